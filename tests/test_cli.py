@@ -178,7 +178,7 @@ def test_refusals_of_training(tmp_path: Path, capsys: pytest.CaptureFixture[str]
         ("train nci --epoch 3", "unrecognized arguments: --epoch 3; did you mean --epochs?"),
         ("train nci --preset essay", "invalid choice: 'essay'"),
         ("train nci --preset san", "--preset san is for zinc12k, pattern, cluster, molhiv, got nci"),
-        ("pretrain zinc12k --preset san", "--preset san is of training, there is none of pretrain"),
+        ("pretrain zinc12k --preset san", "--preset san is for training, got pretrain"),
         ("pretrain nci --preset paper --kernels heat", "pretrains on eigenvectors, so --kernels must not be given"),
         ("train nci --schedule cosine", "--schedule must be one of one-cycle, decay, plateau, constant, got cosine"),
         ("train nci --patience 9", "--patience would have no effect with --schedule one-cycle: --schedule plateau"),
@@ -425,7 +425,7 @@ def test_columns_of_a_file_and_their_task(tmp_path: Path, capsys: pytest.Capture
     assert "'size', 'amine', 'acid'" in said and "--target amine" not in said and "targets=" not in said
     assert "--target" in said and "--computed solubility" in said
     assert "nothing" in refused(capsys, *common, "--target", "nothing")
-    assert "classes or values: choose --task binary, or regression\n" in refused(capsys, *common, "--target", "amine")
+    assert "classes or values: choose --task binary or regression\n" in refused(capsys, *common, "--target", "amine")
 
     def train(*options: str) -> tuple[str, dict[str, Any]]:
         out = tmp_path / "-".join(options).replace("--", "")
@@ -860,7 +860,7 @@ def test_training_again_into_one_folder(labelled: str, capsys: pytest.CaptureFix
     assert main(train) == 0
     capsys.readouterr()
     main(train)
-    assert "--resume goes on with it, another --out begins a new one" in capsys.readouterr().err
+    assert "--resume continues it, another --out starts a new one" in capsys.readouterr().err
     Path("two.csv").write_text("smiles,y\nC,0.5\nCC,1.5\n", encoding="utf-8")
     main(["train", "two.csv", "--target", "y", *TINY])
     assert "train, val and test need at least 3 molecules: " in capsys.readouterr().err

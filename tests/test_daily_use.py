@@ -248,7 +248,7 @@ def test_labels_that_teach_nothing_or_are_of_two_kinds(tmp_path: Path, caplog: p
     (tmp_path / "own.csv").write_text("\n".join(["smiles,same,value,word,bit", *rows]) + "\n", encoding="utf-8")
     task_for(load(tmp_path / "own.csv", targets=["same"]))
     assert "same: all 16 training labels are 1.5: nothing can be learned" in caplog.text
-    with pytest.raises(ValueError, match=r"of value, word, some hold names and others \(value\) values"):
+    with pytest.raises(ValueError, match=r"some of the columns value, word hold names, and value numbers"):
         task_for(load(tmp_path / "own.csv", targets=["value", "word"]))
     assert task_for(load(tmp_path / "own.csv", targets=["bit", "word"])).name == "multilabel"
 

@@ -90,7 +90,7 @@ def test_the_checkpoint_before_a_damaged_one(tmp_path: Path, how: str, caplog: p
     with caplog.at_level(logging.WARNING):
         tensors, metadata = again.load_state() or ({}, {})
     assert metadata == {"epoch": 2, "best_value": float("inf")} and float(tensors["model.weight"][0]) == 2
-    assert ("going on from the checkpoint before it, of epoch 2" in caplog.text) == (how != "gone")
+    assert ("resuming from the previous checkpoint, of epoch 2" in caplog.text) == (how != "gone")
     with full_disk(), pytest.raises(OSError):
         again.save_state({"model.weight": torch.ones(LIMIT)}, {"epoch": 3})
     assert (again.load_state() or ({}, {}))[1]["epoch"] == 2, "the whole one is kept, not the damaged one"

@@ -89,7 +89,7 @@ def test_filters_stay_and_the_encoder_is_not_changed(encoder: GramTransformer, g
 def test_errors_say_what_came(encoder: GramTransformer, graphs: GraphDataset) -> None:
     with pytest.raises(ValueError, match=r"reads \['edge_attr', 'x'\]"):
         principal_readouts(GramTransformer(num_node_types=3, num_edge_types=2), graphs, 2)
-    with pytest.raises(ValueError, match=r"vary in \d+ directions over the dataset, got 40 channels"):
+    with pytest.raises(ValueError, match=r"span \d+ dimensions over the dataset, got 40 channels"):
         principal_readouts(encoder, graphs, 40)
-    with pytest.raises(ValueError, match="vary in 0 directions over the dataset, got 1 channels"):
+    with pytest.raises(ValueError, match="span 0 dimensions over the dataset, got 1 channels"):
         principal_axes(torch.ones(5, 3, dtype=torch.float64), 1)

@@ -100,7 +100,7 @@ def test_a_stopped_run_goes_on_to_the_same_end(
 
     capsys.readouterr()
     assert main(arguments(molecules, cache, out)) == 1
-    assert "already holds a run: --resume goes on with it, another --out begins a new one" in capsys.readouterr().err
+    assert "already holds a run: --resume continues it, another --out starts a new one" in capsys.readouterr().err
     assert main(arguments(molecules, cache, out, "--lr", "0.5", "--resume")) == 1
     assert "loop.lr was 0.001, is 0.5" in capsys.readouterr().err
     assert main(arguments(molecules, cache, out, "--resume")) == 0

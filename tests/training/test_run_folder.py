@@ -152,7 +152,7 @@ def test_the_environment_is_json_and_lists_the_packages() -> None:
 
 def test_what_is_no_run_is_not_overwritten(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"my": "app"}', encoding="utf-8")
-    with pytest.raises(ValueError, match=r"config\.json is not that of a run, and would be overwritten"):
+    with pytest.raises(ValueError, match=r"config\.json belongs to no run and would be overwritten"):
         RunFolder(tmp_path).start("train", SETTINGS, resume=False)
     assert read_json(tmp_path / "config.json") == {"my": "app"}
 
@@ -161,6 +161,6 @@ def test_what_is_no_run_is_not_overwritten(tmp_path: Path) -> None:
 @pytest.mark.parametrize("resume", [False, True])
 def test_a_part_of_a_run_is_no_run(tmp_path: Path, name: str, resume: bool) -> None:
     (tmp_path / name).write_text("{}", encoding="utf-8")
-    with pytest.raises(ValueError, match=rf"holds {name} and no config\.json that says of which run"):
+    with pytest.raises(ValueError, match=rf"holds {name} without the config\.json of their run"):
         RunFolder(tmp_path).start("train", SETTINGS, resume=resume)
     assert not (tmp_path / "config.json").exists()

@@ -189,7 +189,7 @@ def test_other_data_is_not_resumed(tmp_path: Path, changed: str) -> None:
 @pytest.mark.parametrize(
     ("task", "message"),
     [
-        ({"name": "binary", "level": "node"}, "labels of a node, those of the data belong to a graph"),
+        ({"name": "binary", "level": "node"}, "level='node', the labels of the data have level='graph'"),
         ({"name": "multilabel", "num_targets": 3}, "num_targets"),
         ({"name": "multiclass", "num_classes": 2}, r"must be integers in 0\.\.1.*there are 0, 1, 7"),
         ({"name": "binary"}, r"must be 0 or 1.*there are 0, 1, 7"),
@@ -322,7 +322,7 @@ def test_training_needs_labels_to_learn_from() -> None:
     splits = GraphSplits.of(*parts, level="graph")
     task = task_for(splits, "regression")
     model = build_model(splits.spec, task, None, **MODEL)
-    with pytest.raises(ValueError, match="nothing can be learned of y: no label of it is in the training set"):
+    with pytest.raises(ValueError, match="nothing can be learned of y: the training set has no label"):
         train(model, splits, task, QUICK, progress=False)
     for part in parts[1:]:
         for data in part:
@@ -460,6 +460,6 @@ def test_arguments_of_another_class() -> None:
         with pytest.raises(TypeError, match=message):
             call()
     with pytest.raises(
-        ValueError, match=r"'GramTransformer' is a class and no pretrained encoder: give \{'class': 'Gram"
+        ValueError, match=r"'GramTransformer' is a class and no pretrained encoder: pass \{'class': 'Gram"
     ):
         build_model(splits.spec, task, "GramTransformer")

@@ -1,4 +1,4 @@
-"""Training on any graphs: configuration, tasks, one loop, pretraining, run folders."""
+"""Train and pretrain models and encoders: settings, tasks, the training loop, run folders."""
 
 from tg_lpe.training.build import build_model
 from tg_lpe.training.config import KernelPretrainConfig, LoopConfig, PretrainConfig, TrainConfig

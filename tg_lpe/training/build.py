@@ -1,4 +1,4 @@
-"""Models and encoders with their initial weights, which depend on the settings and the seed alone."""
+"""Make models and encoders with initial weights; the weights depend only on the settings and the seed."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from tg_lpe.models.registry import DEFAULT_MODEL
 from tg_lpe.training.tasks import Task
 
 ENCODER_DRAW = 1
-"""Separates the seed of the encoder's weights from that of the graph transformer's."""
+"""Mixed into the seed of the encoder's weights, so that they do not repeat the draws of the model's weights."""
 
 SIZES = ("num_node_types", "in_channels", "num_edge_types", "edge_dim")
-"""Sizes of features, which an encoder and the data must agree on."""
+"""Feature sizes on which an encoder and the data must agree."""
 
 
 def build_model(
@@ -36,26 +36,27 @@ def build_model(
     edge_encoding: bool = True,
     **arguments: Any,
 ) -> Model:
-    """Make a model for some data and a task, with fresh weights.
+    """Make a model with fresh weights for a dataset and a task.
 
     Args:
         spec: sizes of the data, such as ``splits.spec``.
         task: what to predict.
-        encoder: the positional encoding: an encoder; or ``"class"`` and arguments of one, which is drawn from a seed of
-            its own, so that the model starts from the same weights with every encoder; or the name, folder or open
-            checkpoint of a pretrained one; or ``None`` for none.
-        model: the class of the model, or its name.
-        seed: of the weights. The global generator is not touched.
-        edge_encoding: whether the encoding of edges is used, if the encoder has one.
-        arguments: further arguments of its constructor, such as those of :class:`~tg_lpe.GraphTransformer`.
+        encoder: the encoder of the positional encoding: an object; a dictionary with its ``"class"`` and arguments;
+            the name, folder or open checkpoint of a pretrained encoder; or ``None``. The weights of a new encoder are
+            drawn with a seed of their own, so the model starts from the same weights whichever encoder it has.
+        model: the model's class, or the name of the class.
+        seed: seed of the weights. The global generator is left as it is.
+        edge_encoding: whether the model uses the encoder's edge encoding, if there is one.
+        arguments: further arguments of the model's constructor, such as ``hidden_channels`` of
+            :class:`~tg_lpe.GraphTransformer`.
 
     Returns:
         The model, in training mode.
 
     Raises:
-        TypeError: if ``spec`` or ``task`` is of another class.
-        ValueError: if an argument is out of range or unknown, a pretrained encoder does not fit the data, or the model
-            takes no encoder or predicts no nodes and should.
+        TypeError: if ``spec`` is no ``DataSpec`` or ``task`` no ``Task``.
+        ValueError: if an argument is unknown or out of range, a pretrained encoder does not fit the data, or the model
+            cannot take the encoder or predict at the task's level.
     """
     check_type("spec", spec, DataSpec, ", as splits.spec is")
     check_type("task", task, Task, ", which task_for makes")
@@ -78,17 +79,19 @@ def build_model(
             encoder = encoder.without_edges()
             if encoder.edge_out_channels:
                 raise ValueError(f"{type(encoder).__name__} cannot leave the edges out; override its without_edges()")
-        fixed = {**spec.to_dict(), "encoder": encoder, "out_channels": task.out_channels}
-        given = {name: value for name, value in fixed.items() if name in known}
-        return cls(**{**given, **arguments}).train()
+        defaults = {**spec.to_dict(), "encoder": encoder, "out_channels": task.out_channels}
+        defaults = {name: value for name, value in defaults.items() if name in known}
+        return cls(**{**defaults, **arguments}).train()
 
 
 def start_encoder(
     encoder: Encoder | Mapping[str, Any] | str | Path | Checkpoint | None, spec: DataSpec
 ) -> Encoder | None:
-    """Make or load the encoder that a training begins with, which must fit the sizes of the data.
+    """Make or load the encoder that training starts from, and check that it fits the data.
 
-    Fresh weights come from the global generator; ``encoder`` is as :func:`build_model` takes it.
+    Args:
+        encoder: as in :func:`build_model`. Fresh weights are drawn from the global generator.
+        spec: sizes of the data.
     """
     if encoder is None or isinstance(encoder, Encoder):
         return encoder
@@ -96,37 +99,37 @@ def start_encoder(
         return make_encoder(encoder, spec)
     if isinstance(encoder, str) and encoder in ENCODERS:
         raise ValueError(
-            f"{encoder!r} is a class and no pretrained encoder: give {{'class': {encoder!r}}} and its arguments, or an "
-            "object of the class"
+            f"{encoder!r} is a class and no pretrained encoder: pass {{'class': {encoder!r}, ...}} with its arguments, "
+            "or an object of the class"
         )
     checkpoint = Checkpoint.open(encoder)
     pretrained = load_encoder(checkpoint)
     arguments, data = pretrained.config_dict(), spec.to_dict()
     for name in SIZES:
         if arguments.get(name) not in (None, data[name]):
-            what = "node" if name in ("num_node_types", "in_channels") else "edge"
+            level = "node" if name in ("num_node_types", "in_channels") else "edge"
             raise ValueError(
-                f"encoder {checkpoint.name!r} has {name}={arguments[name]}, the data has {data[name]}: pretrain one on "
-                f"this data, or take one that does not read {what} features"
+                f"encoder {checkpoint.name!r} has {name}={arguments[name]}, the data has {data[name]}: pretrain an "
+                f"encoder on this data, or choose one that reads no {level} features"
             )
     return pretrained.requires_grad_(True).train()
 
 
 @contextmanager
 def seeded(seed: int, device: torch.device | None = None) -> Iterator[None]:
-    """Let draws from the global generators of the CPU and of ``device`` depend on the seed; restore them afterwards."""
-    cuda = [device] if device is not None and device.type == "cuda" else []
-    with torch.random.fork_rng(devices=cuda):
-        # torch.manual_seed would seed every CUDA device, also those whose state is not brought back.
+    """Seed the global generators of the CPU and of ``device`` inside the context, and restore their states after it."""
+    gpus = [device] if device is not None and device.type == "cuda" else []
+    with torch.random.fork_rng(devices=gpus):
+        # torch.manual_seed would also seed the CUDA devices whose state is not restored.
         torch.default_generator.manual_seed(seed)
-        for one in cuda:
-            with torch.cuda.device(one):
+        for gpu in gpus:
+            with torch.cuda.device(gpu):
                 torch.cuda.manual_seed(seed)
         yield
 
 
 def hash_seed(*numbers: int) -> int:
-    """Mix several numbers into one 63-bit seed, so that (0, 1) and (1, 0) are unrelated."""
+    """Mix numbers into one 63-bit seed; their order matters, so (0, 1) and (1, 0) give unrelated seeds."""
     state = 0x9E3779B97F4A7C15
     for number in numbers:
         state = (state ^ (number + 0x9E3779B97F4A7C15)) * 0xBF58476D1CE4E5B9 % 2**64

@@ -1,4 +1,4 @@
-"""Settings of a training, besides data, encoder, model and task. A run folder holds them; they decide the result."""
+"""Settings of the training loop. A run folder records them next to its data, encoder, model and task."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Schedule = Literal["one-cycle", "decay", "plateau", "constant"]
 Precision = Literal["auto", "float32", "bfloat16"]
 
 READ_BY: dict[str, Schedule] = {"warmup": "one-cycle", "patience": "plateau", "min_lr": "plateau"}
-"""Settings that one schedule alone reads."""
+"""Settings that only one schedule reads, with that schedule."""
 
 T = TypeVar("T", bound="LoopConfig")
 
@@ -23,19 +23,19 @@ class LoopConfig:
 
     Args:
         epochs: passes over the training set.
-        batch_size: graphs per step, of all processes together.
+        batch_size: graphs per step, over all processes together.
         lr: peak learning rate of AdamW.
-        schedule: of the learning rate; "decay" lets it fall continuously, whatever the number of epochs, by the factor
-            of the whole training of `Graph Transformers Dream of Electric Flow <https://arxiv.org/abs/2410.16699>`_,
-            2^-2.5; "plateau" halves it when the validation loss has not fallen for more than patience epochs, and ends
-            the training below min_lr.
+        schedule: course of the learning rate. "one-cycle" rises to lr and then falls; "decay" falls exponentially from
+            lr to 2^-2.5 lr, as in `Graph Transformers Dream of Electric Flow <https://arxiv.org/abs/2410.16699>`_;
+            "plateau" halves it when the validation loss has not fallen for more than patience epochs, and ends the
+            training below min_lr.
         warmup: share of the steps in which "one-cycle" rises.
-        patience: epochs without a lower validation loss that "plateau" waits for.
-        min_lr: "plateau" ends the training when lr, halved so often, is below this.
-        clip: largest norm of the gradient of each group of parameters: the model's, the encoder's, and with a head_lr
-            of its own the read-out's.
+        patience: epochs without a lower validation loss before "plateau" halves the learning rate.
+        min_lr: "plateau" ends the training when the halved lr is below this.
+        clip: largest gradient norm of each group of parameters. The model and the encoder are one group each; so is
+            the read-out if head_lr is set.
         clip_jointly: whether clip bounds the norm of all gradients together instead.
-        seed: of initial weights, order of the data and random draws.
+        seed: seed of initial weights, order of the data and random draws.
     """
 
     epochs: int = 20
@@ -63,15 +63,15 @@ class LoopConfig:
         if not 0 < self.warmup < 1:
             raise ValueError(f"warmup must lie between 0 and 1, got {self.warmup}")
         if self.schedule == "plateau" and self.lr < self.min_lr:
-            raise ValueError(f"schedule='plateau' ends at min_lr={self.min_lr}, got lr={self.lr}, which is below it")
+            raise ValueError(f"schedule='plateau' needs lr of at least min_lr={self.min_lr}, got lr={self.lr}")
 
     def to_dict(self) -> dict[str, Any]:
-        """Return a dictionary that JSON can hold."""
+        """Return the settings as a JSON-able dictionary."""
         return asdict(self)
 
     @classmethod
     def from_dict(cls: type[T], values: dict[str, Any]) -> T:
-        """Make the settings that :meth:`to_dict` described; unknown names are a ``ValueError``."""
+        """Make settings from the dictionary of :meth:`to_dict`; raise ``ValueError`` for an unknown name."""
         known = {f.name for f in fields(cls)}
         if unknown := sorted(set(values) - known):
             raise ValueError(f"unknown settings {unknown}; known are {sorted(known)}")
@@ -80,17 +80,17 @@ class LoopConfig:
 
 @dataclass(frozen=True)
 class TrainConfig(LoopConfig):
-    """Settings of the training of a model: those of :class:`LoopConfig`, and of its parts.
+    """Settings for training a model: the settings of :class:`LoopConfig`, and the ones below.
 
     Args:
         lr: peak learning rate of the model.
-        encoder_lr: peak learning rate of the encoder; 0 leaves its parameters as they are.
-        head_lr: peak learning rate of the model's read-out; that of lr if absent. A model that starts from trained
-            weights needs a small lr and has a read-out of fresh weights, which needs a larger one.
-        weight_decay: of the model; the encoder's weights are not decayed.
+        encoder_lr: peak learning rate of the encoder; 0 leaves its parameters unchanged.
+        head_lr: peak learning rate of the model's read-out; lr if absent. Set it when fine-tuning: trained weights
+            need a small lr, and the new read-out needs a larger one.
+        weight_decay: weight decay of the model; the encoder's weights are not decayed.
         precision: "auto" is bfloat16 autocast where the hardware multiplies bfloat16 natively, else float32.
-        recalibrate: number of training graphs, drawn by seed, over which the statistics of batch norms are taken anew
-            before each evaluation, for it and for the weights that are kept; 0 for the running statistics.
+        recalibrate: number of training graphs from which the statistics of batch norms are computed again before each
+            evaluation; they are also saved with the weights. 0 keeps the running statistics.
 
     Example:
         >>> from tg_lpe.training import TrainConfig
@@ -118,11 +118,11 @@ class TrainConfig(LoopConfig):
 
 @dataclass(frozen=True)
 class PretrainConfig(LoopConfig):
-    """Settings of the pretraining on eigenvectors.
+    """Settings for pretraining on eigenvectors.
 
     Args:
-        num_eigenvectors: first non-trivial eigenvectors of the symmetric-normalised Laplacian to learn; the width of
-            the encoding.
+        num_eigenvectors: number of eigenvectors to learn: the first non-trivial ones of the symmetric-normalised
+            Laplacian. The encoding has as many channels.
     """
 
     epochs: int = 10
@@ -136,12 +136,13 @@ class PretrainConfig(LoopConfig):
 
 @dataclass(frozen=True)
 class KernelPretrainConfig(LoopConfig):
-    """Settings of the pretraining on kernels of the Laplacian.
+    """Settings for pretraining on kernels of the Laplacian.
 
     Args:
-        kernels: what to learn, some of :data:`~tg_lpe.training.kernels.KERNELS`; their channels are the encoding's.
-        read_features: whether the encoder reads node and edge features. The kernels do not depend on them; an encoder
-            that reads them can learn from them later.
+        kernels: names of the kernels to learn, from :data:`~tg_lpe.training.kernels.KERNELS`. The encoding has as many
+            channels as they have together.
+        read_features: whether the encoder reads node and edge features. The kernels do not depend on features, but
+            the encoder can learn from them in later training.
     """
 
     epochs: int = 10

@@ -1,4 +1,4 @@
-"""Supervised training of a model together with its positional encoding, on any data and for any task."""
+"""Supervised training of a model together with its encoder."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ from tg_lpe.training.state import kept_state
 from tg_lpe.training.tasks import Task, task_for
 
 READ = ("x", "edge_index", "edge_attr", "edge_weight", "graph_attr", "y")
-"""Attributes of the graphs that a training reads."""
+"""Attributes of the graphs that models and losses read."""
 
 RELABELLING = 2
-"""Separates the seed of the test graphs' other numbering from all others."""
+"""Mixed into the seed that renumbers the nodes of test graphs."""
 
 FIT = 3
-"""Separates the seed of what an encoder draws while it takes its statistics from all others."""
+"""Mixed into the seed of an encoder's random draws in its ``fit``."""
 
 
 def train(
@@ -57,48 +57,53 @@ def train(
     progress: bool = True,
     logger: str | None = None,
 ) -> dict[str, Any]:
-    """Train a model on your own graphs; neither RDKit nor ogb is needed::
+    """Train a model on your own graphs; this needs neither RDKit nor ogb::
 
         splits = GraphSplits.of(train_graphs, val_graphs, test_graphs)  # Data with y, or PyG datasets
         task = task_for(splits)
         model = build_model(splits.spec, task, GramTransformer(num_edge_types=4), hidden_channels=64)
         result = train(model, splits, task, TrainConfig(epochs=20), folder="runs/mine")
 
-    The labels of a regression are learned less their mean and over their standard deviation if the task has these, as
-    :func:`~tg_lpe.training.tasks.task_for` finds them: ``task.predict`` brings what the model returns to their scale.
+    A regression task made by :func:`~tg_lpe.training.tasks.task_for` standardises the labels, so the raw outputs of
+    the model are standardised, too; ``task.predict`` converts them to the scale of the labels.
 
     Args:
         model: a :class:`~tg_lpe.models.Model` such as a :class:`~tg_lpe.GraphTransformer`, with or without an encoder.
-            It is trained in place and moved to ``device``; afterwards it has the weights of the epoch that was best on
-            the validation set.
+            It is moved to ``device`` and trained in place; at the end it has the weights of the epoch with the best
+            validation figure.
         splits: the data.
-        task: what to predict; :func:`~tg_lpe.training.tasks.task_for` chooses if absent.
+        task: what to predict; chosen by :func:`~tg_lpe.training.tasks.task_for` if absent.
         config: settings of the loop; the defaults if absent.
-        folder: where to write the run, for ``resume`` and for ``tg-lpe report``; nothing is kept if absent.
-        resume: whether to go on with the run in the folder.
-        device: where to train; in processes that ``torchrun`` started, ``"cuda"`` is a GPU for each.
+        folder: where to write the run, for ``resume`` and ``tg-lpe report``; nothing is written if absent.
+        resume: whether to continue the run in the folder.
+        device: where to train; under ``torchrun``, ``"cuda"`` gives each process a GPU.
         progress: whether to show a progress bar.
-        logger: ``"tensorboard"``, whose files go into ``folder``, or ``"wandb"``, for the figures of every epoch and of
-            the result.
+        logger: ``"tensorboard"``, which writes into ``folder``, or ``"wandb"``. Each logs the figures of every epoch
+            and of the result.
 
     Returns:
-        The result, as in ``result.json``: ``test_<metric>`` for each figure of the task, ``val_<metric>``,
-        ``test_<metric>_relabelled``, ``best_epoch``, numbers of parameters; of several columns of labels
-        ``test_<metric>_columns``, a figure for each by name; of a regression ``test_<metric>_constant`` and
-        ``val_<metric>_constant``, those of the median of the training labels; of the validation and the test set
-        ``<part>_num_labels``, ``<part>_num_missing`` and, where there are any, ``<part>_undefined_columns``, the names
-        of the columns that the average of the metric leaves out.
+        The result, as in ``result.json``. Its entries are
+
+        - ``test_<metric>`` for each figure of the task, ``val_<metric>`` and ``best_epoch``
+        - ``test_<metric>_relabelled``: the test figure after the nodes of each test graph are renumbered at random
+        - ``test_<metric>_columns`` if there are several label columns: the figure of each column by name
+        - ``test_<metric>_constant`` and ``val_<metric>_constant`` for regression: the figure of predicting the median
+          of the training labels
+        - ``<part>_num_labels``, ``<part>_num_missing`` and ``<part>_undefined_columns`` for the parts ``val`` and
+          ``test``; the last one, present if not empty, names the columns that the average of the metric leaves out
+        - numbers of parameters and graphs, and the precision
 
     Raises:
         TypeError: if an argument is of another class.
-        ValueError: if the model or the labels do not belong to the task (:meth:`Task.check_model`,
-            :meth:`Task.check_labels`), no parameter of the model is trained, the folder holds another run, or training
-            diverges, or a logger has no folder.
+        ValueError: if the model or the labels do not fit the task (:meth:`Task.check_model`,
+            :meth:`Task.check_labels`), the model has no parameter to train, the folder holds another run, training
+            diverges, or ``logger`` or ``resume`` is set without a folder.
         ModuleNotFoundError: if the package of the logger is not installed.
     """
     if isinstance(model, Encoder):
         raise TypeError(
-            f"train takes a model, got the encoder {type(model).__name__}: GraphTransformer(encoder=...) has one"
+            f"train takes a model, got the encoder {type(model).__name__}: pass GraphTransformer(encoder=...), or "
+            "pretrain it"
         )
     check_type("splits", splits, GraphSplits, ", which GraphSplits.of makes")
     task, config = task_for(splits) if task is None else task, TrainConfig() if config is None else config
@@ -106,18 +111,18 @@ def train(
     check_type("config", config, TrainConfig)
     device = join(device)
     check_training(model, splits, task)
-    # The folder says in which precision it trained: a run does not go on in another.
-    asked, config = config.precision, replace(config, precision=resolved_precision(config.precision, device))
+    # The folder records the resolved precision, so that a run is not resumed in another one.
+    requested, config = config.precision, replace(config, precision=resolved_precision(config.precision, device))
     if folder is None and resume:
-        raise ValueError("resume=True goes on with the run in a folder: folder is missing")
+        raise ValueError("resume=True continues the run in a folder: folder is missing")
     if logger is not None:
         import_logger(logger)
         if folder is None:
-            raise ValueError(f"logger={logger!r} is for the run in a folder: folder is missing")
+            raise ValueError(f"logger={logger!r} logs the run in a folder: folder is missing")
     if folder is None:
         return JointTraining(config, model, splits, task, None, device, progress).fit()
     run, model, loop = RunFolder(folder), model.to(device), config.to_dict()
-    if asked == "auto" and run.config.exists() and run.result.exists():  # any precision has this result
+    if requested == "auto" and run.config.exists() and run.result.exists():  # a complete run is only read
         loop["precision"] = read_object(run.config).get("loop", {}).get("precision")
     settings = {**describe_model(model), "task": task.to_dict(), "loop": loop, "data": splits.describe()}
 
@@ -128,7 +133,7 @@ def train(
 
 
 def check_training(model: Model, splits: GraphSplits, task: Task) -> None:
-    """Raise ``ValueError`` for a model, labels or weights that are not the task's, or a model that expects ``pe``."""
+    """Raise ``ValueError`` if the model, labels or weights do not fit the task, or the model expects ``pe=``."""
     task.check_model(model)
     task.check_labels(splits)
     _training_weights(splits, task)
@@ -137,16 +142,16 @@ def check_training(model: Model, splits: GraphSplits, task: Task) -> None:
     expects = [name for name in ("pe", "edge_pe") if getattr(model, f"{name}_embedding", None) is not None]
     if expects and model.encoder is None:
         raise ValueError(
-            f"the model was made with {expects[0]}_channels and expects {expects[0]}= at every call, which no training "
-            "has: give it the encoder itself, as GraphTransformer(encoder=load_encoder('gram-k16')) does; "
-            "TrainConfig(encoder_lr=0) keeps its weights"
+            f"the model was made with {expects[0]}_channels and expects {expects[0]}= at every call, which train does "
+            "not pass: give the model the encoder itself, as in GraphTransformer(encoder=load_encoder('gram-k16')); "
+            "TrainConfig(encoder_lr=0) keeps the encoder's weights"
         )
 
 
 class JointTraining(TrainingLoop):
-    """The loop behind :func:`train`, which has the same arguments.
+    """The loop behind :func:`train`, with the same arguments.
 
-    It reads the test set once, with the weights that validation chose.
+    The test set is evaluated only after training, with the weights that have the best validation figure.
     """
 
     def __init__(
@@ -183,24 +188,24 @@ class JointTraining(TrainingLoop):
         self._penalties: list[Tensor] = []
         if splits.spec.graph_dim is not None and not model.reads_graph_attr:
             warnings.warn(
-                "graph_attr of the graphs is not read: the model was made without graph_dim, which build_model gives",
+                "graph_attr of the graphs is not read: the model was made without graph_dim; build_model sets it",
                 stacklevel=2,
             )
         if "edge_weight" in splits.train._data and not reads_edge_weight(model):
             warnings.warn(
-                "edge_weight of the graphs is not read: the model has no encoder that reads it. What the attention is "
-                "to read goes into edge_attr",
+                "edge_weight of the graphs is not read: the model has no encoder that reads it. Put weights that the "
+                "attention should read into edge_attr",
                 stacklevel=2,
             )
 
     def fit(self, resume: bool = False) -> dict[str, Any]:
-        """Train, see :meth:`TrainingLoop.fit`; without a learning rate, the encoder is frozen meanwhile."""
-        frozen = nullcontext() if self.config.encoder_lr or self.encoder is None else self.encoder.kept_frozen()
-        with frozen, opened(self.logger, self.folder) as self.write:
+        """Train as :meth:`TrainingLoop.fit`, with the encoder frozen if ``encoder_lr`` is 0."""
+        encoder_mode = nullcontext() if self.config.encoder_lr or self.encoder is None else self.encoder.kept_frozen()
+        with encoder_mode, opened(self.logger, self.folder) as self.write:
             return super().fit(resume)
 
     def loss(self, batch: Batch, generator: torch.Generator) -> Tensor:
-        """Return the task's loss of a training batch, and the penalty of the model's layers if they have one."""
+        """Return the task's loss of a training batch plus the penalty of the model's layers, if they have one."""
         if not self.model.has_penalty:
             return self._task_loss(self.predict(batch, generator), batch)
         out, penalty = self._call(batch, generator, return_penalty=True)
@@ -209,14 +214,14 @@ class JointTraining(TrainingLoop):
         return self._task_loss(out.float(), batch) + penalty
 
     def _task_loss(self, out: Tensor, batch: Batch) -> Tensor:
-        """Return the task's loss, in which each graph counts by its weight over the mean weight of the training set."""
+        """Return the task's loss; ``graph_weight`` is divided by its mean over the training set."""
         if self.weight_scale is None:
             return self.task.loss(*_of_all(out, batch))
         weight = parallel.gather(batch.graph_weight.to(out.dtype)) * self.weight_scale
         return self.task.loss(*_of_all(out, batch), weight=weight)
 
     def train_epoch(self) -> dict[str, Any]:
-        """Train for an epoch; ``train_penalty`` is the mean penalty of a step, a part of ``train_loss``."""
+        """Train for an epoch; ``train_loss`` includes ``train_penalty``, the mean penalty of a step."""
         self._penalties = []
         row = super().train_epoch()
         if self._penalties:
@@ -225,7 +230,7 @@ class JointTraining(TrainingLoop):
 
     @contextmanager
     def evaluated_weights(self) -> Iterator[None]:
-        """Take the statistics of batch norms anew for the evaluation, if the settings ask for it."""
+        """Recompute the statistics of batch norms for the evaluation if ``recalibrate`` is set."""
         if not self.config.recalibrate:
             yield
             return
@@ -235,7 +240,7 @@ class JointTraining(TrainingLoop):
 
     @torch.no_grad()
     def _recalibrate(self) -> None:
-        """Set the statistics of batch norms to the mean of those of batches of some training graphs."""
+        """Set the statistics of batch norms to their mean over batches of randomly chosen training graphs."""
         frozen = set(self.encoder.modules()) if self.encoder is not None and self.encoder.is_frozen else set()
         modules = (module for module in self.model.modules() if module not in frozen)
         norms = [module for module in modules if isinstance(module, nn.modules.batchnorm._BatchNorm)]
@@ -247,8 +252,8 @@ class JointTraining(TrainingLoop):
             for norm in norms:
                 norm.train()
                 norm.reset_running_stats()
-                norm.momentum = None  # all batches count alike
-            # Drawn, since the first graphs of a file that is sorted are no sample; the same at each evaluation.
+                norm.momentum = None  # all batches count equally
+            # The first graphs of a sorted file are no sample, so draw some; the same at each evaluation.
             order = torch.randperm(len(self.train_set), generator=torch.Generator().manual_seed(self.config.seed))
             graphs = self.train_set[order[: self.config.recalibrate]]
             for batch, divided in Parts(graphs, 4 * self.config.batch_size):
@@ -263,7 +268,7 @@ class JointTraining(TrainingLoop):
         return float(self.figures(dataset)[self.task.metric])
 
     def validate(self) -> dict[str, Any]:
-        """Return the task's metric and loss on the validation set; of several columns, a figure of each as well."""
+        """Return the task's metric and loss on the validation set, and a figure of each column if there are several."""
         figures = self.figures(self.val_set)
         first = {name: figures["columns"][name] for name in self.task.column_figures[:1] if "columns" in figures}
         return {
@@ -273,12 +278,12 @@ class JointTraining(TrainingLoop):
         }
 
     def figures(self, dataset: InMemoryDataset) -> dict[str, Any]:
-        """Return what :meth:`Task.evaluate` does, and the ``loss``, of the current weights."""
+        """Return the figures of :meth:`Task.evaluate` and the ``loss`` with the current weights."""
         predictions, targets = self.outputs(dataset)
         return {**self.task.evaluate(predictions, targets), "loss": float(self.task.loss(predictions, targets))}
 
     def outputs(self, dataset: InMemoryDataset) -> tuple[Tensor, Tensor]:
-        """Return the outputs of the current weights, ``[num_rows, out_channels]``, and the labels, in all processes."""
+        """Return outputs ``[num_rows, out_channels]`` and labels of a dataset; all processes get all rows."""
         self.model.eval()
         outputs, labels = [], []
         with torch.no_grad():
@@ -291,14 +296,14 @@ class JointTraining(TrainingLoop):
         return torch.cat(outputs), torch.cat(labels)
 
     def result(self) -> dict[str, Any]:
-        """Return test figures and sizes; the run folder gets the predictions for validation and test set."""
+        """Return test figures and sizes; write the predictions for validation and test set into the run folder."""
         outputs = {"val": self.outputs(self.val_set), "test": self.outputs(self.test_set)}
         if self.folder is not None:
             for part, path in (("val", self.folder.val_predictions), ("test", self.folder.test_predictions)):
                 write_outputs(path, self.task, self.target, *outputs[part], self.smiles.get(part, ()))
         name, figures = self.task.metric, self.task.evaluate(*outputs["test"])
         dtype = module_dtype(self.model) or torch.float32
-        if dtype != torch.float64:  # which autocast leaves as it is
+        if dtype != torch.float64:  # autocast does not change float64
             dtype = self.autocast_dtype or dtype
         return {
             **{f"test_{key}": figures[key] for key in self.task.figures},
@@ -313,17 +318,17 @@ class JointTraining(TrainingLoop):
         }
 
     def relabelled_test_figure(self) -> float:
-        """Return the test figure of the same weights after the nodes of each test graph were numbered at random.
+        """Return the test figure after the nodes of each test graph are renumbered at random.
 
-        What the encoder precomputes is computed again. The figure is the same up to rounding if the encoding is
-        equivariant; eigenvectors have whatever sign and basis the solver finds for the new numbering.
+        The encoding is computed again. If it is equivariant, the figure changes only by rounding; eigenvectors may
+        change in sign and basis.
         """
         generator = torch.Generator().manual_seed(hash_seed(self.config.seed, RELABELLING))
         relabelled = relabel_nodes(_only_read(self.plain_test_set), generator)
         return self.evaluate(store_precomputed(self.encoder, relabelled))
 
     def predict(self, batch: Batch, generator: torch.Generator | None = None) -> Tensor:
-        """Return the model's outputs, ``[num_rows, out_channels]``; a generator draws random probes and signs anew."""
+        """Return the model's outputs ``[num_rows, out_channels]``; ``generator`` draws new random probes and signs."""
         out: Tensor = self._call(batch, generator)
         return out.float()
 
@@ -333,7 +338,7 @@ class JointTraining(TrainingLoop):
 
 
 def resolved_precision(precision: Precision, device: torch.device) -> Precision:
-    """Resolve ``"auto"`` on a device: ``"bfloat16"`` where its products are native, else ``"float32"``."""
+    """Resolve ``"auto"``: ``"bfloat16"`` if the device multiplies bfloat16 natively, else ``"float32"``."""
     if precision != "auto":
         return precision
     if device.type == "cuda":
@@ -344,37 +349,32 @@ def resolved_precision(precision: Precision, device: torch.device) -> Precision:
 
 
 def _training_weights(splits: GraphSplits, task: Task) -> Tensor | None:
-    """Return the weights of the training graphs in the loss, ``graph_weight``, ``[num_graphs]``, if they have any.
-
-    Raises:
-        ValueError: if they are not one number of at least 0 for each graph, all are 0, labels belong to nodes, or the
-            task's loss takes no weights.
-    """
+    """Return ``graph_weight`` ``[num_graphs]`` of the training graphs, or ``None``; raise ``ValueError`` if invalid."""
     weights = splits.train._data.get("graph_weight")
     if weights is None:
         return None
     if task.level != "graph":
-        raise ValueError(f"graph_weight weighs graphs, and the task predicts labels of a {task.level}")
+        raise ValueError(f"graph_weight weights whole graphs, and the task predicts labels of a {task.level}")
     if "weight" not in inspect.signature(task.loss).parameters:
         raise ValueError(f"the data has graph_weight, and the loss of the task {task.name!r} takes no weight=")
     if weights.shape != (len(splits.train),):
-        raise ValueError(f"graph_weight must be one number per graph, [1], got shape {list(weights.shape)} of all")
+        raise ValueError(f"graph_weight must be one number per graph, got shape {list(weights.shape)} for all graphs")
     if not bool((weights >= 0).all() & weights.isfinite().all() & (weights > 0).any()):
         bounds = f"{float(weights.min()):g} to {float(weights.max()):g}"
         allowed = "finite and at least 0, and not 0 for all training graphs"
-        raise ValueError(f"graph_weight must be {allowed}, got {bounds}; of a table, weight_column names it")
+        raise ValueError(f"graph_weight must be {allowed}, got {bounds}; in a table it is the column weight_column")
     return weights  # type: ignore[no-any-return]
 
 
 def _of_all(out: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
-    """Return outputs and labels of the whole batch, of which this process may have a part only."""
+    """Return outputs and labels of the whole batch; this process may hold only a part of it."""
     with torch.no_grad():
         labels = parallel.gather(batch.y)
     return parallel.gather(out), labels
 
 
 def _label_figures(task: Task, splits: GraphSplits) -> dict[str, Any]:
-    """Return counts of labels, and figures of a constant prediction: a model that is no better has learned nothing."""
+    """Return counts of labels, and the figures of a constant prediction, the least that a model should beat."""
     counts: dict[str, Any] = {}
     figures: dict[str, Any] = {}
     columns, constant = splits.target.columns, task.constant(splits.labels("train"))
@@ -386,25 +386,25 @@ def _label_figures(task: Task, splits: GraphSplits) -> dict[str, Any]:
             counts[f"{part}_undefined_columns"] = [columns[number] for number in undefined]
         if constant is None:
             continue
-        found = task.evaluate(constant.to(labels.dtype).expand(len(labels), -1), labels)
-        figures |= {f"{part}_{name}_constant": found[name] for name in task.figures}
+        scores = task.evaluate(constant.to(labels.dtype).expand(len(labels), -1), labels)
+        figures |= {f"{part}_{name}_constant": scores[name] for name in task.figures}
         if part == "test":
-            by_column = {f"{name}_constant": values for name, values in found.get("columns", {}).items()}
+            by_column = {f"{name}_constant": values for name, values in scores.get("columns", {}).items()}
             figures |= _by_column(part, by_column, columns)
     return figures | counts
 
 
 def _by_column(part: str, figures: Mapping[str, Sequence[float | None]], columns: Sequence[str]) -> dict[str, Any]:
-    """Return the figures of each column under its name."""
+    """Return the figures of each column by its name."""
     return {f"{part}_{name}_columns": dict(zip(columns, values, strict=True)) for name, values in figures.items()}
 
 
 def _only_read(dataset: InMemoryDataset) -> InMemoryDataset:
     """Copy a dataset without the attributes that :meth:`JointTraining.predict` does not read."""
     result, data = copy.copy(dataset), copy.copy(dataset._data)
-    data.num_nodes = dataset._data.num_nodes  # PyG may have found it from an attribute that is left out
+    data.num_nodes = dataset._data.num_nodes  # PyG may infer it from an attribute that is removed below
     if dataset.slices is not None:
-        data._store._num_nodes = node_slices(dataset).diff().tolist()  # PyG's place for those of each graph
+        data._store._num_nodes = node_slices(dataset).diff().tolist()  # where PyG keeps the sizes of the graphs
         result.slices = {name: value for name, value in dataset.slices.items() if name in READ}
     for name in set(data.keys()) - {*READ, "num_nodes"}:
         del data[name]
@@ -413,7 +413,7 @@ def _only_read(dataset: InMemoryDataset) -> InMemoryDataset:
 
 
 def _optimizer(model: Model, config: TrainConfig) -> torch.optim.AdamW:
-    """Make AdamW with a group of parameters for the encoder, and one for a head with a rate of its own."""
+    """Make AdamW with parameter groups for the model, for the encoder, and for the read-out if ``head_lr`` is set."""
 
     def parameters(*names: str) -> list[nn.Parameter]:
         modules = (getattr(model, name, None) for name in names)
@@ -422,15 +422,15 @@ def _optimizer(model: Model, config: TrainConfig) -> torch.optim.AdamW:
     encoder, maps = parameters("encoder"), parameters("pe_embedding", "edge_pe_embedding")
     head = [] if config.head_lr is None else parameters(*model.head)
     special = {*encoder, *maps, *head}
-    # The maps of the encoding come last: checkpoints number the moments by this order.
+    # Keep this order, the maps of the encoding last: checkpoints number the moments by it.
     rest = [p for p in model.parameters() if p.requires_grad and p not in special] + maps
     parts = [(rest, config.lr, config.weight_decay), (head, config.head_lr, config.weight_decay)]
     if config.encoder_lr:
         parts.append((encoder, config.encoder_lr, 0.0))
-    groups = [{"params": own, "peak_lr": lr, "weight_decay": decay} for own, lr, decay in parts if own]
+    groups = [{"params": group, "peak_lr": lr, "weight_decay": decay} for group, lr, decay in parts if group]
     if not groups:
         raise ValueError(
             f"nothing of the {type(model).__name__} is trained: it has no parameter with requires_grad=True"
-            + ("" if config.encoder_lr else ", but for the encoder's, which encoder_lr=0 keeps")
+            + ("" if config.encoder_lr else " outside its encoder, which encoder_lr=0 keeps as it is")
         )
     return torch.optim.AdamW(groups, lr=config.lr, fused=True)

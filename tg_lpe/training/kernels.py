@@ -1,4 +1,4 @@
-"""Kernels of the Laplacian, which depend on no sign and no basis, as targets of pretraining."""
+"""Kernels of the Laplacian as pretraining targets; they do not depend on signs and bases of eigenvectors."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _resistance(values: Tensor) -> Tensor:
 
 def _eigenspaces(values: Tensor) -> Tensor:
     new = values.diff(dim=-1, prepend=values[..., :1]) > DEGENERATE
-    # The null space is number 0, whether a graph has one (it has none where all is grounded) or not.
+    # Number 0 is reserved for the null space, which grounded components do not have.
     space = (new.cumsum(-1) + (values[..., :1] > NULL)).unsqueeze(-2)
     wanted = torch.arange(1, NUM_EIGENSPACES + 1, device=values.device).unsqueeze(-1)
     return (space == wanted).to(values.dtype)
@@ -40,56 +40,62 @@ def _walks(values: Tensor) -> Tensor:
 
 HEAT_TIMES = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 WALK_STEPS = tuple(range(2, 21))
-"""No node returns after one step, and odd steps tell odd cycles, on which heat kernels hardly depend."""
+"""Starts at 2: no walk returns after one step. Odd steps detect odd cycles, which heat kernels hardly see."""
 NUM_EIGENSPACES = 3
 NULL = 1e-8
 
 KERNELS = {"heat": _heat, "resistance": _resistance, "eigenspaces": _eigenspaces, "walks": _walks}
-"""Functions of the eigenvalues ``[..., n]`` of the normalised Laplacian, ``[..., channels, n]``: heat kernels
-``exp(-t S)`` at :data:`HEAT_TIMES`, the pseudo-inverse of ``S`` (effective resistances are differences of its entries),
-projectors on the first three eigenspaces above the null space, and random walks ``(I - S)^t`` of :data:`WALK_STEPS`,
-whose diagonal holds return probabilities."""
+"""Kernels by name. Each maps eigenvalues ``[..., n]`` of the normalised Laplacian ``S`` to ``[..., channels, n]``.
+
+- ``heat``: ``exp(-t S)`` at :data:`HEAT_TIMES`
+- ``resistance``: the pseudo-inverse of ``S``; effective resistances are differences of its entries
+- ``eigenspaces``: projectors on the first three eigenspaces above the null space
+- ``walks``: random walks ``(I - S)^t`` of :data:`WALK_STEPS`, with return probabilities on the diagonal
+"""
 
 
 def kernel_channels(kernels: Sequence[str]) -> int:
-    """Count the channels of some of :data:`KERNELS`."""
+    """Count the channels of some :data:`KERNELS` together."""
     return sum(KERNELS[name](torch.zeros(1)).size(-2) for name in kernels)
 
 
 def kernel_entries(graph: Graph, kernels: Sequence[str]) -> tuple[Tensor, Tensor]:
-    """Compute kernels of the normalised Laplacian at nodes and edges, by eigenvectors, whatever their signs and bases.
+    """Compute kernels of the normalised Laplacian at nodes and edges from an eigendecomposition.
 
     Args:
         graph: the batch.
-        kernels: some of :data:`KERNELS`.
+        kernels: names from :data:`KERNELS`.
 
     Returns:
-        Diagonals ``[num_nodes, channels]`` and entries at the edges ``[num_edges, channels]``, float64.
+        The diagonals ``[num_nodes, channels]`` and the entries at the edges ``[num_edges, channels]``, float64.
+
+    Raises:
+        ValueError: if a name is unknown.
     """
     if unknown := sorted(set(kernels) - set(KERNELS)):
         raise ValueError(f"kernels must be some of {tuple(KERNELS)}, got {unknown}")
     like = torch.empty(0, dtype=torch.float64, device=graph.device)
     scale = inverse_sqrt(graph.laplacian_diagonal(like))
     padded = padded_batch(graph)
-    nodes, edges, order = [like.new_zeros(0, kernel_channels(kernels))], [], [graph.tail.new_zeros(0)]
-    edges.append(nodes[0])
-    for matrix, where in zip(padded.dense_laplacians(scale), padded.edge_positions(), strict=True):
+    empty = like.new_zeros(0, kernel_channels(kernels))
+    nodes, edges, order = [empty], [empty], [graph.tail.new_zeros(0)]
+    for matrix, positions in zip(padded.dense_laplacians(scale), padded.edge_positions(), strict=True):
         values, vectors = torch.linalg.eigh(matrix)
-        # The padding of a bucket adds eigenvalues of zero, with eigenvectors that are zero at every node.
+        # Padding adds eigenvalues of zero, whose eigenvectors are zero at every node.
         weights = torch.cat([KERNELS[name](values) for name in kernels], dim=1)
         kernel = torch.einsum("gia,gca,gja->cgij", vectors, weights, vectors).flatten(1, 2).contiguous()
-        kernel = kernel.view(-1, where.max_nodes, where.max_nodes)
-        nodes.append(where.diagonal(kernel).view(weights.size(1), -1).mT)
-        edges.append(where.at_edges(kernel).view(weights.size(1), -1).mT)
-        order.append(where.edges)
-    rows = padded.unpad_rows(nodes[1:]) if padded.buckets else nodes[0]
+        kernel = kernel.view(-1, positions.max_nodes, positions.max_nodes)
+        nodes.append(positions.diagonal(kernel).view(weights.size(1), -1).mT)
+        edges.append(positions.at_edges(kernel).view(weights.size(1), -1).mT)
+        order.append(positions.edges)
+    rows = padded.unpad_rows(nodes[1:]) if padded.buckets else empty
     return rows, torch.cat(edges)[torch.argsort(torch.cat(order))]
 
 
 def attach_kernels(dataset: InMemoryDataset, kernels: tuple[str, ...]) -> InMemoryDataset:
     """Copy the dataset with ``data.kernel`` ``[num_nodes, c]`` and ``data.edge_kernel`` ``[num_edges, c]``.
 
-    Edge weights of the graphs count as conductances.
+    Edge weights are conductances.
     """
     nodes, edges = [], []
     for graph in incidences(dataset, CHUNK):

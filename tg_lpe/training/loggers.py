@@ -1,4 +1,4 @@
-"""TensorBoard and Weights & Biases, imported if they are asked for."""
+"""Log metrics to TensorBoard or Weights & Biases, which are imported only if named."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tg_lpe.checkpoints.files import read_object
 from tg_lpe.training.run_folder import RunFolder
 
 LOGGERS = {"tensorboard": "torch.utils.tensorboard", "wandb": "wandb"}
-"""Modules by name of the logger, which is that of the package as well."""
+"""Modules by name of the logger; the name is also the package to install."""
 
 Write = Callable[[Mapping[str, Any]], None]
 
@@ -33,17 +33,19 @@ def import_logger(name: str) -> Any:
 
 @contextmanager
 def opened(name: str | None, folder: RunFolder | None) -> Iterator[Write]:
-    """Yield a function that logs the numbers of a row of metrics at its ``epoch``; it does nothing without a name.
+    """Yield a function that logs the numbers of a metrics row at its ``epoch``.
+
+    Weights & Biases receives the settings of the run, but no description of its data.
 
     Args:
-        name: a key of :data:`LOGGERS`.
-        folder: the run's, for TensorBoard's files and the name of the run. Settings of the run, but nothing of its
-            data, go to Weights & Biases. ``None`` in all processes but the first.
+        name: a key of :data:`LOGGERS`; ``None`` to log nothing.
+        folder: the run folder, which holds TensorBoard's files and names the run; ``None``, as in all processes
+            except the first, to log nothing.
     """
     if name is None or folder is None:
         yield lambda row: None
     elif name == "tensorboard":
-        # Earlier rows of a run that goes on are written again.
+        # A resumed run writes its earlier rows again.
         with import_logger(name).SummaryWriter(str(folder.path), purge_step=0) as writer:
 
             def write(row: Mapping[str, Any]) -> None:
@@ -59,8 +61,11 @@ def opened(name: str | None, folder: RunFolder | None) -> Iterator[Write]:
 
 
 def _numbers(row: Mapping[str, Any]) -> dict[str, float]:
-    """Return the numbers of a row; those of several columns of labels are ``NAME/COLUMN``."""
-    columns = {
-        f"{name}/{key}": one for name, each in row.items() if isinstance(each, Mapping) for key, one in each.items()
+    """Return the numbers of a row; figures of single label columns are named ``NAME/COLUMN``."""
+    by_column = {
+        f"{name}/{column}": figure
+        for name, figures in row.items()
+        if isinstance(figures, Mapping)
+        for column, figure in figures.items()
     }
-    return {key: value for key, value in {**row, **columns}.items() if isinstance(value, int | float)}
+    return {key: value for key, value in {**row, **by_column}.items() if isinstance(value, int | float)}

@@ -1,4 +1,4 @@
-"""The training loop, in one place: epochs, schedule, checkpoints, resumption, metrics."""
+"""The training loop: epochs, schedule, checkpoints, resuming, metrics."""
 
 from __future__ import annotations
 
@@ -27,36 +27,36 @@ from tg_lpe.training.run_folder import RunFolder
 from tg_lpe.training.state import MetricsLog, copy_state, pack_optimizer, unpack_optimizer, with_prefix
 
 DROPOUT = 3
-"""Separates the seed of what modules draw from the global generator, such as dropout, from all others."""
+"""Mixed into the seed of the global generator, from which modules such as dropout draw."""
 
 HALVINGS = 2.5
-"""Of the learning rate under "decay": the paper has one each 800 of 2,000 epochs, or 400 of 1,000."""
+"""Times that "decay" halves the learning rate over a training: the paper halves it every 800 of 2,000 epochs."""
 
 _LOGGER = logging.getLogger("tg_lpe.training")
 
 
 class TrainingLoop(ABC):
-    """Trains one model on one dataset and writes settings, metrics, checkpoints and the result into a run folder.
+    """Train a model and write metrics, checkpoints and the result into a run folder.
 
-    Each epoch draws from a generator seeded by ``(seed, epoch)`` and ends in a checkpoint, so a run that was stopped at
-    any moment can be resumed and gives the result of an undisturbed one.
+    Each epoch draws from a generator seeded by ``(seed, epoch)`` and ends with a checkpoint, so an interrupted run can
+    be resumed and gives the same result as one without interruption.
 
-    In several processes (:mod:`tg_lpe.training.processes`) each has a part of every batch, and the first alone writes.
+    Several processes (:mod:`tg_lpe.training.processes`) share every batch, and only the first one writes.
 
     A subclass sets ``train_set`` and ``val_set`` and defines the loss.
 
     Args:
         config: the settings.
-        model: what to train.
-        optimizer: over its parameters; each group has a ``peak_lr``, and its gradients are clipped together.
-        folder: where to write; ``None`` keeps nothing (and cannot resume).
-        progress: whether to show a progress bar; where stderr is no terminal, log a line per epoch instead.
+        model: the module to train.
+        optimizer: optimizer of its parameters. Each group has a ``peak_lr``, and its gradients are clipped together.
+        folder: where to write; ``None`` writes nothing, and cannot resume.
+        progress: whether to show a progress bar, or to log a line per epoch if stderr is no terminal.
     """
 
     metric: str
     """Name of the validation figure in the metrics."""
     larger_is_better: bool = False
-    """Whether larger values of it are better."""
+    """Whether larger values of the figure are better."""
     train_set: InMemoryDataset
     val_set: InMemoryDataset
 
@@ -85,26 +85,26 @@ class TrainingLoop(ABC):
 
     @abstractmethod
     def loss(self, batch: Batch, generator: torch.Generator) -> Tensor:
-        """Return the loss of a training batch; ``generator`` is the source of all randomness in it.
+        """Return the loss of a training batch; all random numbers come from ``generator``.
 
-        Among several processes it is that of the whole batch if it is computed from rows that
-        :func:`~tg_lpe.nn.parallel.gather` has collected; of another loss, the mean over the processes is minimised.
+        Several processes minimise the mean of their losses. Collect rows with :func:`~tg_lpe.nn.parallel.gather` to
+        compute the loss of the whole batch instead.
         """
 
     @abstractmethod
     def evaluate(self, dataset: InMemoryDataset) -> float:
-        """Return the validation figure of the current weights on a data set."""
+        """Return the validation figure of the current weights on a dataset."""
 
     def validate(self) -> dict[str, Any]:
-        """Return the validation figure under its name, for "plateau" with ``val_loss`` beside it."""
+        """Return the validation figure by its name; the "plateau" schedule also needs ``val_loss``."""
         return {self.metric: self.evaluate(self.val_set)}
 
     @abstractmethod
     def result(self) -> dict[str, Any]:
-        """Return the final figures; called once, with the best weights in place."""
+        """Return the final figures; called once, with the best weights loaded."""
 
     def fit(self, resume: bool = False) -> dict[str, Any]:
-        """Train to the last epoch, from the folder's checkpoint if ``resume``, and return what ``result.json`` says."""
+        """Train to the last epoch, from the folder's checkpoint if ``resume`` is set, and return the result."""
         processes.check(self.model, self.loop_config.batch_size, len(self.train_set))
         if resume:
             self._restore()
@@ -114,12 +114,12 @@ class TrainingLoop(ABC):
         for row in [] if log is None else log.rows:
             self.write(row)
         while self.epoch < self.loop_config.epochs and not self._at_smallest_rate():
-            number = [process_number()] if process_number() else []  # each process drops other values
-            with seeded(hash_seed(self.loop_config.seed, self.epoch, DROPOUT, *number), self.device):
+            rank = [process_number()] if process_number() else []  # each process has its own dropout masks
+            with seeded(hash_seed(self.loop_config.seed, self.epoch, DROPOUT, *rank), self.device):
                 row = self.train_epoch()
             with self.evaluated_weights():
                 row |= self.validate()
-                row = processes.from_first(row.copy)  # all decide by the same bits
+                row = processes.from_first(row.copy)  # so that all processes take the same decisions
                 value = row[self.metric]
                 if value > self.best_value if self.larger_is_better else value < self.best_value:
                     self.best_value, self.best_epoch = value, self.epoch
@@ -130,7 +130,7 @@ class TrainingLoop(ABC):
             if not math.isfinite(row[self.metric]) or not math.isfinite(row["train_loss"]):
                 raise ValueError(
                     f"training diverged in epoch {self.epoch}: loss {row['train_loss']}, {self.metric} "
-                    f"{row[self.metric]}, at learning rate {row['lr']:.3g}; a lower one, or a smaller clip, may help"
+                    f"{row[self.metric]}, at learning rate {row['lr']:.3g}; try a lower learning rate or a smaller clip"
                 )
             if self.plateau is not None:
                 self.plateau.step(row["val_loss"])
@@ -148,13 +148,13 @@ class TrainingLoop(ABC):
         }
         if self.folder is not None:
             self.folder.save_result(result, self.model)
-        # Without the best value of the metric, which the rows have at its own epoch.
+        # The best value of the metric is already logged at its own epoch.
         self.write({**result, self.metric: None, "epoch": self.epoch})
         return result
 
     @contextmanager
     def evaluated_weights(self) -> Iterator[None]:
-        """Give the model the weights to evaluate and keep, here those it has, and afterwards those to train on."""
+        """Give the model the weights to evaluate and save, here its current ones; undo that afterwards."""
         yield
 
     def train_epoch(self) -> dict[str, Any]:
@@ -163,8 +163,8 @@ class TrainingLoop(ABC):
         self.model.train()
         generator = torch.Generator().manual_seed(hash_seed(config.seed, self.epoch))
         parts = processes.Parts(self.train_set, config.batch_size, generator)
-        name, hidden = f"epoch {self.epoch + 1}/{config.epochs}", None if self.progress else True
-        bar = tqdm(parts, desc=name, disable=hidden, leave=False)
+        description = f"epoch {self.epoch + 1}/{config.epochs}"
+        bar = tqdm(parts, desc=description, disable=None if self.progress else True, leave=False)
         total = torch.zeros((), dtype=torch.float64, device=self.device)
         groups: list[list[nn.Parameter]] = [group["params"] for group in self.optimizer.param_groups]
         start, seen = time.perf_counter(), 0
@@ -178,7 +178,7 @@ class TrainingLoop(ABC):
             self.optimizer.zero_grad(set_to_none=True)
             loss.backward()
             processes.average_gradients(self.model.parameters())
-            # Group by group: large gradients of an encoder's few scalars would shrink the steps of all others.
+            # Clip each group by itself: large gradients of an encoder's few scalars would shrink all other steps.
             for parameters in [[p for group in groups for p in group]] if config.clip_jointly else groups:
                 nn.utils.clip_grad_norm_(parameters, config.clip)
             self.optimizer.step()
@@ -187,7 +187,7 @@ class TrainingLoop(ABC):
             if not bar.disable and step % 10 == 0:
                 speed = seen / (time.perf_counter() - start)
                 left = ((config.epochs - self.epoch) * len(self.train_set) - seen) / speed / 60
-                bar.set_postfix_str(f"loss {loss.item():.3f}, {speed:.0f} graphs/s, all done in {left:.1f} min")
+                bar.set_postfix_str(f"loss {loss.item():.3f}, {speed:.0f} graphs/s, {left:.1f} min left")
         seconds = time.perf_counter() - start
         self.epoch += 1
         return {
@@ -199,7 +199,7 @@ class TrainingLoop(ABC):
         }
 
     def _schedule(self, step: int, total: int) -> float:
-        """Return the factor on the peak learning rate at a step of ``total``."""
+        """Return the factor on the peak learning rate at a step out of ``total``."""
         config = self.loop_config
         if config.schedule == "constant":
             return 1.0
@@ -211,7 +211,7 @@ class TrainingLoop(ABC):
         return max((1 + math.cos(math.pi * (step - rise) / max(total - rise, 1.0))) / 2, 1e-5)
 
     def _at_smallest_rate(self) -> bool:
-        """Tell whether "plateau" ends the training."""
+        """Return whether "plateau" ends the training."""
         config, group = self.loop_config, self.optimizer.param_groups[0]
         return self.plateau is not None and config.lr * (group["lr"] / group["peak_lr"]) < config.min_lr
 
@@ -259,23 +259,23 @@ def run_in_folder(
     resume: bool,
     model: nn.Module | None = None,
 ) -> dict[str, Any]:
-    """Run a training into its folder, or go on with it, and return its result; that of a complete run is read.
+    """Start or resume a training in a folder and return its result; read the result if the run is complete.
 
     Args:
-        make: makes the loop, once the folder is known to be free.
+        make: makes the loop; called after the folder has been checked.
         folder: where to write.
-        command, settings, resume: as :meth:`RunFolder.start`.
-        model: gets the weights of a run that is complete already, in evaluation mode, as after a training.
+        command, settings, resume: as for :meth:`RunFolder.start`.
+        model: receives the weights of a complete run, in evaluation mode.
     """
 
     def start() -> tuple[bool, dict[str, Any] | None]:
-        going_on = folder.start(command, settings, resume)
-        return going_on, read_object(folder.result) if folder.result.exists() else None
+        has_checkpoint = folder.start(command, settings, resume)
+        return has_checkpoint, read_object(folder.result) if folder.result.exists() else None
 
     try:
-        going_on, result = processes.from_first(start)
+        has_checkpoint, result = processes.from_first(start)
         if result is None:
-            return make().fit(resume=going_on)
+            return make().fit(resume=has_checkpoint)
         if model is not None:
             weights = load_tensors(folder.model)[0] if process_number() == 0 else {}
             model.load_state_dict(processes.tensors_from_first(weights))
@@ -286,5 +286,5 @@ def run_in_folder(
 
 
 def count_parameters(module: nn.Module) -> int:
-    """Count the scalars of all parameters, frozen ones too."""
+    """Count the scalars of all parameters, including frozen ones."""
     return sum(p.numel() for p in module.parameters())

@@ -1,7 +1,7 @@
-"""Figures of merit, exact and with missing labels: errors, R², Spearman, ROC-AUC, average precision, accuracies.
+"""Metrics for data with missing labels: errors, R², Spearman, ROC-AUC, average precision, accuracies.
 
-They agree with scikit-learn's and SciPy's on one column and with ogb's ``Evaluator`` on several, and need none of
-these packages. A missing label is NaN; it is left out of its column, as ogb does.
+They equal scikit-learn's and SciPy's metrics on one column and ogb's ``Evaluator`` on several, without these packages.
+A missing label is NaN and is left out of its column, as in ogb.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from tg_lpe.checkpoints.registry import Registry
 
 @dataclass(frozen=True)
 class Metric:
-    """A figure of merit of one column of labels.
+    """A metric of one column of labels.
 
     Attributes:
-        name: as in run folders and on the command line, such as ``"roc_auc"``.
-        title: as in tables, such as ``"ROC-AUC"``.
-        direction: ``"min"`` or ``"max"``, which values are better.
-        column: from the predictions and labels of one column, both float64 ``[num_labels]`` and without missing
-            labels, to the figure; ``None`` where it is not defined.
-        needs: what a column must have for the figure to be defined, for messages.
+        name: name in run folders and on the command line, such as ``"roc_auc"``.
+        title: name in tables, such as ``"ROC-AUC"``.
+        direction: which values are better, ``"min"`` or ``"max"``.
+        column: function of the predictions and labels of one column, both float64 ``[num_labels]`` without missing
+            labels. It returns ``None`` where the metric is not defined.
+        needs: what a column must have for the metric to be defined; used in messages.
     """
 
     name: str
@@ -38,7 +38,12 @@ class Metric:
     needs: str = "a label"
 
     def __call__(self, predictions: Tensor, targets: Tensor) -> ColumnScores:
-        """Return the figure of each column of ``[num_rows, num_columns]`` or ``[num_rows]``; a missing label is NaN."""
+        """Compute the metric of each column.
+
+        Args:
+            predictions: ``[num_rows, num_columns]`` or ``[num_rows]``.
+            targets: labels of the same shape; NaN where missing.
+        """
         if predictions.shape != targets.shape or not 1 <= predictions.dim() <= 2:
             raise ValueError(
                 f"predictions and targets must have the same shape [num_rows, num_columns], "
@@ -55,46 +60,43 @@ class Metric:
 
 
 class ColumnScores(NamedTuple):
-    """A metric column by column; ``None`` where it is not defined."""
+    """The metric of each column; ``None`` where it is not defined."""
 
     columns: tuple[float | None, ...]
 
     @property
     def mean(self) -> float | None:
-        """Average over the columns where the metric is defined; ``None`` if there is none."""
+        """Return the mean over the columns where the metric is defined; ``None`` if there are none."""
         defined = [value for value in self.columns if value is not None]
         return sum(defined) / len(defined) if defined else None
 
     @property
     def undefined(self) -> list[int]:
-        """Numbers of the columns where the metric is not defined."""
+        """List the numbers of the columns where the metric is not defined."""
         return [number for number, value in enumerate(self.columns) if value is None]
 
 
 def mae(predictions: Tensor, targets: Tensor) -> float | None:
-    """Return the mean absolute error of one column, ``[num_labels]`` each."""
+    """Compute the mean absolute error of ``[num_labels]`` predictions."""
     return float((predictions - targets).abs().mean())
 
 
 def rmse(predictions: Tensor, targets: Tensor) -> float | None:
-    """Return the root of the mean squared error of one column, ``[num_labels]`` each."""
+    """Compute the root mean squared error of ``[num_labels]`` predictions."""
     return float((predictions - targets).square().mean().sqrt())
 
 
 def r2(predictions: Tensor, targets: Tensor) -> float | None:
-    """Return the coefficient of determination of one column, ``[num_labels]`` each.
-
-    It is 1 less the mean squared error over the variance of the labels; ``None`` if all labels are equal.
-    """
+    """Compute the coefficient of determination of ``[num_labels]`` predictions; ``None`` if all labels are equal."""
     if bool((targets == targets[0]).all()):
         return None
     return float(1 - (predictions - targets).square().sum() / (targets - targets.mean()).square().sum())
 
 
 def spearman(predictions: Tensor, targets: Tensor) -> float | None:
-    """Return the correlation of the ranks of one column, ``[num_labels]`` each; ties share their mean rank.
+    """Compute Spearman's rank correlation of ``[num_labels]`` predictions; ties share their mean rank.
 
-    ``None`` if all labels are equal; 0 if all predictions are, which order nothing; NaN if one is NaN.
+    The result is ``None`` if all labels are equal, 0 if all predictions are equal, and NaN if a prediction is NaN.
     """
     if bool((targets == targets[0]).all()):
         return None
@@ -105,10 +107,10 @@ def spearman(predictions: Tensor, targets: Tensor) -> float | None:
 
 
 def roc_auc(scores: Tensor, labels: Tensor) -> float | None:
-    """Return the share of pairs of a positive and a negative that the scores order rightly, ``[num_labels]`` each.
+    """Compute the area under the ROC curve of ``[num_labels]`` scores for labels 0 and 1.
 
-    Ties count one half; the pairs are counted in integers, so the result is exact. ``None`` if the labels, 0 or 1, are
-    of one class; NaN if a score is NaN.
+    It is the share of pairs of a positive and a negative that the scores order correctly; ties count one half. The
+    result is ``None`` if the labels are of one class, and NaN if a score is NaN.
     """
     positives, negatives = _counts_by_score(scores, labels)
     num_positives, num_negatives = int(positives.sum()), int(negatives.sum())
@@ -116,15 +118,16 @@ def roc_auc(scores: Tensor, labels: Tensor) -> float | None:
         return None
     if bool(scores.isnan().any()):
         return math.nan
-    above = num_negatives - negatives.cumsum(0)  # negatives with a lower score: the groups are in falling order
-    doubled = int((positives * (2 * above + negatives)).sum())
+    lower = num_negatives - negatives.cumsum(0)  # negatives with a lower score than each group of equal scores
+    doubled = int((positives * (2 * lower + negatives)).sum())  # integers keep the result exact
     return doubled / (2 * num_positives * num_negatives)
 
 
 def average_precision(scores: Tensor, labels: Tensor) -> float | None:
-    """Return the precision at each distinct score, averaged by the recall gained there, ``[num_labels]`` each.
+    """Compute the average precision of ``[num_labels]`` scores for labels 0 and 1.
 
-    ``None`` if the labels, 0 or 1, are of one class, as ogb has it; NaN if a score is NaN.
+    It is the mean of the precisions at all distinct scores, weighted by the recall gained there. The result is ``None``
+    if the labels are of one class, as in ogb, and NaN if a score is NaN.
     """
     positives, negatives = _counts_by_score(scores, labels)
     num_positives = int(positives.sum())
@@ -138,12 +141,12 @@ def average_precision(scores: Tensor, labels: Tensor) -> float | None:
 
 
 def hits_at(scores: Tensor, labels: Tensor, k: int) -> float | None:
-    """Share of the positives that score above the k-th best negative, as ogb's ``hits@k`` of link prediction.
+    """Compute the share of positives that score above the k-th best negative: ogb's ``hits@k`` for link prediction.
 
     Args:
         scores: ``[num_labels]``, higher for positives.
         labels: 0 or 1, ``[num_labels]``.
-        k: rank of the negative to beat; all positives are hits if there are fewer.
+        k: rank of the negative to beat; all positives are hits if there are fewer than ``k`` negatives.
 
     Returns:
         The share; ``None`` if the labels are of one class; NaN if a score is NaN.
@@ -163,12 +166,12 @@ def hits_at(scores: Tensor, labels: Tensor, k: int) -> float | None:
 
 
 def accuracy(classes: Tensor, labels: Tensor) -> float | None:
-    """Return the share of labels that the predicted classes equal, ``[num_labels]`` each."""
+    """Compute the share of ``[num_labels]`` predicted classes that equal the labels."""
     return float((classes == labels).double().mean())
 
 
 def balanced_accuracy(classes: Tensor, labels: Tensor) -> float | None:
-    """Return the mean over the classes of the share of their labels that is predicted, ``[num_labels]`` each."""
+    """Compute the mean recall over the classes of ``[num_labels]`` predicted classes."""
     _, number, count = labels.unique(return_inverse=True, return_counts=True)
     right = torch.bincount(number, (classes == labels).double(), minlength=count.numel())
     return float((right / count).mean())
@@ -192,7 +195,7 @@ def _ranks(values: Tensor) -> Tensor:
 
 
 IN_UNITS = ("mae", "rmse")
-"""Figures in the unit of the labels."""
+"""Metrics in the unit of the labels."""
 
 METRICS = Registry("metric")
 """Metrics by name."""

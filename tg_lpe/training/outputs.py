@@ -1,4 +1,4 @@
-"""Predictions for the validation and the test set, which a run keeps as csv files."""
+"""Write and read a run's predictions for the validation and test set as csv files."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from tg_lpe.training.tasks import Task
 
 
 class Outputs(NamedTuple):
-    """Labels and predictions of a part of the data, in the label's units; rows without any label are left out."""
+    """Labels and predictions of a part of the data, in the labels' unit, without rows that have no label."""
 
     rows: tuple[int, ...]
-    """Number of each row in its part: of its graph, or of its node among those of all graphs."""
+    """Index of each row: of its graph in the part, or of its node among the nodes of all graphs."""
     smiles: tuple[str, ...]
-    """SMILES of each row; empty where not known."""
+    """SMILES of each row; empty strings if unknown."""
     labels: Tensor
-    """``[num_rows, num_targets]``, NaN where missing; numbers of classes where these have names."""
+    """``[num_rows, num_targets]``, NaN where missing; class numbers if the classes have names."""
     values: Tensor
     """``[num_rows, out_channels]``: values, or probabilities."""
 
 
 def class_names(task: Task | None, target: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return names of the classes, where each has a column of outputs; empty otherwise.
+    """Return the names of the classes if each class has an output column; else an empty tuple.
 
     Args:
         task: what is predicted.
@@ -41,11 +41,7 @@ def class_names(task: Task | None, target: Mapping[str, Any]) -> tuple[str, ...]
 
 
 def output_columns(task: Task | None, target: Mapping[str, Any], width: int) -> tuple[str, ...]:
-    """Return a name for each column of outputs.
-
-    It is that of the label, ``LABEL_CLASS`` for each of several classes, and for the one of two classes whose
-    probability it is.
-    """
+    """Name each output column: ``LABEL``, or ``LABEL_CLASS`` if the output is the probability of a named class."""
     labels = tuple(str(name) for name in target.get("columns") or ("output",))
     if width != len(labels):
         return tuple(f"{labels[0]}_{name}" for name in class_names(task, target) or range(width))
@@ -54,7 +50,7 @@ def output_columns(task: Task | None, target: Mapping[str, Any], width: int) -> 
 
 
 def new_names(names: Sequence[str], others: Sequence[str]) -> list[str]:
-    """Name new columns beside others; one that is there already begins with ``predicted_``."""
+    """Return names for new columns; a name that is taken gets the prefix ``predicted_``."""
     result = []
     for name in names:
         while name in others:
@@ -66,39 +62,42 @@ def new_names(names: Sequence[str], others: Sequence[str]) -> list[str]:
 def write_outputs(
     path: Path, task: Task, target: Mapping[str, Any], outputs: Tensor, labels: Tensor, smiles: Sequence[str] = ()
 ) -> None:
-    """Write a csv file: ``row``, ``smiles`` where known, the labels and the predictions, which may be ``predicted_``.
+    """Write a csv file with columns ``row``, ``smiles`` if known, the labels and the predictions.
 
     Args:
         path: the file.
         task: what is predicted.
         target: a :meth:`TargetSpec.to_dict <tg_lpe.data.TargetSpec.to_dict>`.
-        outputs: of the model, ``[num_rows, out_channels]``.
-        labels: ``[num_rows, num_targets]``; a missing one, NaN, is an empty cell, a row of these is left out.
-        smiles: of each row, or none.
+        outputs: the model's outputs, ``[num_rows, out_channels]``.
+        labels: ``[num_rows, num_targets]``. A missing label, NaN, is an empty cell; rows without labels are left out.
+        smiles: SMILES of each row, or empty.
     """
     outputs, labels = task.rows(outputs, labels)
     values, targets = task.predict(outputs).tolist(), labels.tolist()
     columns, classes = target["columns"], target.get("classes") or [()] * len(target["columns"])
-    own = [*columns, *new_names(output_columns(task, target, task.out_channels), columns)]
+    names = [*columns, *new_names(output_columns(task, target, task.out_channels), columns)]
     with replacing(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
         table = csv.writer(file, lineterminator="\n")
-        table.writerow([*new_names(["row", *["smiles"] * bool(smiles)], own), *own])
+        table.writerow([*new_names(["row", *["smiles"] * bool(smiles)], names), *names])
         for row, (label, value) in enumerate(zip(targets, values, strict=True)):
             if all(number != number for number in label):
                 continue
-            cells = [_cell(number, names) for number, names in zip(label, classes, strict=True)]
+            cells = [_cell(number, of_class) for number, of_class in zip(label, classes, strict=True)]
             table.writerow([row, *([smiles[row]] if smiles else []), *cells, *(f"{number:.7g}" for number in value)])
 
 
 def read_outputs(path: Path, task: Task, target: Mapping[str, Any]) -> Outputs:
-    """Read what :func:`write_outputs` wrote; a ``ValueError`` names a file of another form.
+    """Read a file of :func:`write_outputs`.
 
     Args:
         path: the file.
-        task, target: as it was written.
+        task, target: as for :func:`write_outputs`.
+
+    Raises:
+        ValueError: if the file has another format.
     """
     classes = target.get("classes") or [()] * task.num_targets
-    numbers = [{name: str(number) for number, name in enumerate(names)} for names in classes]
+    class_numbers = [{name: str(number) for number, name in enumerate(names)} for names in classes]
     first, width = -task.out_channels - task.num_targets, task.out_channels
     try:
         with path.open(newline="", encoding="utf-8") as file:
@@ -108,7 +107,10 @@ def read_outputs(path: Path, task: Task, target: Mapping[str, Any]) -> Outputs:
             raise ValueError(f"its rows have {widths} cells, its header is {', '.join(header)}")
         has_smiles = len(header) + first == 2
         labels = [
-            [float(known.get(cell, cell) or "nan") for cell, known in zip(row[first:-width], numbers, strict=True)]
+            [
+                float(numbers.get(cell, cell) or "nan")
+                for cell, numbers in zip(row[first:-width], class_numbers, strict=True)
+            ]
             for row in rows
         ]
         return Outputs(
@@ -122,7 +124,7 @@ def read_outputs(path: Path, task: Task, target: Mapping[str, Any]) -> Outputs:
 
 
 def _cell(label: float, classes: Sequence[str]) -> str:
-    """Write a label: the name of its class if it has one, nothing if it is missing."""
+    """Format a label: the name of its class or its number; empty if missing."""
     if label != label:
         return ""
     return classes[int(label)] if classes else f"{label:.7g}"

@@ -1,4 +1,4 @@
-"""Compare two models on the same rows: the difference of their errors, and how far chance alone would move it."""
+"""Compare the errors of two models on the same rows, with standard errors of the difference."""
 
 from __future__ import annotations
 
@@ -13,31 +13,30 @@ from tg_lpe.training.metrics import METRICS
 from tg_lpe.training.tasks import Task
 
 MAX_PARTS = 1000
-"""Parts of a test set that are left out one after the other, at most."""
+"""Largest number of parts of a test set for the jackknife."""
 
 
 class PairedDifference(NamedTuple):
-    """The errors of a model minus those of a reference, both on the same rows: negative where the model is better."""
+    """The errors of a model minus the errors of a reference on the same rows; negative if the model is better."""
 
     mean: float
     """Mean over the rows."""
     mean_error: float | None
-    """Its standard error over the rows, with the weights as they are; ``None`` for one row."""
+    """Standard error of the mean over the rows, for the given trained weights; ``None`` for one row."""
     median: float
-    """Median over the rows: outliers do not move it."""
+    """Median over the rows."""
     median_error: float | None
-    """Its standard error over the rows; ``None`` for one row."""
+    """Standard error of the median over the rows; ``None`` for one row."""
     by_seed: tuple[float, ...]
-    """The mean of each seed."""
+    """The mean over the rows for each seed."""
     seed_error: float | None
-    """Standard error of the mean over the seeds: how far another draw of as many trainings would move it. ``None``
-    for one seed."""
+    """Standard error of the mean over the seeds, that is, over repeated trainings; ``None`` for one seed."""
     num_rows: int
-    """Number of the rows."""
+    """Number of rows."""
 
     @property
     def error(self) -> float | None:
-        """Standard error of the mean for other rows and other seeds: the root of the sum of both squares."""
+        """Return the standard error of the mean over rows and seeds together: the root of the sum of both squares."""
         known = [error for error in (self.mean_error, self.seed_error) if error is not None]
         return math.hypot(*known) if known else None
 
@@ -45,17 +44,18 @@ class PairedDifference(NamedTuple):
 def paired_difference(errors: Tensor | Sequence[Any], reference: Tensor | Sequence[Any]) -> PairedDifference:
     r"""Compare the errors of two models row by row.
 
-    The differences of a row are first averaged over the seeds, because the errors of several trainings on one row are
-    alike: with :math:`d_i` for the row's average, the standard error of the mean over :math:`n` rows is
-    :math:`s(d) / \sqrt{n}`. That of the median is half the distance of the two order statistics whose ranks are
-    :math:`\sqrt{n} / 2` below and above the middle, one deviation of the number of rows below the true median.
+    The errors of several trainings on one row are correlated, so the differences of a row are first averaged over the
+    seeds. With these averages :math:`d_i`, the standard error of the mean over :math:`n` rows is
+    :math:`s(d) / \sqrt{n}`. The standard error of the median is half the distance between the two order statistics
+    whose ranks are :math:`\sqrt{n} / 2` below and above the middle.
 
     Args:
-        errors: the model's errors, such as absolute ones, ``[num_seeds, num_rows]`` or ``[num_rows]``.
-        reference: those of the reference, of the same shape: same seeds, same rows.
+        errors: errors of the model, such as absolute errors, ``[num_seeds, num_rows]`` or ``[num_rows]``.
+        reference: errors of the reference with the same seeds on the same rows, in the same shape.
 
     Raises:
-        ValueError: if the shapes differ or are no such shapes, there is no row, or an error is not finite.
+        ValueError: if the shapes differ or have another number of dimensions, there is no row, or an error is not
+            finite.
 
     Example:
         >>> from tg_lpe.training import paired_difference
@@ -90,7 +90,7 @@ def _standard_error(values: Tensor) -> float | None:
 
 
 def _median_error(values: Tensor) -> float | None:
-    """Return the standard error of the median of sorted values."""
+    """Compute the standard error of the median of sorted values."""
     size = values.numel()
     if size == 1:
         return None
@@ -99,22 +99,22 @@ def _median_error(values: Tensor) -> float | None:
 
 
 def figures_by_part(task: Task, outputs: Tensor, targets: Tensor, part: Tensor | None = None) -> Tensor:
-    r"""Divide the metric of a task among the parts of a test set, for :func:`paired_difference`.
+    r"""Compute the contribution of each part of a test set to a metric, as input for :func:`paired_difference`.
 
-    With the metric :math:`m` of all rows and :math:`m_{-i}` without the :math:`i`-th of :math:`n` parts, the figure of
-    a part is the jackknife's pseudo-value :math:`n m - (n - 1) m_{-i}`. For a metric that is a mean over the rows, such
-    as the absolute error, it is the part's own mean; it stands for the part in other metrics, such as ROC-AUC, whose
-    standard error is that of the mean of these figures.
+    The contribution is the jackknife's pseudo-value :math:`n m - (n - 1) m_{-i}`: :math:`m` is the metric of all rows,
+    and :math:`m_{-i}` the metric without the :math:`i`-th of :math:`n` parts. If the metric is a mean over the rows,
+    such as the absolute error, the contribution is the mean of the part. For other metrics, such as ROC-AUC, the
+    standard error of the mean of all contributions estimates that of the metric.
 
     Args:
-        task: has the metric.
-        outputs: those of the model, ``[num_rows, out_channels]``.
-        targets: labels ``[num_rows, num_targets]``, NaN where missing; rows without any are left out.
-        part: the part of each row, int64 ``[num_rows]``, such as the graph of a node; each row is one if absent. More
-            than 1,000 parts are joined to 1,000 of consecutive ones.
+        task: the task, which names the metric.
+        outputs: outputs of the model, ``[num_rows, out_channels]``.
+        targets: labels ``[num_rows, num_targets]``, NaN where missing; rows without labels are left out.
+        part: the part of each row, int64 ``[num_rows]``, such as the graph of a node; by default each row is a part.
+            More than 1,000 parts are merged into 1,000 groups of consecutive parts.
 
     Returns:
-        Float64 ``[num_parts]``; a part without which the metric is not defined has the figure of all.
+        Float64 ``[num_parts]``. If the metric is not defined without a part, the part has the metric of all rows.
 
     Raises:
         ValueError: if the shapes do not fit, or the metric is not defined.
@@ -131,10 +131,10 @@ def figures_by_part(task: Task, outputs: Tensor, targets: Tensor, part: Tensor |
     scores, references = task.scores(outputs, name).double(), task.references(targets, name).double()
     of_all = metric(scores, references).mean
     if of_all is None:
-        raise ValueError(f"{metric.title} needs a column with {metric.needs}, got none in {len(targets):,} rows")
+        raise ValueError(f"{metric.title} needs a column with {metric.needs}; {len(targets):,} rows have none")
     figures = torch.full((num_parts,), of_all, dtype=torch.float64)
-    for each in range(num_parts) if num_parts > 1 else ():
-        others = number != each
+    for index in range(num_parts) if num_parts > 1 else ():
+        others = number != index
         without = metric(scores[others], references[others]).mean
-        figures[each] = of_all if without is None else num_parts * of_all - (num_parts - 1) * without
+        figures[index] = of_all if without is None else num_parts * of_all - (num_parts - 1) * without
     return figures

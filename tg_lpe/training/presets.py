@@ -1,4 +1,4 @@
-"""Presets: defaults of the options of ``tg-lpe train`` and ``tg-lpe pretrain`` for a published experiment, by name."""
+"""Presets: option defaults of ``tg-lpe train`` and ``tg-lpe pretrain`` that reproduce a published experiment."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ SAN_GAMMAS = {"zinc12k": 1e-5, "pattern": 1e-2, "cluster": 1e-1, "molhiv": 1e-6}
 
 
 def paper(command: str, source: str, chosen: Chosen) -> dict[str, Any]:
-    """Return Table 2 of `Graph Transformers Dream of Electric Flow <https://arxiv.org/abs/2410.16699>`_, section 14.3.
+    """Return the options of Table 2 of `Graph Transformers Dream of Electric Flow <https://arxiv.org/abs/2410.16699>`_.
 
-    Where the text is silent, the options are those of the published runs; the documentation's page on Table 2 lists
-    them. Widths and epochs are ZINC's, except for QM9. ``encoder`` has arguments of the chosen class.
+    Section 14.3 of the paper describes them. Options that the text does not mention are taken from the published runs;
+    the documentation's page on Table 2 lists them. All data except QM9 get the widths and epochs of ZINC.
     """
     width, epochs = (3, 1000) if source == "qm9-solubility" else (6, 2000)
     name = chosen["class"] if isinstance(chosen, Mapping) else None
@@ -69,7 +69,7 @@ def paper(command: str, source: str, chosen: Chosen) -> dict[str, Any]:
         "clip_jointly": True,
         "weight_decay": 0.0,
         "precision": "float32",
-        "edge_encoding": chosen is None,  # no encoder has none to leave out
+        "edge_encoding": chosen is None,  # False is refused without an encoder
         "model.hidden_channels": 128,
         "model.heads": 8,
         "model.num_layers": 4,
@@ -81,12 +81,12 @@ def paper(command: str, source: str, chosen: Chosen) -> dict[str, Any]:
 def san(command: str, source: str, chosen: Chosen) -> dict[str, Any]:
     """Return the models of `Rethinking Graph Transformers with Spectral Attention <https://arxiv.org/abs/2106.03893>`_.
 
-    As in the published code, except that signs of eigenvectors are flipped at random, as the paper says, that single
-    bonds and missing edges of MolHIV have features of their own, and that its tables start from ``N(0, 1)`` as all
-    others, not from Xavier's smaller values. Another encoder takes ``SpectralEncoder``'s place in the same model.
+    They follow the published code with three exceptions: signs of eigenvectors are flipped at random, as in the paper;
+    on MolHIV single bonds and missing edges have different features; and the embedding tables of MolHIV start from
+    ``N(0, 1)`` instead of Xavier's smaller values. Another encoder replaces ``SpectralEncoder`` in the same model.
     """
     if command != "train":
-        raise ArgumentError("{preset} is of training, there is none of {}", command, preset="san")
+        raise ArgumentError("{preset} is for training, got {}", command, preset="san")
     if source not in SAN_MODELS:
         raise ArgumentError("{preset} is for {}, got {}", ", ".join(SAN_MODELS), source, preset="san")
     loop, gamma, dropout = SAN_LOOPS[source], SAN_GAMMAS[source], 0.01 if source == "molhiv" else 0.0
@@ -122,12 +122,12 @@ def san(command: str, source: str, chosen: Chosen) -> dict[str, Any]:
 
 
 class Preset(NamedTuple):
-    """A set of defaults."""
+    """Option defaults of a published experiment."""
 
     options: Callable[[str, str, Chosen], dict[str, Any]]
-    """Of the command, the source of the data and the encoder."""
+    """Function of the command, the source of the data and the encoder; returns the defaults."""
     encoder: str
-    """The encoder where none is chosen."""
+    """Name of the default encoder."""
 
 
 PRESETS = {"paper": Preset(paper, "LinearTransformer"), "san": Preset(san, "SpectralEncoder")}

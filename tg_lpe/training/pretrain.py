@@ -1,4 +1,4 @@
-"""Pretraining of an encoder on Laplacian eigenvectors, whatever their signs, and on kernels of the Laplacian."""
+"""Pretrain an encoder on Laplacian eigenvectors, with a sign-invariant loss, or on kernels of the Laplacian."""
 
 from __future__ import annotations
 
@@ -30,24 +30,24 @@ C = TypeVar("C", bound=LoopConfig)
 
 
 class Pretraining(TrainingLoop, Generic[C]):
-    """Fits an encoder to targets that are computed from each graph. A subclass computes them and defines the loss.
+    """Fit an encoder to targets computed from each graph. A subclass computes the targets and defines the loss.
 
     Args:
         config: the settings.
-        encoder: any :class:`~tg_lpe.Encoder` with parameters, as wide as the targets.
+        encoder: an :class:`~tg_lpe.Encoder` with parameters and as many channels as the targets.
         splits: the graphs; their labels are not used.
-        folder: where to write; the encoder goes to ``encoder/`` in it. ``None`` keeps nothing.
+        folder: where to write; the encoder is saved in ``encoder/`` inside. ``None`` writes nothing.
         device: where to train.
         progress: whether to show a progress bar.
 
     Raises:
-        ValueError: if the encoder has another width than the targets, or no parameters.
+        ValueError: if the encoder has no parameters, or another number of channels than the targets.
     """
 
     kind: str
-    """Of the run, in its result."""
+    """Kind of the run, in its result."""
     has_edge_targets = False
-    """Whether an encoding of edges has targets too."""
+    """Whether there are targets for the edge encoding."""
     metric = "val_loss"
 
     def __init__(
@@ -82,29 +82,29 @@ class Pretraining(TrainingLoop, Generic[C]):
 
     @abstractmethod
     def attach_targets(self, dataset: InMemoryDataset) -> InMemoryDataset:
-        """Copy the dataset with the targets."""
+        """Return a copy of the dataset with the targets."""
 
     @abstractmethod
     def test_figures(self) -> dict[str, Any]:
-        """Return losses on the test set, by name."""
+        """Return the losses on the test set by name."""
 
     @abstractmethod
     def losses(self, batch: Batch, generator: torch.Generator | None = None) -> list[tuple[Tensor, Tensor]]:
-        """Sum the losses of each channel in a batch, and return what to divide by, for each kind of target."""
+        """Return the loss of each channel summed over a batch, and the count to divide by, for each kind of target."""
 
     def mean_losses(self, dataset: InMemoryDataset) -> list[Tensor]:
-        """Average the loss of each channel over a data set, float64 ``[channels]``, for each kind of target.
+        """Return the mean loss of each channel over a dataset, float64 ``[channels]``, for each kind of target.
 
-        Random probes are drawn from the encoder's own seed, as when the encoder is used.
+        Random probes come from the encoder's own seed, as at inference.
         """
         self.model.eval()
         totals: list[tuple[Tensor, Tensor]] = []
         with torch.no_grad():
             for batch, divided in Parts(dataset, 1024):
                 with divided:
-                    parts = [(each.cpu(), count.cpu()) for each, count in self.losses(batch.to(self.device))]
-                pairs = zip(totals, parts, strict=True)
-                totals = [(a + b, m + n) for (a, m), (b, n) in pairs] if totals else parts
+                    sums = [(loss.cpu(), count.cpu()) for loss, count in self.losses(batch.to(self.device))]
+                pairs = zip(totals, sums, strict=True)
+                totals = [(a + b, m + n) for (a, m), (b, n) in pairs] if totals else sums
         return [total / count.clamp(min=1) for total, count in totals]
 
     def encode(self, batch: Batch, generator: torch.Generator | None = None) -> Encoding:
@@ -113,7 +113,7 @@ class Pretraining(TrainingLoop, Generic[C]):
         return encoding
 
     def result(self) -> dict[str, Any]:
-        """Write the encoder, and return test losses and sizes of the data."""
+        """Save the encoder; return test losses and sizes of the data."""
         figures = self.test_figures()
         if self.folder is not None:
             self.encoder.save_pretrained(self.folder.path / "encoder")
@@ -139,11 +139,11 @@ class EigenvectorPretraining(Pretraining[PretrainConfig]):
         return attach_eigenvectors(dataset, self.config.num_eigenvectors)
 
     def loss(self, batch: Batch, generator: torch.Generator) -> Tensor:
-        """Return the sum over eigenvectors of the sign-invariant loss, with random probes drawn anew."""
+        """Return the sign-invariant loss summed over eigenvectors, with new random probes."""
         return self._column_losses(batch, generator)[0].sum()
 
     def evaluate(self, dataset: InMemoryDataset) -> float:
-        """Return the sum over eigenvectors of the sign-invariant loss, each at most 2."""
+        """Return the sign-invariant loss, summed over eigenvectors; each contributes at most 2."""
         return float(self.mean_losses(dataset)[0].sum())
 
     def losses(self, batch: Batch, generator: torch.Generator | None = None) -> list[tuple[Tensor, Tensor]]:
@@ -152,7 +152,7 @@ class EigenvectorPretraining(Pretraining[PretrainConfig]):
         return [(losses * graphs, graphs)]
 
     def test_figures(self) -> dict[str, Any]:
-        """Return the test loss, the largest it can be, and the loss of each eigenvector."""
+        """Return the test loss, the largest possible loss, and the loss of each eigenvector."""
         columns = self.mean_losses(self.test_set)[0]
         return {
             "test_loss": float(columns.sum()),
@@ -161,7 +161,7 @@ class EigenvectorPretraining(Pretraining[PretrainConfig]):
         }
 
     def _column_losses(self, batch: Batch, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
-        """Return the mean loss of each eigenvector, and how many graphs have it, ``[num_eigenvectors]`` each."""
+        """Return the mean loss of each eigenvector, and the number of graphs with it; both ``[num_eigenvectors]``."""
         out, target = self.encode(batch, generator).node, batch[TARGET]
         graphs = RowGroups(batch.batch, batch.num_graphs)
         loss = gather(sign_invariant_loss(out, target.to(out.dtype), graphs))
@@ -171,14 +171,13 @@ class EigenvectorPretraining(Pretraining[PretrainConfig]):
 
 
 class KernelPretraining(Pretraining[KernelPretrainConfig]):
-    """Fits node encodings to the kernels' diagonals and edge encodings to their entries at the edges.
+    """Fit node encodings to the diagonals of kernels, and edge encodings to the kernels' entries at the edges.
 
-    The loss is the mean over channels of the squared error over the target's variance: 1 is what a constant achieves.
+    The loss is the squared error divided by the variance of the target, averaged over channels; predicting the mean has
+    loss 1. An encoder without edge channels is fitted to the diagonals only.
 
-    An encoder without edge channels is fitted to the diagonals alone.
-
-    The arguments are those of :class:`Pretraining`; encodings are as wide as the kernels have channels
-    (:func:`~tg_lpe.training.kernels.kernel_channels`), those of edges too if there are some.
+    The arguments are those of :class:`Pretraining`. Node and edge encodings need as many channels as the kernels
+    (:func:`~tg_lpe.training.kernels.kernel_channels`).
     """
 
     kind = "pretrain-kernels"
@@ -186,7 +185,7 @@ class KernelPretraining(Pretraining[KernelPretrainConfig]):
 
     @property
     def width(self) -> int:
-        """Channels of the kernels."""
+        """Number of channels of the kernels."""
         return kernel_channels(self.config.kernels)
 
     def attach_targets(self, dataset: InMemoryDataset) -> InMemoryDataset:
@@ -195,7 +194,7 @@ class KernelPretraining(Pretraining[KernelPretrainConfig]):
 
     @cached_property
     def _variances(self) -> tuple[Tensor, ...]:
-        """Of the training targets at nodes and at edges, ``[channels]`` each."""
+        """Variances of the training targets at nodes and at edges, ``[channels]`` each."""
         data = self.train_set._data
         return tuple(
             data[name].double().var(dim=0, correction=0).clamp(min=1e-12).float().to(self.device)
@@ -203,22 +202,22 @@ class KernelPretraining(Pretraining[KernelPretrainConfig]):
         )
 
     def loss(self, batch: Batch, generator: torch.Generator) -> Tensor:
-        """Average over channels, nodes and edges with equal weight."""
+        """Return the relative squared error, averaged over channels; nodes and edges have equal weight."""
         parts = self._errors(batch, generator)
         return sum((part.sum() / max(part.numel(), 1) for part in parts), start=parts[0].new_zeros(())) / len(parts)
 
     def evaluate(self, dataset: InMemoryDataset) -> float:
-        """Return the same over a whole dataset."""
+        """Return the loss over a whole dataset."""
         parts = self.mean_losses(dataset)
         return sum(float(errors.mean()) for errors in parts) / len(parts)
 
     def losses(self, batch: Batch, generator: torch.Generator | None = None) -> list[tuple[Tensor, Tensor]]:
-        """Return the errors of each channel at nodes, and at edges if they are encoded."""
+        """Return the summed errors of each channel and their count, for nodes and, if encoded, for edges."""
         parts = self._errors(batch, generator)
         return [(part.double().sum(0), torch.tensor(part.size(0))) for part in parts]
 
     def test_figures(self) -> dict[str, Any]:
-        """Return the test loss, and that of each channel."""
+        """Return the test loss and the loss of each channel."""
         errors = self.mean_losses(self.test_set)
         return {
             "test_loss": sum(float(part.mean()) for part in errors) / len(errors),
@@ -226,7 +225,7 @@ class KernelPretraining(Pretraining[KernelPretrainConfig]):
         }
 
     def _errors(self, batch: Batch, generator: torch.Generator | None) -> tuple[Tensor, ...]:
-        """Return the relative squared errors at nodes, and at edges if they are encoded, ``[num_rows, channels]``."""
+        """Return the relative squared errors ``[num_rows, channels]`` of nodes and, if encoded, of edges."""
         node, edge = self.encode(batch, generator)
         node_variance, edge_variance = self._variances
         of_nodes = gather((node - batch[NODE_TARGET]).square() / node_variance)
@@ -234,15 +233,16 @@ class KernelPretraining(Pretraining[KernelPretrainConfig]):
 
 
 def sign_invariant_loss(out: Tensor, target: Tensor, graphs: RowGroups) -> Tensor:
-    """Squared distance of a unit vector along ``out`` to the nearer of plus and minus ``target``, per graph and column.
+    """Compute the squared distance of normalised ``out`` to ``target`` or ``-target``, whichever is nearer.
 
-    ``min(|phi - v|^2, |phi + v|^2) = 2 - 2 |phi . v|`` for unit vectors: 0 if parallel, 2 if orthogonal. The loss of
-    section 4.1 of the paper, per eigenvector.
+    For unit vectors it is ``min(|phi - v|^2, |phi + v|^2) = 2 - 2 |phi . v|``: 0 if parallel, 2 if orthogonal. This is
+    the loss of one eigenvector in section 4.1 of `Graph Transformers Dream of Electric Flow
+    <https://arxiv.org/abs/2410.16699>`_.
 
     Args:
-        out: ``[num_nodes, k]``, any length.
-        target: ``[num_nodes, k]``, unit length within each graph.
-        graphs: graph of each node.
+        out: ``[num_nodes, k]``, of any length.
+        target: ``[num_nodes, k]``, of unit length within each graph.
+        graphs: the graph of each node.
 
     Returns:
         ``[num_graphs, k]``.
@@ -252,9 +252,9 @@ def sign_invariant_loss(out: Tensor, target: Tensor, graphs: RowGroups) -> Tenso
 
 
 def attach_eigenvectors(dataset: InMemoryDataset, k: int) -> InMemoryDataset:
-    """Copy the dataset with ``data.eigenvectors``, float32 ``[num_nodes, k]``, zero where there is none.
+    """Copy the dataset with ``data.eigenvectors``, float32 ``[num_nodes, k]``; missing eigenvectors are zero.
 
-    Edge weights of the graphs count as conductances.
+    Edge weights are conductances.
     """
     parts = [laplacian_eigenvectors(graph, k)[0] for graph in incidences(dataset, CHUNK)]
     return with_attribute(dataset, TARGET, "node", torch.cat(parts).float())

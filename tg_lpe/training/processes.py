@@ -1,4 +1,4 @@
-"""Training in several processes that ``torchrun`` starts: each has a part of every batch, all have the same weights."""
+"""Train in several processes started by ``torchrun``: they share every batch and have the same weights."""
 
 from __future__ import annotations
 
@@ -24,16 +24,17 @@ T = TypeVar("T")
 
 
 def join(device: str | torch.device) -> torch.device:
-    """Join the processes that ``torchrun`` started, unless it started this one alone or a group is there already.
+    """Join the process group if ``torchrun`` started several processes and they have no group yet.
 
     Args:
-        device: as a user names it.
+        device: the device that the user named.
 
     Returns:
-        The device of this process: of several, each has the GPU of its number on this machine for ``"cuda"``.
+        The device of this process. With several processes, ``"cuda"`` is the GPU numbered by the local rank.
 
     Raises:
-        ValueError: if there are several processes and the device names one GPU for all of them, or there are too few.
+        ValueError: if there are several processes and ``device`` names one GPU for all of them, or there are fewer
+            GPUs than processes.
     """
     device = torch.device(device)
     launched = dist.is_available() and dist.is_torchelastic_launched() and os.environ["WORLD_SIZE"] != "1"
@@ -41,20 +42,20 @@ def join(device: str | torch.device) -> torch.device:
         return device
     if device.type == "cuda":
         if device.index is not None:
-            raise ValueError(f"each process has a GPU of its own: device must be 'cuda', got {str(device)!r}")
+            raise ValueError(f"each process uses its own GPU: device must be 'cuda', got {str(device)!r}")
         device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
         if device.index >= torch.cuda.device_count():
             raise ValueError(
-                f"each process needs a GPU of its own: {torch.cuda.device_count()} are here, and this is process "
-                f"{device.index} of the machine; start fewer with --nproc-per-node"
+                f"each process needs its own GPU: this machine has {torch.cuda.device_count()}, and this is its "
+                f"process {device.index}, counted from 0; start fewer with --nproc-per-node"
             )
         torch.cuda.set_device(device)
-    # Not every build of torch has these.
+    # Some builds of torch lack these.
     from torch.distributed.distributed_c10d import PrefixStore
     from torch.distributed.rendezvous import rendezvous
 
     store, number, count = next(rendezvous("env://"))
-    # torchrun keeps its store when it starts processes again: in it are the addresses of those that are gone.
+    # torchrun keeps its store when it restarts processes; a prefix hides the addresses of the previous ones.
     store = PrefixStore(f"attempt {os.environ['TORCHELASTIC_RESTART_COUNT']}", store)
     backend = "nccl" if device.type == "cuda" else "gloo"
     dist.init_process_group(backend, store=store, rank=number, world_size=count)
@@ -63,22 +64,22 @@ def join(device: str | torch.device) -> torch.device:
 
 
 def check(model: nn.Module, batch_size: int, num_graphs: int) -> None:
-    """Raise ``ValueError`` if a process would never have a graph, or a norm takes statistics of one process's part."""
+    """Raise ``ValueError`` if a batch has too few graphs for all processes, or a norm would not see the whole batch."""
     processes = num_processes()
     if processes == 1:
         return
-    for what, count in (("batch_size is", batch_size), ("the training set has", num_graphs)):
+    for subject, count in (("batch_size is", batch_size), ("the training set has", num_graphs)):
         if count < processes:
             raise ValueError(
-                f"each of the {processes} processes needs a graph of each batch, but {what} {count}; batch_size counts "
-                f"the graphs of all processes together: raise it, or start fewer processes"
+                f"each of the {processes} processes needs a graph of each batch, but {subject} {count}; batch_size "
+                "counts the graphs of all processes together: raise it, or start fewer processes"
             )
     for name, module in model.named_modules():
         norm = isinstance(module, nn.modules.batchnorm._BatchNorm)
         if norm and not isinstance(module, RowBatchNorm | nn.SyncBatchNorm):
             raise ValueError(
                 f"{name}, a {type(module).__name__}, would take its statistics from one process's part of a batch; "
-                f"among several processes use make_norm('batch', channels) of tg_lpe.nn.norms, or nn.SyncBatchNorm"
+                "with several processes use make_norm('batch', channels) of tg_lpe.nn.norms, or nn.SyncBatchNorm"
             )
 
 
@@ -101,12 +102,12 @@ def from_first(make: Callable[[], T]) -> T:
 
 
 def tensors_from_first(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Return the first process's tensors, on CPU; what the others give is not read."""
+    """Return the first process's tensors, on CPU, in all processes."""
     return tensors if num_processes() == 1 else load(_broadcast(save(tensors) if process_number() == 0 else b""))
 
 
 def copy_from_first(model: nn.Module) -> None:
-    """Give all processes the parameters and buffers of the first."""
+    """Copy the parameters and buffers of the first process to all others."""
     if num_processes() > 1:
         for value in model.state_dict().values():
             dist.broadcast(value, 0)
@@ -122,37 +123,37 @@ def average(value: Tensor) -> Tensor:
 
 
 def average_gradients(parameters: Iterable[nn.Parameter]) -> None:
-    """Give each parameter the mean of its gradients in all processes; ``None`` stays where no process has one."""
+    """Replace each gradient by its mean over the processes; it stays ``None`` if no process has one."""
     if num_processes() == 1:
         return
     chosen = [p for p in parameters if p.requires_grad]
     grads = [torch.zeros_like(p) if p.grad is None else p.grad for p in chosen]
-    there = grads[0].new_tensor([p.grad is not None for p in chosen])
-    flat = average(torch.cat([there, *(grad.flatten() for grad in grads)]))
-    there, *means = flat.split([len(chosen), *(p.numel() for p in chosen)])
+    has_grad = grads[0].new_tensor([p.grad is not None for p in chosen])
+    flat = average(torch.cat([has_grad, *(grad.flatten() for grad in grads)]))
+    has_grad, *means = flat.split([len(chosen), *(p.numel() for p in chosen)])
     for index, (p, grad) in enumerate(zip(chosen, means, strict=True)):
-        if p.grad is not None or there[index] > 0:  # the device is asked only where this process has none
+        if p.grad is not None or has_grad[index] > 0:  # reads the device only if this process has no gradient
             p.grad = grad.view_as(p).to(p.dtype)
 
 
 class Parts:
-    """The batches of a data set, of each of which this process has its part, with the same order of graphs in all.
+    """Iterate over this process's parts of the batches of a dataset; all processes have the same order of graphs.
 
-    Iterating gives pairs of a part and a context to use it in, see :func:`~tg_lpe.nn.parallel.divided`. Of a batch of
-    fewer graphs than there are processes each has all, and so has a single process of every batch.
+    Iterating yields each part with a context to use it in, see :func:`~tg_lpe.nn.parallel.divided`. A batch with fewer
+    graphs than processes is not divided: each process gets all of it.
 
     Args:
         dataset: the graphs.
-        batch_size: graphs of a batch, in all processes together; the last may have fewer.
-        generator: draws the order, the same in all processes; in the order of the data set if absent.
+        batch_size: graphs of a batch over all processes; the last batch may have fewer.
+        generator: draws the order, equally seeded in all processes; the order of the dataset if absent.
 
     Attributes:
-        sizes: graphs of each batch, in all processes together.
+        sizes: graphs of each batch over all processes.
     """
 
     def __init__(self, dataset: InMemoryDataset, batch_size: int, generator: torch.Generator | None = None) -> None:
         order = SequentialSampler(dataset) if generator is None else RandomSampler(dataset, generator=generator)
-        # The loader draws from the generator that it is given, or else from the global one.
+        # Without a generator the loader would draw from the global one.
         self._loader = batch_loader(
             dataset,
             batch_sampler=_OwnRows(BatchSampler(order, batch_size, drop_last=False)),
@@ -169,7 +170,7 @@ class Parts:
 
 
 class _OwnRows(Sampler[list[int]]):
-    """This process's share of each list of indices; lists shorter than there are processes are left as they are."""
+    """Yield this process's share of each list of indices; lists shorter than the number of processes stay whole."""
 
     def __init__(self, batches: BatchSampler) -> None:
         self.batches = batches
@@ -186,7 +187,7 @@ class _OwnRows(Sampler[list[int]]):
 
 
 def _broadcast(content: bytes) -> bytes:
-    """Return the first process's bytes in all."""
+    """Return the first process's bytes in all processes."""
     device = communication_device()
     size = torch.tensor([len(content)], device=device)
     dist.broadcast(size, 0)

@@ -1,4 +1,4 @@
-"""Read-outs of an encoder in closed form, whose channels are in the order of what they explain."""
+"""Closed-form read-outs of an encoder, with channels ordered by the variance they explain."""
 
 from __future__ import annotations
 
@@ -12,33 +12,33 @@ from tg_lpe.encoders import GramTransformer
 from tg_lpe.encoders.precompute import CHUNK, CHUNK_PAIRS, incidences
 
 CONSTANT = 1e-9
-"""Standard deviation up to which a value, which is at most one, counts as constant."""
+"""Largest standard deviation of a value that counts as constant; values are at most one."""
 
 ROUNDING = 1e-10
-"""Share of the variance up to which a component counts as rounding; with more, float32 keeps three digits of it."""
+"""Largest share of the variance of a component that counts as rounding; float32 keeps three digits of others."""
 
 
 @torch.no_grad()
 def principal_readouts(
     encoder: GramTransformer, dataset: InMemoryDataset, out_channels: int, edge_out_channels: int = 0
 ) -> GramTransformer:
-    """Make an encoder with the same filters, whose channels are principal components of what the layers compute.
+    """Make an encoder with the same filters whose channels are principal components of the layers' values.
 
-    Every value that is read of the layers is scaled to variance one over the dataset. No ``m`` linear functions of them
-    explain more of their variance than the first ``m`` channels of the encoding do, so every prefix of it is an
-    encoding of that width. Channels have variance one over the dataset, those of nodes have mean zero.
+    The values that the read-outs read are first scaled to variance one over the dataset. The first ``m`` channels
+    explain as much of their variance as any ``m`` linear functions can, so each prefix of the encoding is a good
+    encoding of that width. All channels have variance one over the dataset, and node channels have mean zero.
 
     Args:
-        encoder: one that reads no features; its own read-outs play no part.
-        dataset: the graphs; edge weights count as conductances.
+        encoder: an encoder that reads no features; its read-outs are not used.
+        dataset: the graphs; edge weights are conductances.
         out_channels: width of the node encoding.
         edge_out_channels: width of the edge encoding; 0 for none.
 
     Raises:
-        ValueError: if the encoder reads features, or its values vary in fewer directions over the dataset.
+        ValueError: if the encoder reads features, or its values span fewer dimensions than the channels asked for.
     """
     if features := sorted(encoder.reads & {"x", "edge_attr"}):
-        raise ValueError(f"the encoder must read the graph alone, got one that reads {features}")
+        raise ValueError(f"the encoder must read only the graph, got one that reads {features}")
     exact = copy.deepcopy(encoder).double()
     values = [exact.gram(graph) for graph in incidences(dataset, CHUNK, CHUNK_PAIRS)]
     node, edge = (torch.cat(parts) for parts in zip(*values, strict=True))
@@ -54,9 +54,9 @@ def principal_readouts(
 
 
 def principal_axes(values: Tensor, k: int) -> Tensor:
-    """Return linear maps ``[k, width]`` from values scaled to variance one to their first ``k`` principal components.
+    """Return the linear map ``[k, width]`` from values to the first ``k`` principal components of the scaled values.
 
-    These have variance one, too; the value that counts most in a component counts positively.
+    The components have variance one. In each, the value with the largest coefficient has a positive one.
     """
     centred = values - values.mean(0)
     std = centred.square().mean(0).sqrt()
@@ -64,7 +64,7 @@ def principal_axes(values: Tensor, k: int) -> Tensor:
     variance, axes = torch.linalg.eigh((centred * scale).mT @ (centred * scale) / max(len(values), 1))
     rank = int((variance > ROUNDING * variance.sum()).sum())
     if not 1 <= k <= rank:
-        raise ValueError(f"the values vary in {rank} directions over the dataset, got {k} channels")
+        raise ValueError(f"the encoder's values span {rank} dimensions over the dataset, got {k} channels")
     axes, variance = axes.flip(1)[:, :k], variance.flip(0)[:k]
     axes = axes * axes.gather(0, axes.abs().argmax(0, keepdim=True)).sign()
     return (axes / variance.sqrt()).mT * scale

@@ -1,4 +1,4 @@
-"""A run folder: settings, machine, metrics, checkpoint and result. A report reads nothing else."""
+"""The folder of a run: settings, machine, metrics, checkpoint and result. A report reads nothing else."""
 
 from __future__ import annotations
 
@@ -26,35 +26,39 @@ from tg_lpe.nn.parallel import num_processes
 from tg_lpe.training.config import KernelPretrainConfig, PretrainConfig, TrainConfig
 
 LOOPS = {"train": TrainConfig, "pretrain": PretrainConfig, "pretrain-kernels": KernelPretrainConfig}
-"""Settings of the loop by command."""
+"""Classes of the loop's settings by command."""
 
 LAYOUT = 2
-"""Version of the format of ``config.json``."""
+"""Format version of ``config.json``."""
 
 _LOGGER = logging.getLogger("tg_lpe.training")
 
 DIGEST = "sha256"
-"""Entry of a checkpoint's metadata."""
+"""Name of the digest in a checkpoint's metadata."""
 
 PACKAGES = ("tg-lpe", "torch", "torch-geometric", "torch-scatter", "rdkit", "numpy", "scipy")
 
 
 class FolderInUseError(ValueError):
-    """Another process uses a run folder."""
+    """Raised if another process uses a run folder."""
 
 
 class RunFolder:
-    """Names and formats of the files of one run.
+    """Read and write the files of one run:
 
-    ``config.json`` has the command, the classes and arguments of encoder, model and task, the loop's settings and a
-    description of the data; ``environment.json`` machine and versions; ``metrics.jsonl`` one line per epoch;
-    ``initial.safetensors`` the encoder's weights before training; ``state.safetensors`` what ``--resume`` needs, and
-    ``state-before.safetensors`` the same of the epoch before, should that be damaged;
-    ``model.safetensors`` the best weights; ``predictions_val.csv`` and ``predictions_test.csv`` what these predict;
-    ``result.json`` the figures of a run that is complete; ``curve.png`` losses by epoch.
+    - ``config.json``: the command, classes and arguments of encoder, model and task, the loop's settings, and a
+      description of the data
+    - ``environment.json``: the machine and versions of packages
+    - ``metrics.jsonl``: one line per epoch
+    - ``initial.safetensors``: the encoder's weights before training
+    - ``state.safetensors``: the checkpoint for ``--resume``; ``state-before.safetensors``: the checkpoint of the epoch
+      before, used if the first one is damaged
+    - ``model.safetensors``: the best weights; ``predictions_val.csv`` and ``predictions_test.csv``: their predictions
+    - ``result.json``: the figures of a complete run
+    - ``curve.png``: losses by epoch
 
     Args:
-        path: the folder, made if absent.
+        path: the folder, created by :meth:`start` if absent.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -73,20 +77,20 @@ class RunFolder:
         self._lock_file: TextIO | None = None
 
     def start(self, command: str, settings: Mapping[str, Any], resume: bool) -> bool:
-        """Prepare for a run.
+        """Prepare the folder for a run.
 
         Args:
-            command: which kind of run: ``"train"``, ``"pretrain"`` or ``"pretrain-kernels"``.
-            settings: JSON-able, everything that decides the result.
-            resume: whether to go on with what is there.
+            command: the kind of run: ``"train"``, ``"pretrain"`` or ``"pretrain-kernels"``.
+            settings: everything that decides the result, JSON-able.
+            resume: whether to continue the run in the folder.
 
         Returns:
-            Whether there is something to go on with.
+            Whether there is a checkpoint to continue from.
 
         Raises:
-            ValueError: if the folder holds a run and ``resume`` is not set, or holds one of other settings, a
-                part of one, or another ``config.json``, or is inside a run's or around some, or another process uses
-                the folder.
+            ValueError: if the folder holds a run and ``resume`` is not set; if it holds a run with other settings, an
+                incomplete copy of a run, or the ``config.json`` of something else; if it contains or lies in a run
+                folder; or if another process uses it.
         """
         self._lock()
         self._remove_leftovers()
@@ -97,17 +101,15 @@ class RunFolder:
             parts.insert(0, self.metrics.name)
         is_started = self.config.exists() and bool(parts)
         if not self.config.exists() and (parts := parts or [file.name for file in (self.model,) if file.exists()]):
-            raise ValueError(
-                f"{self.path} holds {', '.join(parts)} and no {self.config.name} that says of which run: "
-                "choose another folder"
-            )
+            names = ", ".join(parts)
+            raise ValueError(f"{self.path} holds {names} without the config.json of their run: choose another folder")
         before = read_object(self.config) if self.config.exists() else {"command": command}
         kind = kind_of(before)
         if not is_started and kind is Kind.CHECKPOINT:
-            raise ValueError(f"{self.config} is not that of a run, and would be overwritten: choose another folder")
+            raise ValueError(f"{self.config} belongs to no run and would be overwritten: choose another folder")
         if is_started and not resume:
             raise ArgumentError(
-                "{} already holds a run: {resume} goes on with it, another {folder} begins a new one",
+                "{} already holds a run: {resume} continues it, another {folder} starts a new one",
                 self.path,
                 resume=True,
                 folder=...,
@@ -119,20 +121,17 @@ class RunFolder:
             self._check_place()
             write_json(self.config, config)
         if not self.result.exists():
-            words = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
-            write_json(self.environment, {**environment(), "command": words})
+            command_line = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
+            write_json(self.environment, {**environment(), "command": command_line})
         return is_started and any(state.exists() for state in self._states)
 
     def _check_place(self) -> None:
-        """Refuse a new run among those of ``--seeds`` or ``--folds``, and those in a run's own folder."""
-        of_run = (self.config.name, self.metrics.name)
-        is_run = {
-            folder: all((folder / name).exists() for name in of_run)
-            for folder in (self.path.absolute().parent, *sorted(self.path.iterdir()))
-        }
-        if runs := [folder.name for folder, found in is_run.items() if found]:
+        """Refuse a folder that lies in a run folder, or that holds run folders such as those of ``--seeds``."""
+        folders = (self.path.absolute().parent, *sorted(self.path.iterdir()))
+        files = (self.config.name, self.metrics.name)
+        if runs := [folder.name for folder in folders if all((folder / file).exists() for file in files)]:
             raise ArgumentError(
-                "{} is no place for a new run beside that in {}: choose another {folder}",
+                "{} contains or lies in the folder of another run, {}: choose another {folder}",
                 self.path,
                 ", ".join(runs[:3]),
                 folder=...,
@@ -143,7 +142,7 @@ class RunFolder:
         return self.state, self.state_before
 
     def _remove_leftovers(self) -> None:
-        """Remove what a killed process was writing under temporary names; the lock says that no other is writing."""
+        """Remove temporary files of a killed process; the lock ensures that no process is writing them."""
         for file in [file for file in vars(self).values() if isinstance(file, Path) and file != self.path]:
             for temporary in self.path.glob(f".{file.name}.????????"):
                 temporary.unlink()
@@ -151,12 +150,12 @@ class RunFolder:
             shutil.rmtree(folder)
 
     def _lock(self) -> None:
-        """Keep other processes out of the folder until :meth:`release`, or until this process ends."""
+        """Lock the folder until :meth:`release` or the end of this process."""
         self.path.mkdir(parents=True, exist_ok=True)
         self._lock_file = (self.path / ".lock").open("w", encoding="utf-8")
         try:
             import fcntl
-        except ImportError:  # no such locks on this system
+        except ImportError:  # this system has no such locks
             return
         try:
             fcntl.flock(self._lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -164,25 +163,25 @@ class RunFolder:
             raise FolderInUseError(f"{self.path} is in use by another process") from error
 
     def release(self) -> None:
-        """Let other runs into the folder again; nothing happens where none was started."""
+        """Unlock the folder, if it is locked."""
         if self._lock_file is not None:
             self._lock_file.close()
             self._lock_file = None
 
     def save_initial(self, encoder: nn.Module | None) -> None:
-        """Write the encoder's weights before training, if it has any: a report compares them with those after."""
+        """Write the encoder's weights before training, if it has any; a report compares them with the trained ones."""
         if encoder is not None and any(True for _ in encoder.parameters()):
             save_tensors(self.initial, encoder.state_dict())
 
     def save_state(self, tensors: dict[str, Tensor], metadata: dict[str, Any]) -> None:
-        """Write the checkpoint to resume from; the one before it is kept."""
+        """Write the checkpoint to resume from, and keep the previous one."""
         tensors = {name: tensor.detach().cpu() for name, tensor in tensors.items()}
         if self.state.exists():
             self.state.replace(self.state_before)
         save_tensors(self.state, tensors, {**metadata, DIGEST: digest_of_tensors(tensors, metadata)})
 
     def load_state(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
-        """Read the checkpoint to resume from, or the one before if it is damaged; ``None`` if there is neither."""
+        """Read the checkpoint to resume from, or the previous one if it is damaged; ``None`` if there is neither."""
         damaged: ValueError | None = None
         for path in self._states:
             if not path.exists():
@@ -195,9 +194,9 @@ class RunFolder:
                 damaged = error
                 continue
             if damaged is not None:
-                _LOGGER.warning("%s; going on from the checkpoint before it, of epoch %d", damaged, metadata["epoch"])
+                _LOGGER.warning("%s; resuming from the previous checkpoint, of epoch %d", damaged, metadata["epoch"])
             if path != self.state:
-                path.replace(self.state)  # the next checkpoint moves aside one that is whole
+                path.replace(self.state)  # replaces the damaged one, so that the next checkpoint keeps this one
             return tensors, metadata
         if damaged is not None:
             raise ValueError(
@@ -207,25 +206,25 @@ class RunFolder:
         return None
 
     def save_result(self, result: dict[str, Any], model: nn.Module) -> None:
-        """Write the best weights, and the final figures, which end the run."""
+        """Write the best weights, then the final figures, whose file marks the run as complete."""
         save_tensors(self.model, model.state_dict())
         write_json(self.result, result)
 
 
 def describe_model(model: nn.Module) -> dict[str, Any]:
-    """Return classes and arguments of a model and its encoder, JSON-able, for ``config.json``."""
+    """Return the classes and arguments of a model and its encoder, JSON-able, for ``config.json``."""
     described = getattr(model, "config_dict", lambda: {"class": type(model).__name__})()
     return {"encoder": described.pop("encoder", None), "model": described}
 
 
 def checkpoint_label(name_or_dir: str) -> str:
-    """Shorten the name of a checkpoint; a pretraining writes its encoder to ``encoder/`` in its run folder."""
+    """Shorten the path of a checkpoint: the run's name for ``RUN/encoder``, which a pretraining writes."""
     path = Path(name_or_dir)
     return path.parent.name or path.name if path.name == "encoder" else path.name
 
 
 def environment() -> dict[str, Any]:
-    """Return machine, interpreter and package versions, JSON-able."""
+    """Describe the machine, the interpreter and package versions, JSON-able."""
     versions: dict[str, str | None] = dict.fromkeys(PACKAGES)
     for name in PACKAGES:
         with suppress(PackageNotFoundError):
@@ -251,17 +250,17 @@ def _processor() -> str:
 
 
 def defaults_of(cls: Any) -> dict[str, Any]:
-    """Return the defaults of a constructor's arguments, as JSON gives them back; none without a class."""
+    """Return the defaults of a constructor's arguments as JSON values; empty if ``cls`` is ``None``."""
     parameters = {} if cls is None else inspect.signature(cls).parameters
     values = {key: value.default for key, value in parameters.items() if value.default is not value.empty}
     return json.loads(json.dumps(values, default=str))  # type: ignore[no-any-return]
 
 
 def _differences(before: dict[str, Any], now: dict[str, Any], prefix: str = "", cls: Any = None) -> list[str]:
-    """List the differences; an option that is newer than the run, of ``cls`` or the class named, is its default."""
+    """List differences; an option that the run lacks has its default, that of ``cls`` if no class is named."""
     changes = []
     defaults = defaults_of(CLASSES.get(now.get("class"), cls))
-    for key in sorted((set(before) | set(now)) - {"ranges"}):  # of the data, whose digest is compared
+    for key in sorted((set(before) | set(now)) - {"ranges"}):  # the data's digest is compared instead
         old, new = before.get(key, defaults.get(key)), now.get(key)
         if isinstance(old, dict) and isinstance(new, dict):
             loop = LOOPS.get(now.get("command", "")) if key == "loop" else None

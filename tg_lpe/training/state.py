@@ -1,4 +1,4 @@
-"""State of a run between epochs: weights and optimizer moments as named tensors, metrics as lines of JSON."""
+"""State of a run: weights and optimizer moments as named tensors, metrics as lines of JSON."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tg_lpe.checkpoints.files import parse_json, replacing
 
 
 def pack_optimizer(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """Return an optimizer's moments as named tensors; learning rates are left out: the schedule sets them."""
+    """Return an optimizer's moments as named tensors, without learning rates, which the schedule sets."""
     return {
         f"optimizer.{index}.{name}": torch.as_tensor(value)
         for index, moments in optimizer.state_dict()["state"].items()
@@ -24,7 +24,7 @@ def pack_optimizer(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
 
 
 def unpack_optimizer(optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> None:
-    """Put what :func:`pack_optimizer` made back into an optimizer over the same parameters."""
+    """Load the tensors of :func:`pack_optimizer` into an optimizer of the same parameters."""
     state: dict[int, dict[str, Tensor]] = {}
     for key, value in tensors.items():
         if key.startswith("optimizer."):
@@ -40,7 +40,7 @@ def copy_state(model: nn.Module) -> dict[str, Tensor]:
 
 @contextmanager
 def kept_state(model: nn.Module) -> Iterator[None]:
-    """Undo, at the end of this context, whatever happened to a module's parameters and buffers."""
+    """Restore a module's parameters and buffers at the end of the context."""
     before = copy_state(model)
     try:
         yield
@@ -49,16 +49,16 @@ def kept_state(model: nn.Module) -> Iterator[None]:
 
 
 def with_prefix(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    """Return the tensors whose names start so, under the rest of their names."""
+    """Return the tensors whose names start with ``prefix``, without the prefix."""
     return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
 
 
 class MetricsLog:
-    """One JSON object per line and epoch.
+    """Append metrics to a file, one JSON object per line and epoch.
 
     Args:
-        path: file to append to.
-        keep: number of lines of an earlier, interrupted run to go on from; later ones were never checkpointed.
+        path: the file.
+        keep: number of lines of an interrupted run to keep; the lines after its checkpoint are removed.
     """
 
     def __init__(self, path: Path, keep: int = 0) -> None:
@@ -68,14 +68,14 @@ class MetricsLog:
             temporary.write_text("".join(json.dumps(row) + "\n" for row in self.rows), encoding="utf-8")
 
     def append(self, row: dict[str, Any]) -> None:
-        """Add a line, on disk when this returns."""
+        """Append a line to the file."""
         self.rows.append(row)
         with self.path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(row) + "\n")
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """Read all whole lines of a metrics file; a last line cut off by a crash is passed over."""
+    """Read the lines of a metrics file up to a damaged one, such as a last line cut off by a crash."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except UnicodeDecodeError as error:

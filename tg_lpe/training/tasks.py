@@ -1,7 +1,7 @@
-"""Tasks: a loss, a metric and a number of outputs, for labels of graphs or of nodes.
+"""Tasks: the loss, the metrics and the number of outputs for labels of graphs or nodes.
 
-Labels are ``[num_rows, num_targets]``, one row per graph or node; NaN is a missing label. The loss and every metric
-leave missing labels out, and :meth:`Task.evaluate` counts them.
+Labels are ``[num_rows, num_targets]``, one row per graph or node; a missing label is NaN. The loss and every metric
+leave missing labels out.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ TASKS = Registry("task")
 """Task classes by name."""
 
 FEW, DECISIVE = 0.05, 3.0
-"""The share of labels that must not decide how a column is scaled, and by what factor they would move its deviation."""
+"""Labels are outlying if a share of at most FEW multiplies the standard deviation by more than DECISIVE."""
 
 _LOGGER = logging.getLogger("tg_lpe.training")
 
@@ -35,25 +35,25 @@ T = TypeVar("T", bound="type[Task]")
 
 
 def register_task(cls: T) -> T:
-    """Make a subclass of :class:`Task` known by its ``name``, which no other class may have; a decorator."""
+    """Register a subclass of :class:`Task` under its ``name``, which must be new; use it as a decorator."""
     return TASKS.register(cls, name=cls.name)  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Task(ABC):
-    """One kind of prediction. A subclass sets the class attributes and defines the three abstract methods.
+    """Define what a model predicts. A subclass sets the class attributes and the three abstract methods.
 
     Args:
-        level: ``"graph"`` or ``"node"``: what a row of predictions stands for.
-        num_targets: columns of labels.
-        metric: the figure that chooses the best epoch, one of ``metrics``; the first of them if absent.
+        level: whether a row of predictions belongs to a ``"graph"`` or a ``"node"``.
+        num_targets: number of label columns.
+        metric: the metric that chooses the best epoch, one of ``metrics``; the first of them if absent.
 
     Attributes:
-        name: as in run folders and on the command line.
-        metrics: names of the figures that :meth:`evaluate` returns.
+        name: name in run folders and on the command line.
+        metrics: names of all metrics of the task.
 
     Raises:
-        ValueError: if an argument is not one of those allowed.
+        ValueError: if an argument is not allowed.
     """
 
     level: Level = "graph"
@@ -73,23 +73,23 @@ class Task(ABC):
 
     @property
     def direction(self) -> str:
-        """Return ``"min"`` or ``"max"``: which values of the metric are better."""
+        """Return whether ``"min"`` or ``"max"`` of the metric is best."""
         return str(METRICS[self.metric].direction)
 
     @property
     def out_channels(self) -> int:
-        """Return how many outputs a model needs per row."""
+        """Return the number of outputs of a model per row."""
         return self.num_targets
 
     @abstractmethod
     def loss(self, prediction: Tensor, target: Tensor, weight: Tensor | None = None) -> Tensor:
-        """Return the mean loss over the labels that are there, 0 where there is none, without waiting for the device.
+        """Return the mean loss over the known labels, 0 if there are none, without synchronising the device.
 
         Args:
             prediction: outputs of the model, ``[num_rows, out_channels]``, or ``[num_rows]`` for one output.
-            target: labels ``[num_rows, num_targets]``, or of as many entries; NaN where missing.
-            weight: factor on the loss of each row, ``[num_rows]``, in training alone. A loss of your own may do without
-                this argument; data with weights are then refused.
+            target: labels ``[num_rows, num_targets]``, or another shape with as many entries; NaN where missing.
+            weight: factor on the loss of each row, ``[num_rows]``, used only in training. Your own loss may omit this
+                argument; data with weights are then refused.
 
         Raises:
             ValueError: if the shapes do not fit each other.
@@ -97,20 +97,20 @@ class Task(ABC):
 
     @abstractmethod
     def predict(self, prediction: Tensor) -> Tensor:
-        """Return what a user reads: values, or probabilities, in the shape of the model's outputs."""
+        """Convert the model's outputs to values or probabilities of the same shape."""
 
     @abstractmethod
     def check(self, target: Tensor) -> None:
-        """Raise ``ValueError`` if a label does not belong to this task; once per dataset, not per batch."""
+        """Raise ``ValueError`` if a label does not belong to this task; called once per dataset."""
 
     @classmethod
     def arguments_for(cls, labels: Tensor) -> dict[str, Any]:
-        """Return arguments of this class that can be read off all labels, ``[num_rows, num_targets]``."""
+        """Return constructor arguments that follow from all labels ``[num_rows, num_targets]``."""
         return {"num_targets": labels.size(1)}
 
     @classmethod
     def arguments_for_training(cls, labels: Tensor) -> dict[str, Any]:
-        """Return arguments that can be read off the labels of the training set: here none."""
+        """Return constructor arguments that follow from the labels of the training set: here none."""
         return {}
 
     @property
@@ -120,35 +120,39 @@ class Task(ABC):
 
     @property
     def column_figures(self) -> tuple[str, ...]:
-        """Return the ``metrics`` that are told for each column, where there are several: here :attr:`figures`."""
+        """Return the ``metrics`` that are reported for each of several columns: here :attr:`figures`."""
         return self.figures
 
     def scores(self, prediction: Tensor, metric: str) -> Tensor:
-        """Return what a metric reads of the outputs, ``[num_rows, num_targets]``: here the outputs themselves."""
+        """Return the scores ``[num_rows, num_targets]`` that a metric reads: here the outputs themselves."""
         return prediction
 
     def references(self, target: Tensor, metric: str) -> Tensor:
-        """Return what a metric compares :meth:`scores` with, ``[num_rows, num_targets]``: here the labels."""
+        """Return the values ``[num_rows, num_targets]`` that a metric compares with :meth:`scores`: here the labels."""
         return target
 
     def constant(self, labels: Tensor) -> Tensor | None:
-        """Return the best outputs that are the same for every row, ``[1, out_channels]``; here ``None``, for none.
+        """Return the best constant outputs ``[1, out_channels]``, a baseline for results; here ``None``.
 
         Args:
-            labels: those of the training set, ``[num_rows, num_targets]``; NaN where missing.
+            labels: labels of the training set, ``[num_rows, num_targets]``; NaN where missing.
         """
         return None
 
     def evaluate(self, predictions: Tensor, targets: Tensor) -> dict[str, Any]:
-        """Return all figures of the task, JSON-able.
-
-        Each of :attr:`figures` is averaged over the columns for which it is defined, ``None`` where there is none; of
-        several columns ``columns`` has a list for each of :attr:`column_figures`; beside them are ``num_labels``,
-        ``num_missing`` and, where there are any, ``undefined_columns``, which the average of :attr:`metric` leaves out.
+        """Compute all metrics of the task.
 
         Args:
             predictions: outputs of the model for a whole dataset, ``[num_rows, out_channels]``.
             targets: labels ``[num_rows, num_targets]``; NaN where missing.
+
+        Returns:
+            A JSON-able dictionary. Its entries are
+
+            - each of :attr:`figures`, averaged over the columns where it is defined; ``None`` if there are none
+            - ``columns`` if there are several columns: a list of values for each of :attr:`column_figures`
+            - ``num_labels`` and ``num_missing``
+            - ``undefined_columns`` if there are any: columns that the average of :attr:`metric` leaves out
 
         Raises:
             ValueError: if the shapes do not fit, or :attr:`metric` is defined for no column.
@@ -160,7 +164,7 @@ class Task(ABC):
         if chosen.mean is None:
             needed = f"{METRICS[self.metric].title} needs a column with {METRICS[self.metric].needs}"
             rows, columns = targets.shape
-            raise ValueError(f"{needed}; none of the {columns} columns has them in these {rows} rows")
+            raise ValueError(f"{needed}; none of the {columns} columns is one in these {rows} rows")
         figures: dict[str, Any] = {name: scores[name].mean for name in self.figures}
         figures |= {"num_labels": targets.numel() - missing, "num_missing": missing}
         if chosen.undefined:
@@ -173,31 +177,31 @@ class Task(ABC):
         return METRICS[metric](self.scores(predictions, metric), self.references(targets, metric))
 
     def undefined_columns(self, targets: Tensor, metric: str | None = None) -> list[int]:
-        """Return the columns of ``targets`` for which a metric is not defined, whatever the predictions are."""
+        """Return the numbers of the columns of ``targets`` for which a metric is not defined."""
         ranks = torch.arange(targets.size(0), dtype=torch.float64).unsqueeze(1).expand(-1, self.out_channels)
         return self._column_scores(metric or self.metric, ranks, targets).undefined
 
     def check_model(self, model: nn.Module) -> None:
-        """Raise ``ValueError`` if the model says that it has another ``level`` or other ``out_channels``."""
+        """Raise ``ValueError`` if the model has another ``level`` or number of ``out_channels``."""
         arguments = described_arguments(model) if isinstance(model, CheckpointMixin) else {}
-        said = {"level": getattr(model, "level", self.level), **arguments}
+        properties = {"level": getattr(model, "level", self.level), **arguments}
         for name in ("level", "out_channels"):
-            wanted, found = getattr(self, name), said.get(name, getattr(self, name))
-            if found != wanted:
-                raise ValueError(f"the task needs a model with {name}={wanted!r}, got one with {name}={found!r}")
+            needed = getattr(self, name)
+            if (value := properties.get(name, needed)) != needed:
+                raise ValueError(f"the task needs a model with {name}={needed!r}, got one with {name}={value!r}")
 
     def check_labels(self, splits: GraphSplits) -> None:
-        """Refuse a dataset that this task cannot be trained and tested on.
+        """Raise an error if a model cannot be trained and tested on the dataset.
 
         Raises:
-            ValueError: if its labels are of another level or number, :meth:`check` refuses them, a column has none in
-                the training set, or :attr:`metric` is defined for no column of the validation or the test set.
+            ValueError: if the labels have another level or number of columns, :meth:`check` refuses them, a column has
+                no label in the training set, or :attr:`metric` is defined for no column of the validation or test set.
         """
         columns, level = splits.target.columns, splits.target.level
         if not columns:
             raise ValueError("the data has no target; choose one before training")
         if level != self.level:
-            raise ValueError(f"the task predicts labels of a {self.level}, those of the data belong to a {level}")
+            raise ValueError(f"the task has level={self.level!r}, the labels of the data have level={level!r}")
         names = ", ".join(columns)
         if len(columns) != self.num_targets:
             count = f"{len(columns)} columns of labels: {names}"
@@ -206,7 +210,7 @@ class Task(ABC):
         self.check(torch.cat(list(labels.values())))
         unlabelled = labels["train"].isnan().all(0)
         if missing := [name for name, column in zip(columns, unlabelled, strict=True) if column]:
-            raise ValueError(f"nothing can be learned of {', '.join(missing)}: no label of it is in the training set")
+            raise ValueError(f"nothing can be learned of {', '.join(missing)}: the training set has no label of it")
         for part in ("val", "test"):
             defined = [m for m in self.metrics if len(self.undefined_columns(labels[part], m)) < self.num_targets]
             if self.metric in defined:
@@ -217,13 +221,13 @@ class Task(ABC):
             raise ArgumentError(message, title, needs, part, names, metric=defined[0] if defined else ...)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return name and arguments, JSON-able and without those that are absent; :func:`make_task` reads them."""
+        """Return the name and the arguments that are set, JSON-able; :func:`make_task` reads them."""
         values = asdict(self)
         absent = {field.name for field in fields(self) if values[field.name] is None and field.default is None}
         return {"name": self.name, **{name: value for name, value in values.items() if name not in absent}}
 
     def rows(self, prediction: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-        """Return predictions ``[num_rows, out_channels]`` and labels ``[num_rows, num_targets]``, or refuse them."""
+        """Reshape to ``[num_rows, out_channels]`` and ``[num_rows, num_targets]``, or raise ``ValueError``."""
         if prediction.dim() == 1 and self.out_channels == 1:
             prediction = prediction.unsqueeze(1)
         if prediction.dim() != 2 or prediction.size(1) != self.out_channels:
@@ -239,20 +243,20 @@ class Task(ABC):
 @register_task
 @dataclass(frozen=True, kw_only=True)
 class Regression(Task):
-    """Real labels.
+    """Predict real labels.
+
+    The default metric of one column is ``mae``. For several columns, which may have different units, it is
+    ``scaled_mae``: the absolute error divided by ``std``, averaged over the columns. ``mae`` and ``rmse`` are then
+    reported column by column, and averaged only if chosen as ``metric``.
 
     Args:
-        loss_function: ``"l1"``, the absolute error, or ``"mse"``, the squared one.
-        mean, std: one for each column of labels. The model then learns ``(label - mean) / std``, and the loss is that
-            of these; predictions and metrics are in the units of the labels. Labels are learned as they are if absent.
-
-    ``scaled_mae``, the metric of several columns, is the mean over the columns of the absolute error over ``std``, in
-    which their units play no part. ``mae`` and ``rmse`` of several columns are told column by column; averaged over
-    the columns they are figures only if chosen as ``metric``. ``r2`` and ``spearman`` have no unit.
+        loss_function: ``"l1"``, the absolute error, or ``"mse"``, the squared error.
+        mean, std: one number for each column. The model learns ``(label - mean) / std``; predictions and metrics are in
+            the units of the labels. If absent, labels are learned unscaled.
 
     Raises:
-        ValueError: if only one of the two is given, their number is not that of the columns, one is not finite, or a
-            ``std`` is not positive.
+        ValueError: if only one of ``mean`` and ``std`` is given, or they do not hold one finite number for each column,
+            positive for ``std``.
     """
 
     loss_function: Literal["l1", "mse"] = "l1"
@@ -279,8 +283,8 @@ class Regression(Task):
 
     @classmethod
     def arguments_for_training(cls, labels: Tensor) -> dict[str, Any]:
-        """Return mean and standard deviation of each column, see :func:`label_scale`."""
-        if cls.loss is not Regression.loss:  # which may not scale the labels
+        """Return the mean and standard deviation of each column, see :func:`label_scale`."""
+        if cls.loss is not Regression.loss:  # an overridden loss may not scale the labels
             return {}
         scales = [label_scale(column) for column in labels.unbind(1)]
         return {"mean": [scale.mean for scale in scales], "std": [scale.std for scale in scales]}
@@ -308,7 +312,7 @@ class Regression(Task):
         return prediction * _row(self.std, prediction) + _row(self.mean, prediction)
 
     def _scaled(self, target: Tensor) -> Tensor:
-        """Return labels as the model learns them."""
+        """Return labels on the scale of the model's outputs."""
         if self.mean is None or self.std is None:
             return target
         return (target - _row(self.mean, target)) / _row(self.std, target)
@@ -320,8 +324,8 @@ class Regression(Task):
         return self._scaled(target) if metric == "scaled_mae" else target
 
     def constant(self, labels: Tensor) -> Tensor | None:
-        """Return the median of the training labels, which has the smallest absolute error of all constants."""
-        if type(self).predict is not Regression.predict:  # its outputs may be anything
+        """Return the median of the training labels, the constant with the smallest absolute error."""
+        if type(self).predict is not Regression.predict:  # an overridden predict may give outputs another meaning
             return None
         return self._scaled(labels.nanmedian(0, keepdim=True).values)
 
@@ -332,7 +336,7 @@ class Regression(Task):
 
 @dataclass(frozen=True, kw_only=True)
 class _BinaryLabels(Task):
-    """Labels 0 and 1, one logit per column."""
+    """Predict labels 0 and 1 with one logit per column."""
 
     def loss(self, prediction: Tensor, target: Tensor, weight: Tensor | None = None) -> Tensor:
         prediction, target = self.rows(prediction, target)
@@ -347,7 +351,7 @@ class _BinaryLabels(Task):
     def scores(self, prediction: Tensor, metric: str) -> Tensor:
         if metric != "accuracy":
             return prediction
-        # Where a prediction is NaN, no class is right.
+        # A prediction of NaN is no class, so it is never correct.
         return torch.where(prediction.isnan(), torch.nan, (prediction > 0).to(prediction.dtype))
 
     def check(self, target: Tensor) -> None:
@@ -359,7 +363,7 @@ class _BinaryLabels(Task):
 @register_task
 @dataclass(frozen=True, kw_only=True)
 class Binary(_BinaryLabels):
-    """One column of labels 0 and 1; binary cross entropy."""
+    """Predict one column of labels 0 and 1 with binary cross entropy."""
 
     name: ClassVar[str] = "binary"
     metrics: ClassVar[tuple[str, ...]] = ("roc_auc", "average_precision", "accuracy")
@@ -373,7 +377,7 @@ class Binary(_BinaryLabels):
 @register_task
 @dataclass(frozen=True, kw_only=True)
 class Multilabel(_BinaryLabels):
-    """Several columns of labels 0 and 1; the mean of their binary cross entropies over all labels."""
+    """Predict several columns of labels 0 and 1 with binary cross entropy, averaged over all labels."""
 
     name: ClassVar[str] = "multilabel"
     metrics: ClassVar[tuple[str, ...]] = ("average_precision", "roc_auc", "accuracy")
@@ -382,14 +386,14 @@ class Multilabel(_BinaryLabels):
 @register_task
 @dataclass(frozen=True, kw_only=True)
 class Multiclass(Task):
-    """One column of labels ``0..num_classes - 1``; cross entropy.
+    """Predict one column of labels ``0..num_classes - 1`` with cross entropy.
 
     Args:
-        num_classes: how many classes there are, at least 2.
-        values: the label of each class, ascending, where these are not ``0..num_classes - 1``, such as 1, 2, 3.
-        balanced: whether labels are weighted by one less the share of their class in the batch, as in `Benchmarking
-            Graph Neural Networks <https://arxiv.org/abs/2003.00982>`_; ``metric="balanced_accuracy"``, the mean
-            recall of the classes, goes with it.
+        num_classes: number of classes, at least 2.
+        values: the labels of the classes, ascending, such as 1, 2, 3, if they are not ``0..num_classes - 1``.
+        balanced: whether the loss of each label is multiplied by 1 minus the share of its class in the batch, as in
+            `Benchmarking Graph Neural Networks <https://arxiv.org/abs/2003.00982>`_. Use it with
+            ``metric="balanced_accuracy"``, the mean recall of the classes.
     """
 
     num_classes: int
@@ -435,7 +439,7 @@ class Multiclass(Task):
         mask = labelled.to(each.dtype)
         share = each.new_zeros(self.num_classes).index_add_(0, known, mask.squeeze(1)) / mask.sum().clamp(min=1)
         of_class = mask * (1 - share)[known].unsqueeze(1)
-        # The weights of two classes or more add up to at least 1; that of a single class is 0.
+        # The weights of two or more classes sum to at least 1; the weight of a single class is 0.
         return torch.where(labelled, of_class * each, 0.0).sum() / of_class.sum().clamp(min=1)
 
     def predict(self, prediction: Tensor) -> Tensor:
@@ -443,10 +447,10 @@ class Multiclass(Task):
 
     def scores(self, prediction: Tensor, metric: str) -> Tensor:
         best, column = prediction.max(1, keepdim=True)
-        return torch.where(best.isnan(), torch.nan, column.double())  # where a prediction is NaN, no class is right
+        return torch.where(best.isnan(), torch.nan, column.double())  # NaN is no class, so it is never correct
 
     def references(self, target: Tensor, metric: str) -> Tensor:
-        """Return numbers of classes."""
+        """Return class numbers."""
         if self.values is None:
             return target
         values = torch.tensor(self.values, dtype=target.dtype).to(target.device, non_blocking=True)
@@ -462,7 +466,7 @@ class Multiclass(Task):
 
 
 def make_task(config: Mapping[str, Any]) -> Task:
-    """Make the task that :meth:`Task.to_dict` described; an unknown name or argument is a ``ValueError``."""
+    """Make a task from the dictionary of :meth:`Task.to_dict`; raise ``ValueError`` for an unknown name or argument."""
     arguments = dict(config)
     cls: type[Task] = TASKS[arguments.pop("name", None)]
     try:
@@ -472,20 +476,21 @@ def make_task(config: Mapping[str, Any]) -> Task:
 
 
 def task_for(splits: GraphSplits, name: str | None = None, metric: str | None = None, **options: Any) -> Task:
-    """Choose the task of a dataset, and check its labels.
+    """Make the task for a dataset, and check the labels.
 
     Args:
         splits: the data.
-        name: of the task. Absent, it is regression, unless the labels could be classes as well.
-        metric: the figure that chooses the best epoch; the task's own if absent.
-        options: further arguments of the task. ``num_targets`` and ``num_classes`` are read off the labels if absent,
-            and ``mean`` and ``std`` of a regression off those of the training set, see :func:`label_scale`;
-            ``mean=None, std=None`` leaves the labels as they are.
+        name: name of the task, such as ``"regression"``. If absent, it is multiclass or multilabel for labels that are
+            names, and regression for numbers that are not all integers.
+        metric: the metric that chooses the best epoch; the default of the task if absent.
+        options: further arguments of the task. If absent, ``num_targets`` and ``num_classes`` follow from the labels,
+            and ``mean`` and ``std`` of a regression from the training labels, see :func:`label_scale`. With
+            ``mean=None, std=None`` labels are learned unscaled.
 
     Raises:
         TypeError: if ``splits`` is no :class:`~tg_lpe.data.GraphSplits`.
-        ValueError: if there are no labels, the task is unknown, its labels are not of its kind, or no task is named
-            and all labels are integers, which may be values or classes.
+        ValueError: if there are no labels, the task is unknown or cannot have these labels, or no task is named and all
+            labels are integers, which may be values or classes.
     """
     check_type("splits", splits, GraphSplits, ", which GraphSplits.of makes")
     labels = torch.cat([splits.labels(part) for part in PARTS])
@@ -494,59 +499,60 @@ def task_for(splits: GraphSplits, name: str | None = None, metric: str | None = 
     known = labels[~labels.isnan()]
     if not known.numel():
         raise ValueError(f"all labels of {', '.join(splits.target.columns)} are missing")
-    columns, named = ", ".join(splits.target.columns), [names for names in splits.target.classes if names]
+    columns, named = ", ".join(splits.target.columns), [classes for classes in splits.target.classes if classes]
     if named and name is None:
         name = "multiclass" if labels.size(1) == 1 else "multilabel"
-        numbers = [place for place, names in enumerate(splits.target.classes) if not names]
+        numbers = [place for place, classes in enumerate(splits.target.classes) if not classes]
         if not bool(torch.isin(labels[:, numbers].nan_to_num(0.0), torch.tensor([0.0, 1.0])).all()):
             values = ", ".join(splits.target.columns[place] for place in numbers)
             raise ValueError(
-                f"of {columns}, some hold names and others ({values}) values: no task predicts both at once"
+                f"some of the columns {columns} hold names, and {values} numbers: no task predicts both at once"
             )
     if name is None and bool((known == known.floor()).all()):
         kind = "multiclass" if float(known.max()) > 1 else "binary" if labels.size(1) == 1 else "multilabel"
-        message = "all labels of {} are integers ({}), which may be classes or values: choose {task}, or regression"
+        message = "all labels of {} are integers ({}), which may be classes or values: choose {task} or regression"
         raise ArgumentError(message, columns, _few(known.unique()), task=kind)
     name = name or Regression.name
     cls = TASKS[name]
     if named and issubclass(cls, Regression):
-        message = "the labels of {} are names, {}: {task}, or multilabel for several columns of two names"
+        message = "the labels of {} are names, {}: choose {task}, or multilabel for several columns of two names"
         raise ArgumentError(message, columns, ", ".join(map(repr, named[0][:6])), task="multiclass")
     of_training = cls.arguments_for_training(splits.labels("train"))
     if of_training.keys() & options.keys():
         of_training = {}
-    found = {**cls.arguments_for(labels), **of_training}
-    if "num_classes" in options or (named and "num_classes" in found):
-        found.pop("values", None)
-        found |= {"num_classes": len(named[0])} if named else {}
-    task = make_task({"name": name, "level": splits.target.level, "metric": metric or "", **found, **options})
+    arguments = {**cls.arguments_for(labels), **of_training}
+    if "num_classes" in options or (named and "num_classes" in arguments):
+        arguments.pop("values", None)
+        arguments |= {"num_classes": len(named[0])} if named else {}
+    task = make_task({"name": name, "level": splits.target.level, "metric": metric or "", **arguments, **options})
     task.check(labels)
     if "mean" in of_training:
-        _name_odd(splits)
+        _warn_of_outliers(splits)
     return task
 
 
 class LabelScale(NamedTuple):
-    """How a column of labels is scaled for learning."""
+    """The mean and standard deviation by which a column of labels is scaled."""
 
     mean: float
     std: float
     outlying: Tensor
-    """The labels that were left out of both."""
+    """Labels that are left out of both."""
 
 
 def label_scale(labels: Tensor) -> LabelScale:
-    """Return mean and standard deviation of a column of labels, of which a few do not decide.
+    """Compute the mean and standard deviation of a column of labels, robust against a few outliers.
 
-    Where the twentieth of the labels that is farthest from their median, at least one, makes the deviation more than
-    three times what it is without, mean and deviation are those without. One label of 10,000 among a thousand near 1
-    would otherwise shrink all others to nothing; heavy tails and classes of values that are not rare stay in.
+    The outliers are the 5 % of the labels farthest from the median, at least one label. They are left out if they more
+    than triple the standard deviation: otherwise one label of 10,000 among a thousand near 1 would shrink all others
+    to nothing.
 
     Args:
         labels: ``[num_labels]``, NaN where missing.
 
     Returns:
-        Both, and the labels left out; mean 0 without labels, and deviation 1 where all are equal.
+        Mean, standard deviation and the labels left out. The mean is 0 without labels; the deviation is 1 without
+        labels or if all are equal.
     """
     known = labels[~labels.isnan()].double()
     if not len(known):
@@ -559,12 +565,12 @@ def label_scale(labels: Tensor) -> LabelScale:
 
 
 def _deviation(labels: Tensor) -> float:
-    """Return the standard deviation; that of equal labels is 0, without rounding noise."""
+    """Return the standard deviation, exactly 0 if all labels are equal."""
     return float(labels.std(correction=0)) if len(labels) > 1 and bool(labels.min() < labels.max()) else 0.0
 
 
-def _name_odd(splits: GraphSplits) -> None:
-    """Warn of labels that are all equal, and of those far from all others: they may be marks of missing ones."""
+def _warn_of_outliers(splits: GraphSplits) -> None:
+    """Warn if all labels are equal, or some are far from the others and may stand for missing labels."""
     for column, labels in zip(splits.target.columns, splits.labels("train").unbind(1), strict=True):
         known = labels[~labels.isnan()]
         if len(known) and bool(known.min() == known.max()):
@@ -572,20 +578,20 @@ def _name_odd(splits: GraphSplits) -> None:
         mean, std, outlying = label_scale(labels)
         if len(outlying):
             _LOGGER.warning(
-                "%s: %d training labels such as %s are far from the others (mean %.4g, deviation %.4g), and do not "
-                "decide how labels are scaled",
+                "%s: %d training labels such as %s are far from the others (mean %.4g, deviation %.4g); the labels are "
+                "scaled without them",
                 *(column, len(outlying), _few(outlying.flip(0)), mean, std),
             )
 
 
 def masked_mean(each: Tensor, labelled: Tensor, weight: Tensor | None = None) -> Tensor:
-    """Return the mean over the labels that are there, 0 where there is none, without waiting for the device.
+    """Return the mean loss over the known labels, 0 if there are none, without synchronising the device.
 
     Args:
         each: loss of each label, ``[num_rows, num_targets]``, 0 where the label is missing.
-        labelled: whether the label is there, bool of the same shape.
-        weight: factor on the loss of each row, ``[num_rows]``. The mean is over the number of labels, not over the
-            weights: those of all rows together have a mean of one.
+        labelled: whether the label is known, bool of the same shape.
+        weight: factor on the loss of each row, ``[num_rows]``. The sum is divided by the number of labels, not by the
+            sum of weights, because the weights of the training set have mean one.
     """
     if weight is not None:
         each = each * weight.unsqueeze(1)
@@ -593,7 +599,7 @@ def masked_mean(each: Tensor, labelled: Tensor, weight: Tensor | None = None) ->
 
 
 def _row(values: Sequence[float], like: Tensor) -> Tensor | float:
-    """Return one value per column, on the device; a single one needs no tensor there."""
+    """Return one value per column on the device, as a float if there is one column."""
     if len(values) == 1:
         return values[0]
     return torch.tensor(values, dtype=like.dtype).to(like.device, non_blocking=True)
