@@ -1,4 +1,4 @@
-"""Draw the figure of speed in the README from the files under benchmarks/results.
+"""Draw the figure of docs/performance.md from the files under benchmarks/results.
 
     python benchmarks/_speed_figure.py
 
