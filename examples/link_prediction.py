@@ -1,4 +1,4 @@
-"""Predict hidden edges: split first, then encode what is left.
+"""Predict hidden edges of a graph: split first, then encode the training edges.
 
 python examples/link_prediction.py [--nodes 2000] [--epochs 100]
 """
@@ -18,7 +18,7 @@ from tg_lpe.training.metrics import hits_at, roc_auc
 
 
 class LinkModel(nn.Module):
-    """Two SAGE layers; the score of a pair is the inner product of its ends."""
+    """Score a pair of nodes by the inner product of their features after two SAGE layers."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -30,7 +30,7 @@ class LinkModel(nn.Module):
 
 
 def blocks(num_nodes: int, generator: torch.Generator) -> Data:
-    """Ten communities: a node has about eight neighbours in its own and two in the others."""
+    """Draw a graph of ten communities: a node has about eight neighbours in its own and two in the others."""
     u, v = torch.randint(num_nodes, (2, 5 * num_nodes), generator=generator)
     inside = torch.rand(len(u), generator=generator) < 0.8
     size = num_nodes // 10
@@ -42,7 +42,7 @@ def blocks(num_nodes: int, generator: torch.Generator) -> Data:
 def test_figures(data: Data, encoder: Encoder, epochs: int, seed: int) -> tuple[float, float]:
     encode = AddPositionalEncoding(encoder)
     train, val, test = random_link_split(data, seed)
-    x = encode(train).pe  # knows the training edges alone; a model reads it for all three parts
+    x = encode(train).pe  # encodes only the training edges; used for all three parts
     torch.manual_seed(seed)
     model, generator = LinkModel(x.size(1)), torch.Generator().manual_seed(seed)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)

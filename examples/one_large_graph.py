@@ -1,4 +1,4 @@
-"""Encode one graph of many nodes, and keep the rows for any sampler.
+"""Encode one graph of many nodes, and store the encodings in it for any sampler.
 
 python examples/one_large_graph.py [--nodes 1000000]
 """
@@ -27,8 +27,8 @@ if __name__ == "__main__":
     num_nodes = parser.parse_args().nodes
     edges = random_regular_edges(num_nodes, 6, torch.Generator().manual_seed(0))
     data = Data(edge_index=torch.cat([edges, edges.flip(0)], dim=1), num_nodes=num_nodes)
-    data = encode(data, "gram_pe", load_encoder("gram-k8"))  # exact for short walks, estimates long ones, warns
-    data = encode(data, "linear_pe", LinearTransformer(k=8))  # linear in the edges; its weights are trained with a task
-    if num_nodes <= 20_000:  # exact: on a graph like this one, time grows with nodes times edges
+    data = encode(data, "gram_pe", load_encoder("gram-k8"))  # exact for short walks; estimates long ones and warns
+    data = encode(data, "linear_pe", LinearTransformer(k=8))  # time linear in the edges; train its weights with a task
+    if num_nodes <= 20_000:  # exact: on this graph, time grows with nodes times edges
         data = encode(data, "walk_pe", RandomWalk(8))
-    print(data)  # NeighborLoader cuts these rows together with the nodes
+    print(data)  # NeighborLoader slices the encodings together with the nodes

@@ -1,4 +1,4 @@
-"""Write an encoder of your own: a transform, a model and a checkpoint take it as they take those of the library.
+"""Write an encoder of your own and use it in a transform, a model and a checkpoint.
 
 python examples/own_encoder.py
 """
@@ -14,11 +14,11 @@ from tg_lpe.testing import assert_permutation_equivariant
 
 @tg_lpe.encoders.register
 class DegreeEmbedding(tg_lpe.Encoder):
-    """A learned row for each degree; at an edge, the sum of the rows of its ends.
+    """Encode a node by a learned vector for its degree, and an edge by the sum of the vectors of its ends.
 
     Args:
         channels: width of both encodings.
-        max_degree: larger degrees share a row.
+        max_degree: larger degrees share its vector.
     """
 
     def __init__(self, channels: int = 8, max_degree: int = 8) -> None:
@@ -27,14 +27,14 @@ class DegreeEmbedding(tg_lpe.Encoder):
         self.rows = torch.nn.Embedding(max_degree + 1, channels)
 
     def precompute(self, graph):
-        """Compute what depends on no weight: training does so once for a dataset, not in every step."""
+        """Compute the part without weights: training calls this once for a dataset, not in every step."""
         return {"node_degree": graph.laplacian_diagonal(torch.empty(0)).round().long()}
 
     def encode(self, graph, x=None, edge_attr=None, *, generator=None, precomputed=None):
         degree = (precomputed or self.precompute(graph))["node_degree"]
         node = self.rows(degree.clamp(max=self.rows.num_embeddings - 1))
         tail, head = graph.edge_index
-        is_edge = (tail != head).unsqueeze(-1)  # rows of self-loops are zero
+        is_edge = (tail != head).unsqueeze(-1)  # self-loops have the encoding zero
         return tg_lpe.Encoding(node, (node[tail] + node[head]) * is_edge)
 
 

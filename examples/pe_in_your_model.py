@@ -2,7 +2,8 @@
 
     python examples/pe_in_your_model.py [EPOCHS]
 
-Graphs are rings with one chord; the target is how far apart its ends are. Without an encoding all nodes look alike.
+The graphs are rings with one chord, and the target is the distance between its ends along the ring. Without an
+encoding, all nodes look alike.
 """
 
 import sys
@@ -37,7 +38,7 @@ class Network(nn.Module):
 
 
 def train(graphs: list[Data], epochs: int, cut: int = 320) -> float:
-    """Return the mean absolute error on the graphs from ``cut`` on after training on the others."""
+    """Train on the first ``cut`` graphs and return the mean absolute error on the others."""
     torch.manual_seed(0)
     model = Network(graphs[0].num_features)
     optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
@@ -55,6 +56,6 @@ if __name__ == "__main__":
     epochs = int(sys.argv[1]) if len(sys.argv) > 1 else 20
     sizes = torch.randint(8, 20, (400,), generator=torch.Generator().manual_seed(0)).tolist()
     graphs = [ring_with_chord(size, 2 + number % (size - 3)) for number, size in enumerate(sizes)]
-    encoded = LinearTransformerPE(k=8, attr_name=None).encode_dataset(graphs, progress=False)  # columns of x
+    encoded = LinearTransformerPE(k=8, attr_name=None).encode_dataset(graphs, progress=False)  # appended to x
     errors = train(graphs, epochs), train(list(encoded), epochs)
     print("mean absolute error without an encoding {:.3f}, with {:.3f}".format(*errors))

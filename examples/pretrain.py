@@ -2,7 +2,7 @@
 
     python examples/pretrain.py
 
-The encoder learns heat kernels and effective resistances, which need no labels.
+The encoder learns to predict heat kernels and effective resistances, which follow from the graph.
 """
 
 import argparse
@@ -34,8 +34,8 @@ if __name__ == "__main__":
     encoder = GramTransformer(width, width, num_layers=8)
     splits = GraphSplits.of(*random_split(trees, seed=0))
     result = KernelPretraining(config, encoder, splits, progress=False).fit()
-    print(f"share of the kernels' variance that is left: {result['val_loss']:.3f}")
+    print(f"unexplained share of the variance of the kernels: {result['val_loss']:.3f}")
 
     model = GraphTransformer(encoder=encoder, hidden_channels=32, num_layers=2, heads=4)
     tree = trees[0]
-    print("prediction of a model that goes on training it:", model(None, tree.edge_index, num_nodes=tree.num_nodes))
+    print("prediction of a model on this encoder:", model(None, tree.edge_index, num_nodes=tree.num_nodes))

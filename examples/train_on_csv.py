@@ -2,8 +2,8 @@
 
     python examples/train_on_csv.py [molecules.csv --target COLUMN]
 
-Without a file it writes one: alcohols and alkanes with the mass of their carbon and oxygen. In a shell:
-tg-lpe train molecules.csv --target COLUMN --out runs/mine; tg-lpe predict runs/mine new.csv predictions.csv
+Without a file, the script writes one: alcohols and alkanes with the mass of their carbon and oxygen. The same in a
+shell: tg-lpe train molecules.csv --target COLUMN --out runs/mine; tg-lpe predict runs/mine new.csv predictions.csv
 """
 
 import argparse
