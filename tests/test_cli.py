@@ -893,7 +893,7 @@ def test_labels_of_another_size(labelled: str, capsys: pytest.CaptureFixture[str
     Path("far.csv").write_text("\n".join([rows[0], *far]) + "\n", encoding="utf-8")
     assert main(["train", "far.csv", "--target", "value", *TINY, "--encoder", "none", "--out", "run"]) == 0
     out, err = capsys.readouterr()
-    assert "labels are learned less their mean, 11" in err
+    assert "labels are standardised: mean 11" in err
     result = json.loads(Path("run/result.json").read_text())
     assert result["test_mae"] < 300 and f"of a constant {result['test_mae_constant']:.4f}" in out
     assert json.loads(Path("run/config.json").read_text())["task"]["std"][0] > 50

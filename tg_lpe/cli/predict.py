@@ -94,7 +94,7 @@ def run(args: Namespace) -> None:
     print(f"{done.num_molecules:,} molecules, {done.num_refused:,} of them refused: {args.output}{hint}", file=out)
     if predictor.spread_columns:
         names = ", ".join(predictor.spread_columns)
-        print(f"  means of {len(args.model)} models; their standard deviation, no error bar: {names}", file=out)
+        print(f"  means of {len(args.model)} models; their standard deviation, not an error bar: {names}", file=out)
     if args.coverage is not None:
         intervals = predictor.intervals(args.coverage)
         told = (predictor.columns, intervals.num_labels, intervals.reached, intervals.width.tolist())

@@ -193,7 +193,7 @@ def _train(args: Namespace, chosen: Mapping[str, Any] | Checkpoint | None, devic
     encoder = model.encoder
     if encoder is not None and not encoder.is_fitted:
         number = f"{len(splits.train):,}"
-        print(f"{label} takes its statistics from the training part, graphs: {number}", file=sys.stderr)
+        print(f"{label} takes its statistics from the training part: {number} graphs", file=sys.stderr)
     settings = {
         **describe_model(model),
         "pretrained": chosen.name if isinstance(chosen, Checkpoint) else None,
@@ -206,7 +206,7 @@ def _train(args: Namespace, chosen: Mapping[str, Any] | Checkpoint | None, devic
     def begin(folder: RunFolder) -> JointTraining:
         if "mean" in (scale := task.to_dict()):
             mean, std = (", ".join(f"{value:.4g}" for value in scale[name]) for name in ("mean", "std"))
-            print(f"labels are learned less their mean, {mean}, over their standard deviation, {std}", file=sys.stderr)
+            print(f"labels are standardised: mean {mean}, standard deviation {std}", file=sys.stderr)
         return JointTraining(config, model, splits, task, folder, device, not args.quiet, args.logger)
 
     done = run_training(args, label, "train", settings, begin)
