@@ -28,7 +28,7 @@ COMMANDS = {
     "zoo": "list the checkpoints that ship with the package",
     "demo": "pretrain an encoder, train with four encodings and compare them, on molecules that ship with RDKit",
 }
-"""Commands, each with what it does."""
+"""Commands with their descriptions."""
 
 RESUMED = "; the same command with --resume goes on from the last whole epoch"
 GOES_ON = {"train": RESUMED, "pretrain": RESUMED, "compare": RESUMED.replace(" with --resume", "")}
@@ -81,7 +81,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _is_output_closed() -> bool:
-    """Tell whether it was the output that broke, since what reads it, such as ``head``, has enough; drop the rest."""
+    """Tell whether the reader of the output, such as ``head``, has closed it; drop the rest of the output then."""
     try:
         print(flush=True)
     except BrokenPipeError:

@@ -75,7 +75,7 @@ def parse(parser: Parser, words: Sequence[str]) -> Namespace:
 
 
 def run(args: Namespace) -> None:
-    """Train a model with each encoding and seed, and write one table and one page; what is complete is not repeated."""
+    """Train a model with each encoding and seed, skipping complete ones, and write one table and one page."""
     check_out(args)
     if args.seed is not None and args.split_seed is not None:
         both = f"--seed {args.seed} and --split_seed {args.split_seed}"

@@ -26,7 +26,7 @@ GENERATED = ("pattern", "cluster")
 
 
 def add_data(parser: Parser, has_preset: bool = True) -> None:
-    """Add the options of what is read, of which the first says what it is."""
+    """Add the argument SOURCE and the options of the data."""
     group = parser.add_argument_group("data")
     parser.add_argument(
         "source",
@@ -104,7 +104,7 @@ def _load(
     seed: int,
     targets: Mapping[str, Any],
 ) -> GraphSplits:
-    """Load the data that the arguments name; the seed is that of what is drawn."""
+    """Load the data that the arguments name, with this seed for all random draws."""
     if args.directed and not args.source.endswith(".npz"):
         raise ValueError(f"--directed would have no effect with {args.source}; it belongs to .npz files")
     if args.source in GENERATED:
@@ -176,7 +176,7 @@ def _load(
 def _load_node_graph(
     args: Namespace, chosen: Mapping[str, Any] | Checkpoint | None, seed: int, targets: Mapping[str, Any]
 ) -> GraphSplits:
-    """Load a graph with classes of its nodes: a published split, that of the seed if there are several, or 60/20/20."""
+    """Load a graph with node classes and a published split, picked by the seed among several, or a 60/20/20 split."""
     from tg_lpe.data.splits import node_splits
     from tg_lpe.datasets.nodes import load_node_graph
     from tg_lpe.encoders import ENCODERS

@@ -30,7 +30,7 @@ def parse(parser: Parser, words: Sequence[str]) -> Namespace:
 
 
 def run(args: Namespace) -> None:
-    """Pretrain an encoder, train with four encodings and compare them; a run that is there goes on."""
+    """Pretrain an encoder, train with four encodings and compare them; continue the runs that exist."""
     out = Path(args.out)
     pretrained = str(out / "pretrain")
     common = ["nci", "--seed", str(args.seed), "--resume"]

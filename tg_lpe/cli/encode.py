@@ -75,7 +75,7 @@ def run(args: Namespace) -> None:
 
 
 def _encode_file(args: Namespace, output: Path) -> None:
-    """Molecules of one file, in memory."""
+    """Encode the molecules of one file in memory."""
     import torch
 
     from tg_lpe.checkpoints.files import check_writable, replacing, save_tensors
@@ -107,7 +107,7 @@ def _encode_file(args: Namespace, output: Path) -> None:
 
 
 def _encode_shards(args: Namespace, output: Path) -> None:
-    """Molecules or graphs of Parquet files, shard by shard."""
+    """Encode molecules or graphs of Parquet files shard by shard."""
     from tg_lpe.data.tables import open_parquet, parquet_files
     from tg_lpe.jobs import ROWS, EncodingJob
 

@@ -102,7 +102,7 @@ class Chosen:
             parser.error(str(error))
 
     def _merge(self, typed: Mapping[str, str]) -> None:
-        """Put what was typed over what files say; options of a class go with it."""
+        """Override the content of files by typed options; another class drops the options of the former."""
         if {"encoder", "pretrained"} <= typed.keys():
             raise ValueError("--encoder and --pretrained exclude each other: a pretrained encoder brings its own class")
         for option, other in (("encoder", "pretrained"), ("pretrained", "encoder")):
@@ -115,7 +115,7 @@ class Chosen:
                 self.content[option] = {"class": value}
 
     def _name(self, option: str) -> str | None:
-        """Return the name of the class that is named for an option."""
+        """Return the name of the class that files or typed words give for an option."""
         name: str | None = self.content.get(option, {}).get("class")
         return name
 
@@ -175,7 +175,7 @@ def is_checkpoint(name: str) -> bool:
 
 
 def _read_configs(paths: Sequence[str]) -> dict[str, Any]:
-    """Read YAML files, in which a class may stand for itself; of an option that several name, the last one counts."""
+    """Read YAML files; a class may be a name without options, and the last file that sets an option counts."""
     content: dict[str, Any] = {}
     for path in paths:
         try:
@@ -194,7 +194,7 @@ def _read_configs(paths: Sequence[str]) -> dict[str, Any]:
 
 
 def _import_module(name: str) -> ModuleType:
-    """Import a user's module, which registers its classes; from the working directory too, as ``python -m`` does."""
+    """Import a user's module, also from the working directory; it registers its classes."""
     if os.getcwd() not in sys.path and "" not in sys.path:
         sys.path.append(os.getcwd())
     return importlib.import_module(name)
@@ -340,7 +340,7 @@ def parse_rest(parser: Parser, chosen: Chosen) -> Namespace:
 
 
 def _refuse_short(parser: Parser, chosen: Chosen) -> None:
-    """Refuse a mapping's short form beside one of its options: the parser would take the last alone."""
+    """Refuse the short form of a mapping next to one of its options: the parser would keep only the last."""
     for name, options in getattr(chosen.classes.get("model"), "options", {}).items():
         flag = f"--model.{name}"
         inside = [word for word in chosen.rest if word.startswith(f"{flag}.")]

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def fixed_encoder(args: Namespace) -> tuple[Encoder, MoleculeReader | None, bool]:
-    """Make the encoder that ``encode`` and ``show`` use as it is.
+    """Make the encoder for ``encode`` and ``show``, which do not train it.
 
     Returns:
         The encoder, a reader of molecules if it knows atom types by number, and whether it reads canonical SMILES.
@@ -49,7 +49,7 @@ def fixed_encoder(args: Namespace) -> tuple[Encoder, MoleculeReader | None, bool
 
 
 def encoder_to_train(args: Namespace) -> dict[str, Any] | Checkpoint | None:
-    """Return what ``--encoder`` or ``--pretrained``, which takes no trained model, chose for a training."""
+    """Return the choice of ``--encoder`` or ``--pretrained`` for a training; refuse a trained model."""
     chosen = chosen_encoder(args)
     if not isinstance(chosen, str):
         return chosen

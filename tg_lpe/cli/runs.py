@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def add_process(group: Any, has_device: bool = False) -> None:
-    """Add the options of all that computes."""
+    """Add the options of commands that compute."""
     group.add_argument("--threads", type=int, metavar="N", help="number of threads (default: one per core)")
     group.add_argument("--quiet", action="store_true", help="show no progress bars")
     if has_device:
@@ -27,7 +27,7 @@ def add_process(group: Any, has_device: bool = False) -> None:
 
 
 def add_run(parser: Parser) -> None:
-    """Add the options of what is trained."""
+    """Add the options of commands that train."""
     group = parser.add_argument_group("run")
     add_process(group, has_device=True)
     group.add_argument(
@@ -39,7 +39,7 @@ def add_run(parser: Parser) -> None:
 
 
 def check_out(args: Namespace) -> None:
-    """Refuse a run folder that is a file, or in one, before any data is read."""
+    """Refuse a run folder that is a file or lies in a file, before any data is read."""
     for path in () if args.out is None else (Path(args.out), *Path(args.out).absolute().parents):
         if path.exists() and not path.is_dir():
             raise ValueError(f"--out {args.out} must be a folder, which a run is, and {path} is a file")
@@ -48,7 +48,7 @@ def check_out(args: Namespace) -> None:
 def run_training(
     args: Namespace, label: str, command: str, settings: Mapping[str, Any], make: Callable[[RunFolder], TrainingLoop]
 ) -> tuple[Path, dict[str, Any]] | None:
-    """Run a training into its folder, or read what a complete one did; ``None`` if another process says it."""
+    """Train in the run folder, or read a complete run; return ``None`` in all processes but the first."""
     from tg_lpe.nn.parallel import process_number
     from tg_lpe.report import draw_curve
     from tg_lpe.training.loop import run_in_folder

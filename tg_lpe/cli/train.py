@@ -101,7 +101,7 @@ def parse(parser: Parser, words: Sequence[str]) -> Namespace:
 
 
 def add_target(parser: Parser) -> None:
-    """Add the options of what is predicted of molecules."""
+    """Add the options of the target columns."""
     target = parser.add_argument_group("target")
     target.add_argument("--target", nargs="+", metavar="COLUMN", help="columns to predict")
     target.add_argument(
@@ -126,13 +126,13 @@ def add_target(parser: Parser) -> None:
 
 
 def of_target(args: Namespace) -> dict[str, Any]:
-    """Return what the options of :func:`add_target` say, as arguments of ``load_molecules``."""
+    """Return the options of :func:`add_target` as arguments of ``load_molecules``."""
     names = ("missing", "computed", "extra_columns", "weight_column")
     return {"targets": args.target, **{name: args[name] for name in names}}
 
 
 def run(args: Namespace) -> None:
-    """Train a model with a positional encoding; `tg-lpe report` compares the run folders it writes."""
+    """Train a model with a positional encoding, and write a run folder."""
     check_out(args)
     if args.logger is not None:
         import_logger(args.logger)
@@ -149,7 +149,7 @@ def run(args: Namespace) -> None:
 
 
 def _each_run(args: Namespace) -> list[Namespace]:
-    """Return the arguments of the runs, one for each seed or fold, which differ in seed, data and folder."""
+    """Return the arguments of each run: one for each seed or fold, with its own seed, data and folder."""
     settings_of(TrainConfig, args)  # what is wrong is refused before any data is read
     if args.seeds is None and args.folds is None:
         return [args]
@@ -232,7 +232,7 @@ def _train(args: Namespace, chosen: Mapping[str, Any] | Checkpoint | None, devic
 
 
 def _beside(title: str, value: float | None, constant: float | None, unit: str) -> str:
-    """Write a figure with its unit, and that of the constant prediction where there is one."""
+    """Write a figure with its unit, and the figure of the constant prediction if there is one."""
     from tg_lpe.report.format import DASH, figure_text
 
     def text(number: float) -> str:
@@ -243,7 +243,7 @@ def _beside(title: str, value: float | None, constant: float | None, unit: str) 
 
 
 def task_arguments(args: Namespace) -> dict[str, Any]:
-    """Return the arguments of :func:`tg_lpe.training.task_for`: those of the source where no task is named."""
+    """Return the arguments of :func:`tg_lpe.training.task_for`; the source gives the defaults if no task is named."""
     given = {name: value for name, value in dict(args.task).items() if value not in (None, "")}
     name = given.pop("class", None)
     defaults = NAMED_TASKS.get(args.source, {}) if name is None else {"name": name}
