@@ -325,7 +325,7 @@ def test_further_columns(table: Path, tmp_path: Path, capsys: pytest.CaptureFixt
     (tmp_path / "few.csv").write_text("smiles,temperature\nCCO,290\n", encoding="utf-8")
     assert main(["predict", *words]) == 1
     assert "few.csv has no column 'weight'; there are 'smiles', 'temperature'" in capsys.readouterr().err
-    with pytest.raises(ValueError, match=r"'weight' beside SMILES, as extra=.* got 'temperature'"):
+    with pytest.raises(ValueError, match=r"also reads 'weight': pass extra=.* got 'temperature'"):
         predictor.predict(["CCO"], extra={"temperature": [290]})
     with pytest.raises(ValueError, match=r"extra\['weight'\] must have a number for each of 1 molecules, got 2"):
         predictor.predict(["CCO"], extra={"temperature": [290], "weight": [1, 2]})

@@ -112,7 +112,7 @@ def test_each_reads_molecules_with_its_own_atom_types(num_workers: int) -> None:
         check(ensemble, SMILES, canonical=canonical, num_workers=0)
     streamed = torch.cat([part.values for part in ensemble.stream(iter(SMILES), batch_size=3)])
     torch.testing.assert_close(streamed, got.values, rtol=1e-5, atol=1e-6, equal_nan=True)
-    with pytest.raises(ValueError, match="give SMILES"):
+    with pytest.raises(ValueError, match="pass SMILES"):
         ensemble.predict([ring(3)])
 
 

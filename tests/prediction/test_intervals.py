@@ -129,7 +129,7 @@ def test_in_python_and_where_there_is_no_interval(runs: list[Path], tmp_path: Pa
         with pytest.raises(ValueError, match="coverage"):
             predictor.predict(["CCO"], coverage=wrong)
     predictor.save(tmp_path / "saved")
-    with pytest.raises(ValueError, match="coverage needs a run folder"):
+    with pytest.raises(ValueError, match="coverage needs the validation predictions in a run folder"):
         load(tmp_path / "saved").predict(["CCO"], coverage=0.8)
 
 

@@ -1,4 +1,4 @@
-"""Trained models in use: predictions for molecules, graphs and files."""
+"""Predict with trained models for molecules, graphs and files."""
 
 from tg_lpe.prediction.ensemble import Ensemble, load_many
 from tg_lpe.prediction.file import FilePredictions, predict_file

@@ -1,4 +1,4 @@
-"""Several trained models that predict together: their mean and their spread."""
+"""Predict the mean and the spread of several trained models."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ Part = TypeVar("Part", _Part, PredictedMolecules)
 
 
 class Ensemble(Predictor):
-    """Predicts the mean of several models, and their spread; used as a :class:`Predictor`. :func:`load_many` loads one.
+    """Predict the mean and the spread of several models, used like a :class:`Predictor`; :func:`load_many` loads one.
 
-    ``values`` are means: of values, or of probabilities, whose largest names the class. ``spread`` is the standard
-    deviation over the models (over ``num_models - 1``). It says how far they agree, and is no error bar. What one of
-    them refuses is refused; what is outside for one of them is outside. SMILES are read for each model with its own
+    ``values`` are the means of the models' values or probabilities. ``spread`` is the standard deviation over the
+    models (divisor ``num_models - 1``); it shows how far they agree, but is no error bar. A molecule that one of the
+    models refuses is refused, and one that is outside for one of them is outside. Each model reads SMILES with its own
     atom types.
 
     Args:
-        predictors: two or more, for the same targets, task and units, which read molecules in the same way.
+        predictors: two or more predictors with the same targets, task, units and kind of input.
 
     Attributes:
-        predictors: the models one by one; ``model``, ``task`` and ``data`` are those of the first.
+        predictors: the predictors. ``model``, ``task`` and ``data`` are those of the first.
 
     Raises:
-        TypeError: if one of them is no predictor of one model.
-        ValueError: if there are fewer than two, or they predict or read something different.
+        TypeError: if an element is no :class:`Predictor`, or an ensemble.
+        ValueError: if there are fewer than two predictors, or they predict or read different things.
 
     Example:
         >>> from tg_lpe import zoo
@@ -46,29 +46,29 @@ class Ensemble(Predictor):
 
     def __init__(self, predictors: Iterable[Predictor]) -> None:
         self.predictors = tuple(predictors)
-        _check_alike(self.predictors, [f"predictors[{place}]" for place in range(len(self.predictors))])
+        _check_alike(self.predictors, [f"predictors[{index}]" for index in range(len(self.predictors))])
         first = self.predictors[0]
         super().__init__(first.model, first.task, first.data)
 
     @property
     def spread_columns(self) -> tuple[str, ...]:
-        """Names of the spread of each of ``columns``: ``COLUMN_spread``."""
-        end = "_spread"
-        while any(name + end in self.columns for name in self.columns):
-            end += "_spread"
-        return tuple(name + end for name in self.columns)
+        """Name the spread of each of ``columns``: ``COLUMN_spread``."""
+        suffix = "_spread"
+        while any(name + suffix in self.columns for name in self.columns):
+            suffix += "_spread"
+        return tuple(name + suffix for name in self.columns)
 
-    def _kept(self, part: str) -> list[Outputs]:
-        kept = [predictor._kept(part)[0] for predictor in self.predictors]
-        for predictor, other in zip(self.predictors, kept, strict=True):
-            same = other.rows == kept[0].rows and other.smiles == kept[0].smiles
-            if not same or not torch.allclose(other.labels, kept[0].labels, equal_nan=True):
-                runs = [one.run.path for one in (self.predictors[0], predictor) if one.run is not None]
+    def _run_outputs(self, part: str) -> list[Outputs]:
+        outputs = [predictor._run_outputs(part)[0] for predictor in self.predictors]
+        for predictor, other in zip(self.predictors, outputs, strict=True):
+            is_same = other.rows == outputs[0].rows and other.smiles == outputs[0].smiles
+            if not is_same or not torch.allclose(other.labels, outputs[0].labels, equal_nan=True):
+                runs = [each.run.path for each in (self.predictors[0], predictor) if each.run is not None]
                 raise ValueError(
-                    f"coverage needs models of one split, and {runs[0]} and {runs[1]} have other {part} rows: "
-                    "tg-lpe train --seeds 0 1 2 trains on one split"
+                    f"coverage needs models trained on one split, but {runs[0]} and {runs[1]} have different {part} "
+                    "rows: tg-lpe train --seeds 0 1 2 trains on one split"
                 )
-        return kept
+        return outputs
 
     def __repr__(self) -> str:
         return f"Ensemble of {len(self.predictors)} models:\n" + "\n".join(map(repr, self.predictors))
@@ -82,79 +82,79 @@ class Ensemble(Predictor):
         num_workers: int | None = None,
         canonical: bool | None = None,
     ) -> Generator[PredictedMolecules, None, None]:
-        """Predict for strings that come one by one, as :meth:`Predictor.stream`.
+        """Predict for strings one by one, as :meth:`Predictor.stream`.
 
-        Models with the same atom types share what is read; ``num_workers`` processes read for each vocabulary.
+        Each vocabulary of atom types has its own ``num_workers`` reading processes.
         """
-        wanted = [predictor._reader(batch_size, canonical) for predictor in self.predictors]
-        readers = [reader for place, reader in enumerate(wanted) if reader not in wanted[:place]]
+        reader_of = [predictor._reader(batch_size, canonical) for predictor in self.predictors]
+        readers = [reader for index, reader in enumerate(reader_of) if reader not in reader_of[:index]]
         copies = [smiles] * len(readers) if isinstance(smiles, Sequence) else tee(smiles, len(readers))
-        read = [partial(reader.read, batch_size=batch_size, num_workers=num_workers) for reader in readers]
-        start, beside = 0, self._beside(extra)
-        # The loop alone holds the generators, so that an error ends their worker processes at once.
-        for batches in zip(*(of(copy) for of, copy in zip(read, copies, strict=True)), strict=True):
-            rows = beside(len(batches[0].smiles))
-            yield _together(
+        reads = [partial(reader.read, batch_size=batch_size, num_workers=num_workers) for reader in readers]
+        start, take_extra = 0, self._extra_rows(extra)
+        # Only the loop holds the generators, so that an error ends their worker processes at once.
+        for batches in zip(*(read(copy) for read, copy in zip(reads, copies, strict=True)), strict=True):
+            rows = take_extra(len(batches[0].smiles))
+            yield _combine(
                 [
                     predictor._of_molecules(batches[readers.index(reader)], start, batch_size, rows)
-                    for predictor, reader in zip(self.predictors, wanted, strict=True)
+                    for predictor, reader in zip(self.predictors, reader_of, strict=True)
                 ]
             )
             start += len(batches[0].smiles)
 
     def _of_graphs(self, graphs: Any, batch_size: int) -> Generator[_Part, None, None]:
         if len({tuple(predictor.data.get("atom_types") or ()) for predictor in self.predictors}) > 1:
-            raise ValueError("graphs have atom types by number, which differ between these models: give SMILES")
+            raise ValueError("the models number atom types differently, so graphs do not fit all of them: pass SMILES")
         yield from super()._of_graphs(graphs, batch_size)
 
     def _of_chunk(self, chunk: GraphChunk, start: int) -> _Part:
-        return _together([predictor._of_chunk(chunk, start) for predictor in self.predictors])
+        return _combine([predictor._of_chunk(chunk, start) for predictor in self.predictors])
 
     def save(self, folder: str | Path) -> None:
-        """Raise a ``TypeError``: models are saved one by one."""
-        raise TypeError("an Ensemble is not saved: save each of its predictors, and load_many([...]) their folders")
+        """Raise ``TypeError``: the models are saved one by one."""
+        raise TypeError("an Ensemble cannot be saved: save each predictor, and load the folders with load_many([...])")
 
 
 def load_many(names_or_dirs: Sequence[str | Path], device: str | torch.device = "cpu") -> Ensemble:
-    """Load several trained models that predict together, such as the seeds of one run.
+    """Load an ensemble of trained models, such as the seeds of one run.
 
     Args:
         names_or_dirs: two or more different models, each as in :func:`load`.
         device: where to compute.
 
     Raises:
-        TypeError: if ``names_or_dirs`` is one name.
-        ValueError: as :func:`load` and :class:`Ensemble`, or if one model is named twice.
+        TypeError: if ``names_or_dirs`` is a single name.
+        ValueError: if a model is named twice, or as in :func:`load` and :class:`Ensemble`.
     """
     if isinstance(names_or_dirs, str | Path):
-        raise TypeError(f"names_or_dirs must be a list of models, got {names_or_dirs!r}; load takes one")
+        raise TypeError(f"names_or_dirs must be a list of models, got {names_or_dirs!r}; load() loads one model")
     names = [str(name) for name in names_or_dirs]
     if len({Path(name).resolve() for name in names}) < len(names):
-        raise ValueError(f"models must be different, got {', '.join(names)}: one that counts twice shrinks the spread")
+        raise ValueError(f"models must be different, got {', '.join(names)}: a repeated model would shrink the spread")
     predictors = [load(name, device) for name in names]
     _check_alike(predictors, names)
     return Ensemble(predictors)
 
 
 def _check_alike(predictors: Sequence[Predictor], names: Sequence[str]) -> None:
-    """Raise an error that quotes how one of several predictors differs from the first, under their names."""
+    """Raise an error if a predictor cannot be combined with the first; ``names`` are for messages."""
     for predictor, name in zip(predictors, names, strict=True):
         if not isinstance(predictor, Predictor) or isinstance(predictor, Ensemble):
             raise TypeError(f"predictors must each be a Predictor of one model, {name} is a {type(predictor).__name__}")
     if len(predictors) < 2:
-        raise ValueError(f"predictors must be two or more, for there to be a spread; got {len(predictors)}")
+        raise ValueError(f"predictors must be two or more, got {len(predictors)}")
     first = _described(predictors[0])
     for predictor, name in zip(predictors, names, strict=True):
-        for what, value in _described(predictor).items():
-            if value != first[what]:
+        for key, value in _described(predictor).items():
+            if value != first[key]:
                 raise ValueError(
-                    f"these models cannot predict together: {what} of {name} is {value!r}, "
-                    f"that of {names[0]} is {first[what]!r}"
+                    f"these models cannot predict together: {key} of {name} is {value!r}, {key} of {names[0]} is "
+                    f"{first[key]!r}"
                 )
 
 
 def _described(predictor: Predictor) -> dict[str, Any]:
-    """Return what models that predict together have in common."""
+    """Return the properties that the models of an ensemble must share."""
     data, task = predictor.data, predictor.task
     target = data.get("target") or {}
     return {
@@ -178,8 +178,8 @@ def _input(data: Mapping[str, Any]) -> str:
     return "molecules with atom types" if data.get("atom_types") else "molecules with ogb's features"
 
 
-def _together(parts: Sequence[Part]) -> Part:
-    """Put the predictions of several models for the same graphs together."""
+def _combine(parts: Sequence[Part]) -> Part:
+    """Combine the predictions of several models for the same graphs."""
     values = torch.stack([part.values for part in parts]).double()
     refused: dict[int, Refusal] = {}
     reasons: dict[int, dict[str, None]] = {}

@@ -1,4 +1,4 @@
-"""Predictions for a file of molecules, line by line: the file may be larger than memory."""
+"""Predict for a file of molecules, which may be larger than memory."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _LOGGER = logging.getLogger("tg_lpe.prediction")
 
 
 class FilePredictions(NamedTuple):
-    """Counts of what :func:`predict_file` has written."""
+    """Counts of the molecules of a file: all, those refused, and those outside of the training set."""
 
     num_molecules: int
     num_refused: int
@@ -47,36 +47,43 @@ def predict_file(
     progress: bool = True,
     coverage: float | None = None,
 ) -> FilePredictions:
-    """Predict for the molecules of a file, in bounded memory. Files are written under a temporary name and renamed.
+    """Predict for the molecules of a file in bounded memory.
+
+    The csv file ``out`` has one row for each molecule, in the order of ``source``, with the columns
+
+    - ``line``, the line in ``source`` from 1, and ``smiles``
+    - the other columns of ``source``; ``name`` if it is a plain list
+    - the predictor's columns, empty if the molecule is refused; for an ensemble also the spread of each, and with
+      ``coverage`` the ends of an interval around each
+    - ``class``, the most probable class, if there are several
+    - ``outside``: how the molecule differs from those that the model was trained on
+
+    A new column whose name is taken in ``source`` gets the prefix ``predicted_``. If an error occurs, no file is
+    written.
 
     Args:
         predictor: the model, or an :class:`Ensemble`.
         source: a file that :class:`tg_lpe.datasets.molecules.MoleculeFile` reads, or ``"-"`` for standard input.
-        out: csv file to write, or ``"-"`` for standard output, with one row for each molecule in the order of
-            ``source``: ``line`` (of ``source``, from 1), ``smiles``, the other columns of ``source`` (of a list,
-            ``name``), the predictor's columns, which are empty where a molecule is refused, of an ensemble the
-            spread of each, with a ``coverage`` the ends of an interval around each, for several classes ``class``,
-            the most probable, and ``outside``: how a molecule is unlike those that the model was trained on. A new
-            column whose name ``source`` has already begins with ``predicted_``.
+        out: csv file to write, or ``"-"`` for standard output.
         smiles_column: column of the SMILES; ``smiles`` or a common variant if absent.
         refused: csv file to write with ``line``, ``smiles`` and ``reason`` of the refused molecules.
         strict: whether to stop at the first refused molecule.
-        batch_size: molecules of a batch, at most.
+        batch_size: largest number of molecules in a batch.
         num_workers: processes that read SMILES besides this one.
-        canonical: as :meth:`Predictor.predict`.
-        coverage: as :meth:`Predictor.predict`.
-        progress: whether to show a progress bar; where stderr is no terminal, a line for each tenth of the file.
+        canonical: as in :meth:`Predictor.predict`.
+        progress: whether to show a progress bar, or a line for each tenth of the file if stderr is no terminal.
+        coverage: as in :meth:`Predictor.predict`.
 
     Returns:
-        How many molecules there are, how many of them were refused, and how many others lie outside of the training
-        set; a warning in the log counts these.
+        The number of molecules, of refused ones, and of others that lie outside of the training set. If there are some
+        outside, a warning is logged.
 
     Raises:
-        FileNotFoundError: if there is no such file.
-        ValueError: if two of ``source``, ``out`` and ``refused`` are one file, the source is malformed, which is found
-            before the first prediction, lacks a column that the model reads, has no molecule, or ``strict`` is set and
-            a molecule is refused, or ``out`` or ``refused`` is a folder; then no file is written.
-        OSError: if ``out`` or ``refused`` cannot be written, which is found first.
+        FileNotFoundError: if ``source`` does not exist.
+        ValueError: if two of ``source``, ``out`` and ``refused`` are one file; ``out`` or ``refused`` is a folder;
+            ``source`` is malformed, holds no molecule or lacks a column that the model reads; or ``strict`` is set and
+            a molecule is refused.
+        OSError: if ``out`` or ``refused`` cannot be written; this is checked first.
         ModuleNotFoundError: if RDKit is not installed.
     """
     from tg_lpe.datasets.molecules.files import STDIN, MoleculeFile
@@ -97,15 +104,15 @@ def predict_file(
         raise ValueError(f"{source} holds no molecule")
     others = file.label_columns if file.has_columns else ("name",) * named
     rows: deque[Row] = deque()
-    places = [others.index(name) for name in predictor.extra_columns]
-    comma = "," if file.separator not in ("", ",") else "."
+    extra_places = [others.index(name) for name in predictor.extra_columns]
+    decimal_mark = "," if file.separator not in ("", ",") else "."
     extra: deque[list[str]] = deque()
 
     def strings() -> Iterator[str]:
         for row in file.rows(None):
             rows.append(row)
-            if places:
-                extra.append([row.labels[place].replace(comma, ".") for place in places])
+            if extra_places:
+                extra.append([row.labels[place].replace(decimal_mark, ".") for place in extra_places])
             yield row.smiles
 
     num_refused = num_outside = 0
@@ -113,20 +120,23 @@ def predict_file(
         table = _table(stack, out)
         ends = () if intervals is None else predictor.interval_columns
         predicted = [*predictor.columns, *predictor.spread_columns, *ends, *["class"] * bool(predictor.classes)]
-        names = ["line", "smiles", *predicted, "outside"]
-        line, smiles_name, *added = new_names(names, others)
+        line, smiles_name, *added = new_names(["line", "smiles", *predicted, "outside"], others)
         table.writerow([line, smiles_name, *others, *added])
         listed = None if refused is None else _table(stack, refused)
         if listed is not None:
             listed.writerow(["line", "smiles", "reason"])
         hidden = None if progress else True
         bar = stack.enter_context(tqdm(total=total, desc="predicting", unit="mol", disable=hidden))
-        options: dict[str, Any] = {"batch_size": batch_size, "num_workers": num_workers, "canonical": canonical}
-        beside = iter(extra.popleft, None) if places else None
-        stream = predictor.stream(strings(), extra=beside, **options)
+        stream = predictor.stream(
+            strings(),
+            extra=iter(extra.popleft, None) if extra_places else None,
+            batch_size=batch_size,
+            num_workers=num_workers,
+            canonical=canonical,
+        )
         for batch in stack.enter_context(closing(stream)):
             reasons = {refusal.index: refusal.reason for refusal in batch.refused}
-            unlike = {other.index: other.reason for other in batch.outside}
+            outside = {graph.index: graph.reason for graph in batch.outside}
             classes = most_probable(batch.values, predictor.classes)
             numbers = batch.values if batch.spread is None else torch.cat([batch.values, batch.spread], 1)
             if intervals is not None:
@@ -140,21 +150,21 @@ def predict_file(
                     listed.writerow([row.line, row.smiles, reason])
                 cells = [format(value, ".7g") if reason is None else "" for value in values]
                 cells += [classes[place - batch.start] or ""] if classes else []
-                table.writerow([row.line, row.smiles, *row.labels[: len(others)], *cells, unlike.get(place, "")])
-            num_refused, num_outside = num_refused + len(reasons), num_outside + len(unlike)
+                table.writerow([row.line, row.smiles, *row.labels[: len(others)], *cells, outside.get(place, "")])
+            num_refused, num_outside = num_refused + len(reasons), num_outside + len(outside)
             bar.update(batch.num_graphs)
             if progress:
                 _log_tenths(batch.start, batch.start + batch.num_graphs, total)
     if num_outside:
         _LOGGER.warning(
-            f"{file.name}: {num_outside:,} of {total:,} molecules are unlike those that the model was trained on, so "
-            f"that their predictions may be far off; the column {added[-1]!r} of {out} says in what"
+            f"{file.name}: {num_outside:,} of {total:,} molecules differ from those that the model was trained on, so "
+            f"their predictions may be far off; the column {added[-1]!r} of {out} says how they differ"
         )
     return FilePredictions(total, num_refused, num_outside)
 
 
 def _table(stack: ExitStack, path: str | Path) -> Any:
-    """Return a writer of a csv file, which is closed, then renamed, when the stack is; of standard output for `-`."""
+    """Return a csv writer for a file, complete when the stack closes, or for standard output if the path is ``-``."""
     if str(path) == "-":
         return csv.writer(sys.stdout, lineterminator="\n")
     temporary = stack.enter_context(replacing(Path(path)))
@@ -163,6 +173,6 @@ def _table(stack: ExitStack, path: str | Path) -> Any:
 
 
 def _log_tenths(before: int, done: int, total: int) -> None:
-    """Log how much is done each time another tenth is, where stderr is no terminal and shows no bar."""
+    """Log each completed tenth if stderr is no terminal and so shows no progress bar."""
     if not sys.stderr.isatty() and 10 * before // total < 10 * done // total:
         _LOGGER.info("predicted %s of %s molecules", f"{done:,}", f"{total:,}")

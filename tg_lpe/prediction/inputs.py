@@ -11,36 +11,36 @@ from torch_geometric.data import Batch, Data
 
 
 def check_collection(graphs: Any) -> None:
-    """Raise a ``TypeError`` that says what to write where there is one graph, a batch or a table."""
+    """Raise ``TypeError`` for a single graph, a batch or a table, and say what to write instead."""
     name = type(graphs).__name__
     if isinstance(graphs, Batch):
-        raise TypeError(f"predict takes a list of SMILES or graphs, got a {name}: batch.to_data_list() will do")
+        raise TypeError(f"predict takes a list of SMILES or graphs, got a {name}: pass batch.to_data_list()")
     if isinstance(graphs, Data) or is_molecule(graphs):
-        raise TypeError(f"predict takes a list of SMILES or graphs, got one {name}: [...] will do")
+        raise TypeError(f"predict takes a list of SMILES or graphs, got one {name}: pass [...]")
     columns = graphs if isinstance(graphs, Mapping) else getattr(graphs, "columns", None)
     if columns is not None:
         names = [str(column) for column in columns]
         smiles = next((column for column in names if "smi" in column.lower()), "smiles")
         raise TypeError(
             f"predict takes one column of a table, got a {name} with {', '.join(map(repr, names))}: "
-            f"table[{smiles!r}] will do"
+            f"pass table[{smiles!r}]"
         )
     if not hasattr(graphs, "__len__") or not hasattr(graphs, "__getitem__"):
-        raise TypeError(f"predict takes a list of SMILES or graphs, got {name}: list(...) will do")
+        raise TypeError(f"predict takes a list of SMILES or graphs, got {name}: pass list(...)")
 
 
 def is_missing(item: Any) -> bool:
-    """Tell whether an entry of a column is empty: ``None``, NaN, or pandas' NA."""
+    """Return whether an entry of a column is empty: ``None``, NaN, or pandas' NA."""
     return item is None or type(item).__name__ == "NAType" or (isinstance(item, Real) and item != item)
 
 
 def is_molecule(item: Any) -> bool:
-    """Tell whether something is a string or an RDKit molecule."""
+    """Return whether an item is a string or an RDKit molecule."""
     return isinstance(item, str) or hasattr(item, "GetNumAtoms")
 
 
 def strings(molecules: Iterable[Any]) -> list[str | None]:
-    """Return the SMILES of strings and RDKit molecules; ``None`` where there is none."""
+    """Return the SMILES of strings and RDKit molecules; ``None`` for missing ones."""
     texts: list[str | None] = []
     for molecule in molecules:
         if isinstance(molecule, str) or is_missing(molecule):
@@ -50,39 +50,39 @@ def strings(molecules: Iterable[Any]) -> list[str | None]:
 
             texts.append(_molecule.smiles_of(molecule))
         else:
-            raise TypeError(f"predict takes SMILES or graphs, got both: strings and {type(molecule).__name__}")
+            raise TypeError(f"predict takes either SMILES or graphs, got strings and {type(molecule).__name__}")
     return texts
 
 
-def rows_beside(extra: Any, columns: Sequence[str], number: int) -> list[tuple[Any, ...]] | None:
-    """Return the values that a model reads beside each molecule, in the order of its columns; ``None`` without any.
+def extra_rows(extra: Any, columns: Sequence[str], number: int) -> list[tuple[Any, ...]] | None:
+    """Return one row of extra input values for each molecule; ``None`` if the model reads no extra columns.
 
     Args:
         extra: a dictionary or a table of columns.
-        columns: names of those that the model reads.
-        number: number of the molecules.
+        columns: names of the columns that the model reads.
+        number: number of molecules.
 
     Raises:
-        ValueError: if a column is missing or has another number of values, or the model reads none.
+        ValueError: if a column is missing or has another number of values, or the model reads no extra columns.
     """
     if not columns:
         if extra is not None:
-            raise ValueError("this model reads nothing beside SMILES, so extra= must not be given")
+            raise ValueError("this model reads only SMILES, so extra= must not be given")
         return None
     if lacking := [name for name in columns if extra is None or name not in extra]:
         example = f"extra={{{', '.join(f'{name!r}: [...]' for name in columns)}}}"
-        found = "nothing" if extra is None else ", ".join(map(repr, extra))
+        present = "nothing" if extra is None else ", ".join(map(repr, extra))
         lacks = ", ".join(map(repr, lacking))
-        raise ValueError(f"this model reads {lacks} beside SMILES, as {example}, got {found}")
-    read = [list(extra[name]) for name in columns]
-    for name, values in zip(columns, read, strict=True):
+        raise ValueError(f"this model also reads {lacks}: pass {example}, got {present}")
+    values_of = [list(extra[name]) for name in columns]
+    for name, values in zip(columns, values_of, strict=True):
         if len(values) != number:
             raise ValueError(f"extra[{name!r}] must have a number for each of {number} molecules, got {len(values)}")
-    return list(zip(*read, strict=True))
+    return list(zip(*values_of, strict=True))
 
 
 def number_of(cell: Any) -> float:
-    """Return a cell of a table as a number; NaN if it is none."""
+    """Convert a cell of a table to a number; NaN if it is none."""
     try:
         return float(cell)
     except (TypeError, ValueError):
@@ -90,7 +90,7 @@ def number_of(cell: Any) -> float:
 
 
 class Graphs(Sequence[Data]):
-    """A sequence that raises a ``TypeError`` where an element is no ``Data``."""
+    """Wrap a sequence of graphs and raise ``TypeError`` for an element that is no ``Data``."""
 
     def __init__(self, graphs: Any) -> None:
         self._graphs = graphs
@@ -101,6 +101,6 @@ class Graphs(Sequence[Data]):
     def __getitem__(self, index: Any) -> Any:
         graph = self._graphs[index]
         if not isinstance(graph, Data) or graph.edge_index is None:
-            what = f"Data with {graph.keys()}" if isinstance(graph, Data) else f"of type {type(graph).__name__}"
-            raise TypeError(f"graphs must be Data with edge_index, graph {index} is {what}")
+            kind = f"Data with {graph.keys()}" if isinstance(graph, Data) else f"of type {type(graph).__name__}"
+            raise TypeError(f"graphs must be Data with edge_index, graph {index} is {kind}")
         return graph

@@ -1,8 +1,8 @@
-"""Intervals around predictions, calibrated on the validation set: split conformal prediction.
+"""Intervals around predictions by split conformal prediction, calibrated on the validation set.
 
-As sections 1.2 and 2.3.2 of `A Gentle Introduction to Conformal Prediction <https://arxiv.org/abs/2107.07511>`_: if the
-molecules to predict are like those of validation, the interval holds at least the asked share of labels on average over
-validation sets, however wrong the model is.
+See sections 1.2 and 2.3.2 of `A Gentle Introduction to Conformal Prediction <https://arxiv.org/abs/2107.07511>`_.
+If new molecules are distributed as those of validation, the intervals hold at least the requested share of labels, on
+average over validation sets, however wrong the model is.
 """
 
 from __future__ import annotations
@@ -17,37 +17,42 @@ from torch import Tensor
 from tg_lpe.training.outputs import Outputs
 
 SMALLEST_SCALE = 1e-12
-"""Scale where all models agree, such as two copies of one: the interval is then that of a single model."""
+"""Smallest scale, used if all models agree; the intervals are then those of a single model."""
 
 
 class Intervals(NamedTuple):
-    """Intervals of one model or of several together; those of several are wider where the models differ more."""
+    """Intervals for one model or an ensemble; for an ensemble they are wider where its models differ more."""
 
     coverage: float
-    """The share of labels to hold."""
+    """The share of labels that the intervals should hold."""
     width: Tensor
-    """``[num_columns]``: half the width of an interval, of several models over the scale; infinite where the
-    validation labels are too few for this coverage."""
+    """Half the width ``[num_columns]``, for an ensemble divided by the scale; infinite if there are too few validation
+    labels for this coverage."""
     floor: Tensor | None
-    """``[num_columns]``, of several models: what is added to their spread for the scale, since few models may agree by
-    chance. It is the median spread on the validation set."""
+    """Median spread on the validation set ``[num_columns]``; ``None`` for one model. The scale is spread plus floor,
+    because a few models may agree by chance."""
     num_labels: tuple[int, ...]
-    """Validation labels of each column."""
+    """Number of validation labels of each column."""
     reached: tuple[float, ...]
-    """The share of the test labels of each column that the intervals hold; NaN without any."""
+    """Share of the test labels of each column that the intervals hold; NaN without labels."""
 
     @classmethod
     def of(cls, validation: Sequence[Outputs], test: Sequence[Outputs], coverage: float) -> Intervals:
-        """Calibrate on the validation set and try on the test set, each with the predictions of every model.
+        """Calibrate intervals on the validation set and measure their coverage on the test set.
 
-        With ``n`` labels half the width is the ``ceil((n + 1) * coverage)``-th smallest absolute error.
+        With ``n`` labels, half the width is the ``ceil((n + 1) * coverage)``-th smallest absolute error.
+
+        Args:
+            validation: labels and predictions of the validation set, by each model.
+            test: labels and predictions of the test set, by each model.
+            coverage: share of labels that the intervals should hold.
         """
         values, spread = together(validation)
         floor = None if spread is None else spread.median(0).values
         intervals = cls(coverage, torch.ones(values.size(1)), floor, (), ())
         errors = ((values - validation[0].labels).abs() / intervals._scale(spread)).double()
         known = [column[~column.isnan()].sort().values for column in errors.unbind(1)]
-        ranks = [math.ceil((len(column) + 1) * coverage - 1e-9) for column in known]  # 0.9 is not exact in binary
+        ranks = [math.ceil((len(column) + 1) * coverage - 1e-9) for column in known]  # coverage is inexact in binary
         width = [float(column[k - 1]) if k <= len(column) else math.inf for column, k in zip(known, ranks, strict=True)]
         intervals = intervals._replace(width=torch.tensor(width), num_labels=tuple(map(len, known)))
         low, high = intervals.around(*together(test))
@@ -56,7 +61,7 @@ class Intervals(NamedTuple):
         return intervals._replace(reached=tuple(inside.nanmean(0).tolist()))
 
     def around(self, values: Tensor, spread: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Return lower and upper ends, ``[num_rows, num_columns]``, for predictions and spreads of that shape."""
+        """Return lower and upper ends for predictions and spreads, all ``[num_rows, num_columns]``."""
         half = self.width * self._scale(spread)
         return values - half, values + half
 
@@ -67,6 +72,6 @@ class Intervals(NamedTuple):
 
 
 def together(models: Sequence[Outputs]) -> tuple[Tensor, Tensor | None]:
-    """Return the mean of the predictions of several models for the same rows, and their standard deviation if any."""
+    """Return mean and standard deviation of the models' predictions; ``None`` for the latter with one model."""
     values = torch.stack([outputs.values for outputs in models])
     return values.mean(0), values.std(0) if len(models) > 1 else None

@@ -1,4 +1,4 @@
-"""Results of a prediction: values, what was refused, and what lies outside of the training set."""
+"""Results of predictions: values, refused inputs, and inputs that lie outside of the training set."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class Refusal:
     """A graph without a prediction.
 
     Attributes:
-        index: its place in the input.
+        index: index in the input, from 0.
         what: the SMILES, or ``"graph"``.
-        reason: why.
+        reason: why there is no prediction.
     """
 
     index: int
@@ -34,15 +34,15 @@ class Refusal:
 
 @dataclass(frozen=True)
 class Outside(Refusal):
-    """A graph with a prediction that lies outside of what the model was trained on, and in what, as its ``reason``."""
+    """A graph with a prediction that differs from the graphs of the training set; ``reason`` says how."""
 
 
 def most_probable(values: Tensor, classes: Sequence[str]) -> list[str | None]:
-    """Name the class of the largest probability of each row, ``None`` of a row of NaN; empty without classes."""
+    """Name the class of the largest probability of each row, ``None`` for a row with NaN; empty without classes."""
     if not classes:
         return []
-    refused = values.isnan().any(1).tolist()
-    return [None if no else classes[k] for no, k in zip(refused, values.argmax(1).tolist(), strict=True)]
+    is_refused = values.isnan().any(1).tolist()
+    return [None if r else classes[k] for r, k in zip(is_refused, values.argmax(1).tolist(), strict=True)]
 
 
 @dataclass(frozen=True)
@@ -50,21 +50,21 @@ class Predictions:
     """Predictions of a model; length, iteration and indexing are those of the rows of ``values``.
 
     Attributes:
-        values: float32 ``[num_graphs, num_columns]`` on the CPU, in the order of the input; where nodes or edges are
-            predicted, ``[num_nodes, num_columns]`` or ``[num_directed_edges, num_columns]``, those of one graph after
-            the other. Values of regression are in the units of
-            the labels; of classification they are probabilities. Rows of refused graphs are NaN.
+        values: float32 ``[num_graphs, num_columns]`` on the CPU, in the order of the input. If the model predicts nodes
+            or edges, ``[num_nodes, num_columns]`` or ``[num_directed_edges, num_columns]``. They are values in the
+            units of the labels for regression, and probabilities for classification. Rows of refused graphs are NaN.
         columns: names of the columns.
-        refused: the graphs without a prediction, and why.
-        classes: names of the classes, in the order of the columns; none where there are not several classes.
-        outside: the graphs unlike those of the training set, and in what; none where the model knows no ranges.
-        index: index of the ``pandas.Series`` that was given, if one was.
-        units: the unit of each column, such as ``"Hartree"``; none where the model does not know them.
-        spread: of an :class:`Ensemble`, the standard deviation over its models, shaped as ``values``, which are then
-            means; ``None`` of a single model.
+        refused: the graphs without a prediction, with reasons.
+        classes: names of the classes in the order of the columns; empty unless there are several classes.
+        outside: the graphs that differ from those of the training set, with reasons; empty if the model holds no
+            ranges of its training set.
+        index: the index of the ``pandas.Series`` that was predicted; ``None`` for other inputs.
+        units: the unit of each column, such as ``"Hartree"``; empty if unknown.
+        spread: standard deviation over the models of an :class:`Ensemble`, shaped as ``values``, which are then means;
+            ``None`` for a single model.
         spread_columns: names of the columns of ``spread``.
-        low, high: ends of the intervals, shaped as ``values``, where a coverage was asked for, else ``None``.
-        interval_columns: names of both for each of ``columns``.
+        low, high: ends of the intervals, shaped as ``values``; ``None`` without a ``coverage``.
+        interval_columns: names of both ends for each of ``columns``.
     """
 
     values: Tensor
@@ -82,7 +82,7 @@ class Predictions:
 
     @property
     def names(self) -> list[str | None]:
-        """Name the most probable class of each row, ``None`` where there is no prediction; empty without classes."""
+        """Name the most probable class of each row, ``None`` for a refused graph; empty without classes."""
         return most_probable(self.values, self.classes)
 
     def __len__(self) -> int:
@@ -99,10 +99,10 @@ class Predictions:
         return self.values.numpy()
 
     def to_frame(self) -> Any:
-        """Make a ``pandas.DataFrame`` with a column for each of ``columns`` and the index of the series that was given.
+        """Make a ``pandas.DataFrame`` with :attr:`columns`, and the index of the series that was predicted.
 
-        Of an ensemble ``spread_columns`` follow, with a coverage ``interval_columns``, and of several classes a column
-        ``class``, the most probable. Columns ``outside`` and ``refused`` hold the reasons, and are empty without one.
+        It also has ``spread_columns`` for an ensemble, ``interval_columns`` with a coverage, and ``class``, the most
+        probable class, if there are several. ``outside`` and ``refused`` hold the reasons, or empty strings.
 
         Raises:
             ModuleNotFoundError: if pandas is not installed.
@@ -120,5 +120,5 @@ class Predictions:
             frame["class"] = self.names
         for name, remarks in (("outside", self.outside), ("refused", self.refused)):
             reasons = {remark.index: remark.reason for remark in remarks}
-            frame[name] = [reasons.get(place, "") for place in range(len(frame))]
+            frame[name] = [reasons.get(index, "") for index in range(len(frame))]
         return frame

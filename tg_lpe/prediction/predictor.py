@@ -1,4 +1,4 @@
-"""A trained model with what it takes to use it: its task, the names of what it predicts, how it reads molecules."""
+"""Use a trained model: it knows its task, the names of its predictions, and how it reads molecules."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from tg_lpe.models import Model, make_model
 from tg_lpe.prediction.inputs import (
     Graphs,
     check_collection,
+    extra_rows,
     is_missing,
     is_molecule,
     number_of,
-    rows_beside,
     strings,
 )
 from tg_lpe.prediction.intervals import Intervals
@@ -45,10 +45,10 @@ if TYPE_CHECKING:
     from tg_lpe.datasets.molecules.reader import MoleculeBatch
 
 BATCH_SIZE = 256
-"""Graphs that are predicted at once, at most: on a CPU, larger batches of molecules leave its caches and are slower."""
+"""Largest number of graphs in a batch. On a CPU, larger batches of molecules exceed the caches and are slower."""
 
 MAX_PAIRS = 2**22
-"""Pairs of nodes, graph by graph, that are predicted at once, at most: encoders may hold a matrix of each graph."""
+"""Largest number of node pairs in a batch, because some encoders hold a matrix of each graph."""
 
 ON_ERROR = ("raise", "nan")
 SHOWN = 5
@@ -63,17 +63,17 @@ DESCRIBED = (
     "extra_columns",
     "ranges",
 )
-"""Keys of a card that describe the training data of a model."""
+"""Keys of a card that describe a model's training data."""
 
 UNITS = {"solubility": "penalised logP: logP - SA - long rings, each in standard deviations of the data set, no unit"}
-"""Units of labels that are computed."""
+"""Units of computed labels."""
 
 ATTRIBUTE_LEVELS = {"x": "node", "edge_attr": "edge", "edge_weight": "edge", "graph_attr": "graph"}
-"""Attributes that a model may read, and what their rows are."""
+"""Attributes that a model may read, with the level of their rows."""
 
 
 class _Part(NamedTuple):
-    """A batch: its values, the graphs without one, those outside of the training set, and the number of graphs."""
+    """Predictions for a batch of graphs."""
 
     values: Tensor
     refused: list[Refusal]
@@ -83,36 +83,36 @@ class _Part(NamedTuple):
 
 
 class PredictedMolecules(NamedTuple):
-    """A batch of :meth:`Predictor.stream`: consecutive molecules of the input."""
+    """Predictions of :meth:`Predictor.stream` for consecutive molecules of the input."""
 
     start: int
-    """Place of the first of them in the input."""
+    """Index of the first molecule in the input."""
     smiles: list[str | None]
     values: Tensor
-    """``[num_molecules, num_columns]``, NaN where there is no prediction."""
+    """``[num_molecules, num_columns]``; rows of refused molecules are NaN."""
     refused: list[Refusal]
     outside: list[Outside]
     spread: Tensor | None = None
-    """``[num_molecules, num_columns]``, of an ensemble."""
+    """``[num_molecules, num_columns]`` for an ensemble, else ``None``."""
 
     @property
     def num_graphs(self) -> int:
-        """Number of the molecules."""
+        """Number of molecules."""
         return len(self.smiles)
 
 
 class Predictor:
-    """Predicts from SMILES and from graphs. :func:`load` makes one from a checkpoint or a run folder.
+    """Predict from SMILES or graphs. :func:`load` makes a predictor from a checkpoint or a run folder.
 
     Args:
-        model: a :class:`~tg_lpe.models.Model`, such as a :class:`~tg_lpe.GraphTransformer`, in evaluation mode; it is
+        model: a :class:`~tg_lpe.models.Model`, such as a :class:`~tg_lpe.GraphTransformer`, in evaluation mode. It is
             neither copied nor changed.
-        task: what it predicts; without one, its outputs are returned as they are.
-        data: what ``splits.describe()`` says of the data that it was trained on: the names of the targets, and for
-            SMILES the atom and bond types.
+        task: what the model predicts; if absent, its raw outputs are returned.
+        data: description of the training data by ``splits.describe()``: names of the targets, and for SMILES the atom
+            and bond types.
 
     Raises:
-        ValueError: if the model is in training mode, or does not belong to the task.
+        ValueError: if the model is in training mode, or does not fit the task.
 
     Example:
         >>> from tg_lpe import zoo
@@ -132,7 +132,7 @@ class Predictor:
 
     @cached_property
     def reader(self) -> MoleculeReader:
-        """How the model reads SMILES; a ``ValueError`` if nothing says which number means which atom type."""
+        """The reader of the model's SMILES; raises ``ValueError`` if the atom types of its numbers are unknown."""
         from tg_lpe.datasets.molecules import MoleculeReader
 
         try:
@@ -142,64 +142,62 @@ class Predictor:
 
     @cached_property
     def columns(self) -> tuple[str, ...]:
-        """Names of what is predicted: the columns of the labels; ``LABEL_CLASS`` for each of several classes, whose
-        numbers stand for those without a name, and for the one of two classes whose probability it is.
-        """
+        """Names of the predicted columns: ``LABEL``, or ``LABEL_CLASS`` for the probability of a class."""
         return output_columns(self.task, self._target, self._width)
 
     @cached_property
     def classes(self) -> tuple[str, ...]:
-        """Names of the classes, where there is one column for each of several; empty otherwise."""
+        """Names of the classes if each class has a column; else empty."""
         return class_names(self.task, self._target)
 
     @property
     def units(self) -> tuple[str, ...]:
-        """The unit of each of :attr:`columns`, such as ``"Hartree"``; empty where the data does not say."""
+        """The unit of each of :attr:`columns`, such as ``"Hartree"``; empty if unknown."""
         is_regression = self.task is not None and self.task.name == "regression"
         return tuple(self._target.get("units", ())) if is_regression else ()
 
     @property
     def extra_columns(self) -> tuple[str, ...]:
-        """Names of the columns that the model reads beside SMILES, such as a temperature; mostly none."""
+        """Names of the columns that the model reads in addition to SMILES, such as a temperature."""
         return tuple(self.data.get("extra_columns") or ())
 
     @property
     def spread_columns(self) -> tuple[str, ...]:
-        """Names of the spread of each of :attr:`columns`; none of a single model."""
+        """Names of the spread of each of :attr:`columns`; empty for a single model."""
         return ()
 
     @property
     def interval_columns(self) -> tuple[str, ...]:
-        """Names of the ends of an interval around each of :attr:`columns`: ``COLUMN_low``, ``COLUMN_high``, ..."""
+        """Names of the interval ends of each of :attr:`columns`: ``COLUMN_low``, ``COLUMN_high``, ..."""
         ends = ("_low", "_high")
         while any(name + end in self.columns for name in self.columns for end in ends):
             ends = (f"_interval{ends[0]}", f"_interval{ends[1]}")
         return tuple(name + end for name in self.columns for end in ends)
 
     def intervals(self, coverage: float) -> Intervals:
-        """Calibrate intervals on the predictions that the run folder holds of its validation set.
+        """Calibrate intervals on the validation predictions in the model's run folder.
 
         Args:
-            coverage: the share of labels to hold, between 0 and 1, such as 0.9.
+            coverage: share of labels that the intervals should hold, between 0 and 1, such as 0.9.
 
         Raises:
-            ValueError: if ``coverage`` is out of range, the model predicts no values, it was not loaded from a run
-                folder that holds predictions, or several models were validated on different rows.
+            ValueError: if ``coverage`` is out of range, the task is no regression, the model was not loaded from a run
+                folder with predictions, or the models of an ensemble were validated on different rows.
         """
         check_positive("coverage", coverage)
         check_share("coverage", coverage)
         if not isinstance(self.task, Regression):
-            what = "outputs as they are" if self.task is None else f"those of {self.task.name}"
-            raise ArgumentError("{coverage} is for predictions of a regression, got " + what, coverage=coverage)
-        return Intervals.of(self._kept("val"), self._kept("test"), coverage)
+            kind = "a model without a task" if self.task is None else f"the task {self.task.name}"
+            raise ArgumentError("{coverage} is for regression, got " + kind, coverage=coverage)
+        return Intervals.of(self._run_outputs("val"), self._run_outputs("test"), coverage)
 
-    def _kept(self, part: str) -> list[Outputs]:
-        """Read what the run predicted for its validation or test set."""
+    def _run_outputs(self, part: str) -> list[Outputs]:
+        """Read the run's predictions for its validation or test set."""
         if self.run is None or self.task is None:
-            raise ValueError("coverage needs a run folder, whose training kept its predictions; got a model without")
+            raise ValueError("coverage needs the validation predictions in a run folder: load the model from its run")
         path = {"val": self.run.val_predictions, "test": self.run.test_predictions}[part]
         if not path.is_file():
-            raise ValueError(f"coverage needs {path}, which trainings of an earlier version did not write: train again")
+            raise ValueError(f"coverage needs {path}, which earlier versions did not write: train again")
         return [read_outputs(path, self.task, self._target)]
 
     @property
@@ -212,7 +210,7 @@ class Predictor:
 
     @cached_property
     def ranges(self) -> MoleculeRanges | None:
-        """Sizes, atom types and labels of the molecules that the model was trained on, where that is known."""
+        """Ranges of sizes, atom types and labels in the training set; ``None`` if unknown."""
         ranges = self.data.get("ranges")
         return None if ranges is None else MoleculeRanges.from_dict(ranges)
 
@@ -230,9 +228,9 @@ class Predictor:
         return text
 
     def _meaning(self, source: str) -> str:
-        """Say what the numbers are, and in which unit."""
+        """Describe the predicted numbers and their unit."""
         if self.task is None:
-            return "outputs of the model as they are"
+            return "raw outputs of the model"
         target = self._target
         unit = target.get("unit") or UNITS.get(str(target.get("computed")))
         if self.units:
@@ -254,35 +252,34 @@ class Predictor:
         progress: bool = False,
         coverage: float | None = None,
     ) -> Predictions:
-        """Predict for molecules or graphs, in batches of bounded memory; batching changes a row by rounding only.
+        """Predict for molecules or graphs in batches of bounded memory; batching changes results only by rounding.
 
         Args:
-            graphs: SMILES strings, such as a column of a table, or RDKit molecules, which are read from their canonical
-                SMILES; ``Data`` as in training (atom and bond types by number), or a PyG dataset. Their ``edge_weight``
-                is read if an encoder of the model reads it.
-            on_error: what becomes of a molecule that is missing (``None``, NaN) or cannot be read, has an atom type
-                that the model does not know, or does not fit the model: ``"raise"`` names it in an error, ``"nan"``
-                makes its row NaN and lists it in ``refused``.
-            extra: for SMILES and a model with :attr:`extra_columns`, these columns: a dictionary or a table with a
-                number for each molecule. Graphs hold the numbers as ``graph_attr``.
-            batch_size: graphs of a batch, at most.
-            num_workers: processes that read SMILES; 0 for none besides this one, ``None`` to choose.
-            canonical: whether to read molecules from RDKit's canonical SMILES of them, so that predictions do not
-                depend on how a string is spelled. If absent, they are, but for a model that was trained on molecules
-                with ``canonical=False``; ``False`` reads rings as the string has them.
+            graphs: SMILES strings, such as a column of a table; RDKit molecules, which are converted to canonical
+                SMILES; ``Data`` objects as in training, with atom and bond types by number; or a PyG dataset.
+                ``edge_weight`` is read if the model's encoder reads it.
+            on_error: what to do if a graph is refused, because it is missing (``None``, NaN), cannot be read, has an
+                unknown atom type or does not fit the model. ``"raise"`` raises an error; ``"nan"`` sets its row to NaN
+                and lists it in ``refused``.
+            extra: the :attr:`extra_columns` of the model for SMILES: a dictionary or table with a number for each
+                molecule. Graphs hold them in ``graph_attr``.
+            batch_size: largest number of graphs in a batch.
+            num_workers: further processes that read SMILES; ``None`` to choose.
+            canonical: whether to convert molecules to RDKit's canonical SMILES first, so that predictions do not depend
+                on the spelling. If absent, they are converted unless the model was trained with ``canonical=False``.
             progress: whether to show a progress bar.
-            coverage: the share of labels that intervals around the predictions, ``low`` and ``high``, are to hold; see
-                :meth:`intervals`. None are made if absent.
+            coverage: share of labels that the intervals ``low`` to ``high`` should hold, see :meth:`intervals`; no
+                intervals if absent.
 
         Warns:
-            UserWarning: once, if graphs lie outside of what the model was trained on; ``outside`` lists them.
+            UserWarning: once, if graphs differ from those that the model was trained on; ``outside`` lists them.
 
         Raises:
-            TypeError: if ``graphs`` is one string, graph or batch, or a whole table, or holds something else than
-                molecules or ``Data``, each a single graph.
-            ValueError: if ``on_error="raise"`` and a graph is refused, an option is out of range, or SMILES are given
-                to a model that was not trained on molecules.
-            ModuleNotFoundError: if SMILES are given and RDKit is not installed.
+            TypeError: if ``graphs`` is a single string, graph, batch or table, or an element is neither a molecule nor
+                the ``Data`` of one graph.
+            ValueError: if ``on_error="raise"`` and a graph is refused, an option is out of range, or the model was not
+                trained on molecules and gets SMILES.
+            ModuleNotFoundError: if ``graphs`` are SMILES and RDKit is not installed.
         """
         check_choice("on_error", on_error, ON_ERROR)
         check_choice("canonical", canonical, (None, True, False))
@@ -290,14 +287,13 @@ class Predictor:
         intervals = None if coverage is None else self.intervals(coverage)
         index = None
         parts: Generator[_Part | PredictedMolecules, None, None]
-        # By iteration: the first row of a pandas.Series need not be number 0.
+        # Iterate: graphs[0] of a pandas.Series need not be its first row.
         first = next((graph for graph in graphs if not is_missing(graph)), None) if len(graphs) else graphs
         if first is None or is_molecule(first):
             index = getattr(graphs, "index", None)
             graphs = strings(graphs)
-            beside = rows_beside(extra, self.extra_columns, len(graphs))
-            options: dict[str, Any] = {"batch_size": batch_size, "num_workers": num_workers, "canonical": canonical}
-            parts = self.stream(graphs, extra=beside, **options)
+            rows = extra_rows(extra, self.extra_columns, len(graphs))
+            parts = self.stream(graphs, extra=rows, batch_size=batch_size, num_workers=num_workers, canonical=canonical)
         elif len(graphs) and (canonical is not None or extra is not None):
             raise ValueError(f"canonical={canonical} and extra={extra!r:.80} are for SMILES, got graphs")
         else:
@@ -306,7 +302,7 @@ class Predictor:
         spread = [torch.zeros(0, len(self.spread_columns))]
         refused: list[Refusal] = []
         outside: list[Outside] = []
-        # Closed at once where an error ends the loop: worker processes would wait for the traceback to be forgotten.
+        # Close the generator if an error ends the loop: its worker processes would outlive the traceback otherwise.
         with (
             closing(parts),
             tqdm(total=len(graphs), desc="predicting", unit="graph", disable=None if progress else True) as bar,
@@ -314,10 +310,9 @@ class Predictor:
             for part in parts:
                 if part.refused and on_error == "raise":
                     hidden = len(part.refused) - SHOWN
-                    rest = f"; and {hidden} more near them" if hidden > 0 else ""
-                    raise ValueError(
-                        f"no prediction for {'; '.join(map(str, part.refused[:SHOWN]))}{rest} (on_error='nan' goes on)"
-                    )
+                    rest = f"; and {hidden} more of this batch" if hidden > 0 else ""
+                    named = "; ".join(map(str, part.refused[:SHOWN]))
+                    raise ValueError(f"no prediction for {named}{rest} (on_error='nan' predicts the others)")
                 values.append(part.values)
                 spread += [] if part.spread is None else [part.spread]
                 refused += part.refused
@@ -325,11 +320,11 @@ class Predictor:
                 bar.update(part.num_graphs)
         if outside:
             warnings.warn(
-                f"{len(outside):,} of {len(graphs):,} graphs are unlike those that the model was trained on, so that "
+                f"{len(outside):,} of {len(graphs):,} graphs differ from those that the model was trained on, so "
                 f"their predictions may be far off: {outside[0]}; .outside lists them all",
                 stacklevel=2,
             )
-        index = None if callable(index) else index  # of a list, a method
+        index = None if callable(index) else index  # list.index is a method
         means, deviations = torch.cat(values), torch.cat(spread) if self.spread_columns else None
         low, high = (None, None) if intervals is None else intervals.around(means, deviations)
         return Predictions(
@@ -356,72 +351,77 @@ class Predictor:
         num_workers: int | None = None,
         canonical: bool | None = None,
     ) -> Generator[PredictedMolecules, None, None]:
-        """Predict for strings that come one by one; there may be more of them than memory holds.
+        """Predict for a stream of strings, which need not fit into memory.
 
         Args:
-            extra: for each string the values of :attr:`extra_columns`, if there are any.
-            smiles, batch_size, num_workers, canonical: as :meth:`predict`; ``num_workers=None`` starts processes only
-                if ``smiles`` has a length.
+            smiles: the strings; ``None`` is refused.
+            extra: a row with the values of :attr:`extra_columns` for each string, if the model has such columns.
+            batch_size, num_workers, canonical: as in :meth:`predict`; ``num_workers=None`` starts processes only if
+                ``smiles`` has a length.
+
+        Yields:
+            A batch of predictions. Refused molecules are listed and raise no error.
 
         Raises:
-            ValueError, ModuleNotFoundError: as :meth:`predict`; a refused molecule is no error.
+            ValueError: if an option is out of range, or the model was not trained on molecules.
+            ModuleNotFoundError: if RDKit is not installed.
         """
-        reader, start, beside = self._reader(batch_size, canonical), 0, self._beside(extra)
+        reader, start, take_extra = self._reader(batch_size, canonical), 0, self._extra_rows(extra)
         for batch in reader.read(smiles, batch_size=batch_size, num_workers=num_workers):
-            yield self._of_molecules(batch, start, batch_size, beside(len(batch.smiles)))
+            yield self._of_molecules(batch, start, batch_size, take_extra(len(batch.smiles)))
             start += len(batch.smiles)
 
-    def _beside(self, extra: Iterable[Sequence[Any]] | None) -> Callable[[int], list[Sequence[Any]]]:
-        """Return what takes the next rows of ``extra``, which must be there if the model reads further columns."""
+    def _extra_rows(self, extra: Iterable[Sequence[Any]] | None) -> Callable[[int], list[Sequence[Any]]]:
+        """Return a function that takes the next rows of ``extra``, which the model must need."""
         if (extra is None) == bool(self.extra_columns):
             names = ", ".join(self.extra_columns) or "nothing"
-            raise ValueError(f"extra must be rows of what the model reads beside SMILES, {names}, got {extra!r:.80}")
+            raise ValueError(f"extra must be rows with the model's extra columns, {names}, got {extra!r:.80}")
         rows = iter(extra or ())
 
-        def taken(number: int) -> list[Sequence[Any]]:
-            found = list(islice(rows, number if self.extra_columns else 0))
-            if self.extra_columns and len(found) < number:
-                raise ValueError("extra must have a row for each molecule, and ends before the molecules do")
-            return found
+        def take(number: int) -> list[Sequence[Any]]:
+            next_rows = list(islice(rows, number if self.extra_columns else 0))
+            if self.extra_columns and len(next_rows) < number:
+                raise ValueError("extra must have a row for each molecule, but has fewer rows than molecules")
+            return next_rows
 
-        return taken
+        return take
 
     def _reader(self, batch_size: int, canonical: bool | None) -> MoleculeReader:
-        """Check the options of :meth:`stream`, and return the reader that they ask for."""
+        """Check the options of :meth:`stream` and return their reader."""
         check_count("batch_size", batch_size)
         check_choice("canonical", canonical, (None, True, False))
         if self._level != "graph":
-            raise ValueError(f"this model predicts {self._level}s, and takes graphs (Data), not SMILES")
+            raise ValueError(f"this model predicts {self._level}s and takes graphs (Data), not SMILES")
         return self.reader if canonical is None else replace(self.reader, canonical=canonical)
 
     def _of_molecules(
-        self, batch: MoleculeBatch, start: int, batch_size: int, beside: Sequence[Sequence[Any]]
+        self, batch: MoleculeBatch, start: int, batch_size: int, extra: Sequence[Sequence[Any]]
     ) -> PredictedMolecules:
-        usable = [place for place, reason in enumerate(batch.reasons) if reason is None]
-        reasons = {place: reason for place, reason in enumerate(batch.reasons) if reason is not None}
+        usable = [index for index, reason in enumerate(batch.reasons) if reason is None]
+        reasons = {index: reason for index, reason in enumerate(batch.reasons) if reason is not None}
         values = torch.full((len(batch.smiles), len(self.columns)), torch.nan)
         graphs, wrong = batch.graphs, dict[int, str]()
         if self.extra_columns:
-            numbers = torch.tensor([[number_of(cell) for cell in beside[place]] for place in usable])
+            numbers = torch.tensor([[number_of(cell) for cell in extra[index]] for index in usable])
             numbers = numbers.reshape(len(usable), len(self.extra_columns))
             graphs = with_attribute(graphs, "graph_attr", "graph", numbers)
             for row, column in (~numbers.isfinite()).nonzero().tolist():
-                cell, name = beside[usable[row]][column], self.extra_columns[column]
+                cell, name = extra[usable[row]][column], self.extra_columns[column]
                 wrong.setdefault(usable[row], f"{cell!r} in column {name!r} must be a number")
         parts = list(self._of_graphs(graphs, batch_size))
         values[usable] = torch.cat([values[:0], *(part.values for part in parts)])
         reasons |= {usable[refusal.index]: refusal.reason for part in parts for refusal in part.refused} | wrong
-        unlike = {usable[other.index]: other.reason for part in parts for other in part.outside}
+        differences = {usable[graph.index]: graph.reason for part in parts for graph in part.outside}
         names = [repr(text) for text in batch.smiles]
         refused = [Refusal(start + i, names[i], reasons[i]) for i in sorted(reasons)]
-        outside = [Outside(start + i, names[i], unlike[i]) for i in sorted(unlike)]
+        outside = [Outside(start + i, names[i], differences[i]) for i in sorted(differences)]
         return PredictedMolecules(start, batch.smiles, values, refused, outside)
 
     def _of_graphs(self, graphs: Any, batch_size: int) -> Generator[_Part, None, None]:
         check_count("batch_size", batch_size)
         start = 0
         source = graphs if is_collated(graphs) else Graphs(graphs)
-        # Edges are checked batch by batch in _run, so that a graph with wrong ones is refused alone.
+        # _run checks edges, so that a graph with invalid edges is refused without the others of its chunk.
         for chunk in iterate_chunks(source, batch_size, tuple(ATTRIBUTE_LEVELS), MAX_PAIRS, check_edges=False):
             yield self._of_chunk(chunk, start)
             start += chunk.num_graphs
@@ -430,20 +430,20 @@ class Predictor:
         values: list[Tensor] = []
         refused: list[Refusal] = []
         outside: list[Outside] = []
-        for place, answer in in_halves(partial(self._run_part, chunk), 0, chunk.num_graphs):
-            if isinstance(answer, str):
-                graph = _part(chunk, place, place + 1)
+        for first, result in in_halves(partial(self._run_part, chunk), 0, chunk.num_graphs):
+            if isinstance(result, str):
+                graph = _part(chunk, first, first + 1)
                 num_rows = {"node": graph.num_nodes, "edge": graph.edge_index.size(1)}.get(self._level, 1)
                 values.append(torch.full((num_rows, len(self.columns)), torch.nan))
-                refused.append(Refusal(start + place, "graph", answer))
+                refused.append(Refusal(start + first, "graph", result))
             else:
-                part, rows = answer
+                part, rows = result
                 values.append(rows)
-                outside += [Outside(start + place + i, "graph", why) for i, why in self._outside(part, rows).items()]
+                outside += [Outside(start + first + i, "graph", why) for i, why in self._outside(part, rows).items()]
         return _Part(torch.cat(values), refused, outside, chunk.num_graphs)
 
     def _outside(self, chunk: GraphChunk, rows: Tensor) -> dict[int, str]:
-        """Say in what the graphs of a batch, or their predictions, are unlike those of the training set."""
+        """Return how graphs of a batch, or their predictions, differ from the training set, by index."""
         if self.ranges is None or self._level != "graph":
             return {}
         graphs = self.ranges.outside(chunk)
@@ -453,7 +453,7 @@ class Predictor:
         return {i: "; ".join(why) for i, why in enumerate(graphs) if why}
 
     def _run_part(self, chunk: GraphChunk, start: int, stop: int) -> tuple[GraphChunk, Tensor]:
-        """Return graphs of a batch, and the model's rows for them."""
+        """Return the graphs ``start..stop - 1`` of a batch, and the predictions for them."""
         graphs = _part(chunk, start, stop)
         return graphs, self._run(graphs)
 
@@ -462,11 +462,11 @@ class Predictor:
         return self.task.level if self.task is not None else self.model.level
 
     def _run(self, chunk: GraphChunk) -> Tensor:
-        if (found := chunk.misplaced()) is not None:
-            raise ValueError(found[1])
+        if (error := chunk.misplaced()) is not None:
+            raise ValueError(error[1])
         device = next(self.model.parameters()).device
         attributes = {name: values.to(device) for name, values in chunk.attributes.items()}
-        of_graphs = {"graph_attr": attributes.get("graph_attr")} if self.model.reads_graph_attr else {}
+        options = {"graph_attr": attributes.get("graph_attr")} if self.model.reads_graph_attr else {}
         with torch.inference_mode():
             out = self.model(
                 attributes.get("x"),
@@ -476,15 +476,15 @@ class Predictor:
                 attributes.get("edge_weight") if reads_edge_weight(self.model) else None,
                 num_nodes=chunk.num_nodes,
                 num_graphs=chunk.num_graphs,
-                **of_graphs,
+                **options,
             )
             return (out if self.task is None else self.task.predict(out)).float().cpu()
 
     def save(self, folder: str | Path) -> None:
-        """Write a checkpoint that :func:`load` reads: the model, and ``card.json`` with its task and its data.
+        """Write a checkpoint for :func:`load`: the model, and ``card.json`` with its task and training data.
 
         Raises:
-            TypeError: if the model is no checkpoint's, or an argument of its constructor is not JSON-able.
+            TypeError: if the model is no ``tg_lpe.models.Model``, or an argument of its constructor is not JSON-able.
         """
         if not isinstance(self.model, CheckpointMixin):
             raise TypeError(f"a {type(self.model).__name__} cannot be saved; a tg_lpe.models.Model can")
@@ -499,14 +499,16 @@ def load(name_or_dir: str | Path | Checkpoint, device: str | torch.device = "cpu
         tg_lpe.zoo.load("transformer-zinc").predict(["CC(=O)Nc1ccc(O)cc1"]).values  # [1, 1]
 
     Args:
-        name_or_dir: name of a shipped model, folder of a finished training run, a folder that :meth:`Predictor.save`
-            or ``save_pretrained`` wrote, or ``OWNER/NAME`` on the Hugging Face Hub. Where there is no
-            ``card.json``, as after ``save_pretrained``, the model predicts from graphs alone, and its outputs are
-            returned as they are.
+        name_or_dir: name of a shipped model, the folder of a finished training run, a folder written by
+            :meth:`Predictor.save` or ``save_pretrained``, or ``OWNER/NAME`` on the Hugging Face Hub. Without a
+            ``card.json``, as after ``save_pretrained``, the model predicts only from graphs, and returns raw outputs.
         device: where to compute.
 
+    Warns:
+        UserWarning: if a run folder has weights but no ``result.json``.
+
     Raises:
-        ValueError: if there is no such checkpoint, it is damaged or unfinished, or it holds no model that predicts.
+        ValueError: if there is no such checkpoint, it is damaged or unfinished, or it holds no model.
     """
     checkpoint = Checkpoint.open(name_or_dir)
     config, folder = checkpoint.config, checkpoint.folder
@@ -516,8 +518,8 @@ def load(name_or_dir: str | Path | Checkpoint, device: str | torch.device = "cpu
         raise ValueError(f"{folder} holds a pretraining; its encoder is the checkpoint {folder / 'encoder'}")
     if config.get("class") in ENCODERS:
         raise ValueError(
-            f"checkpoint {checkpoint.name} holds an encoder, {config['class']}, which predicts nothing: "
-            "tg_lpe.AddPositionalEncoding.from_pretrained takes it"
+            f"checkpoint {checkpoint.name} holds an encoder, {config['class']}, which predicts nothing: load it with "
+            "tg_lpe.AddPositionalEncoding.from_pretrained"
         )
     model, card = checkpoint.load(device), checkpoint.card
     task = card.get("task")
@@ -530,14 +532,20 @@ def _of_run(run: RunFolder, config: Mapping[str, Any], device: str | torch.devic
             message = "{} holds a complete run without its weights: {} is missing; remove {}, and a training with "
             message += "{resume} writes both from {}"
             raise ArgumentError(message, run.path, run.model.name, run.result.name, run.state.name, resume=True)
-        message = "{} holds an unfinished run: {} is missing; a training with {resume} goes on with it"
+        message = "{} holds an unfinished run: {} is missing; a training with {resume} continues it"
         raise ArgumentError(message, run.path, run.model.name, resume=True)
+    if not run.result.exists():
+        warnings.warn(
+            f"{run.path} holds an unfinished run: {run.result.name} is missing, so {run.model.name} may be of an "
+            "earlier run",
+            stacklevel=3,
+        )
     described, tensors = {**config["model"], "encoder": config["encoder"]}, load_tensors(run.model)[0]
     try:
         check_fit(described, lambda: make_model(described), tensors)
     except RuntimeError as error:
         raise ValueError(f"{run.model} does not fit {run.config}: {error}") from error
-    with torch.random.fork_rng(devices=[]):  # the weights that are drawn here are overwritten
+    with torch.random.fork_rng(devices=[]):  # the initial weights are overwritten
         model = make_model(described)
     model.load_state_dict(tensors)
     predictor = Predictor(model.to(device).eval(), make_task(config["task"]), config["data"])
