@@ -1,4 +1,4 @@
-"""Where the rows of a batch lie once its graphs are padded to equal size, bucket by bucket."""
+"""Lay out the rows of a batch whose graphs are padded to equal size, bucket by bucket."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ import torch
 from torch import Tensor
 
 MAX_ROWS = 16384
-"""Rows of a bucket of small graphs: its ``[rows, 8]`` float32 features and their operator stay in a core's cache."""
+"""Largest bucket of small graphs: its ``[rows, 8]`` float32 features and their operator stay in a core's cache."""
 
 DENSE_NODES = 64
-"""Up to this many nodes a graph's operator is a small dense matrix; above, sums over edges. See benchmarks."""
+"""Up to this many nodes a graph's operator is a small dense matrix; above, sums over edges."""
 
 MAX_PADDING = 2
-"""In a bucket of graphs larger than ``DENSE_NODES``, none is smaller than the largest by more than this factor."""
+"""Largest ratio of graph sizes in a bucket of graphs with more than ``DENSE_NODES`` nodes."""
 
 
 @dataclass(frozen=True)
 class Bucket:
-    """Graphs of similar size: consecutive rows of the padded nodes, from ``first_row`` on."""
+    """Hold graphs of similar size, which take consecutive rows of the padded nodes from ``first_row`` on."""
 
     graphs: Tensor
-    """int64 ``[num_graphs]``, which graphs of the batch these are."""
+    """Indices of these graphs in the batch, int64 ``[num_graphs]``."""
     first_row: int
     max_nodes: int
     dense: bool
     """Whether operators on this bucket are dense matrices."""
     num_edges: int | None = None
-    """Number of undirected edges, where there are several buckets and it was asked for."""
+    """Number of undirected edges, if requested and if there are several buckets."""
 
     @property
     def num_graphs(self) -> int:
@@ -44,33 +44,33 @@ class Bucket:
 
     @property
     def num_pairs(self) -> int:
-        """Number of ordered pairs of rows of one graph, padding included."""
+        """Number of ordered pairs of rows of the same graph, padding included."""
         return self.num_rows * self.max_nodes
 
 
 class PaddedRows:
-    """The graphs of a batch in buckets of similar size, and where the rows of their nodes lie there.
+    """Group the graphs of a batch into buckets of similar size, and give each node a row.
 
     A single graph, however large, is one bucket whose rows are its nodes: nothing is copied.
 
     Args:
-        ptr: where the nodes of each graph start, int64 ``[num_graphs + 1]``.
+        ptr: first node of each graph, int64 ``[num_graphs + 1]``.
         batch: graph of each node, int64 ``[num_nodes]``.
-        local_index: number of each node within its graph, int64 ``[num_nodes]``.
-        max_nodes: nodes of the largest graph.
-        max_rows: rows of a bucket at most (a larger single graph is a bucket of its own).
-        dense_nodes: number of nodes up to which a graph's operators are dense matrices.
-        max_padding: in a bucket, no graph is smaller than the largest by more than this factor. If absent, a batch of
-            small graphs may be one bucket: the fewest calls. Where the work grows with the square or the cube of
-            ``max_nodes``, less padding is faster.
-        edge_counts: undirected edges of each graph, int64 ``[num_graphs]``, if those of the buckets are wanted:
-            they are read from the device together with the sizes.
+        local_index: index of each node within its graph, int64 ``[num_nodes]``.
+        max_nodes: number of nodes of the largest graph.
+        max_rows: largest number of rows of a bucket (a larger graph is a bucket by itself).
+        dense_nodes: up to this number of nodes, a graph's operators are dense matrices.
+        max_padding: largest ratio of graph sizes in a bucket. If absent, a batch of small graphs may be one bucket,
+            which takes the fewest calls. If the work grows with the square or cube of ``max_nodes``, less padding is
+            faster.
+        edge_counts: undirected edges of each graph, int64 ``[num_graphs]``, to count those of each bucket; they are
+            read from the device together with the sizes.
 
     Attributes:
-        buckets: the buckets, each graph with at least one node in exactly one of them.
-        num_rows: rows of all buckets together.
-        row: row of each node among them, int64 ``[num_nodes]``.
-        width: nodes that the graph of each node is padded to, int64 ``[num_nodes]``.
+        buckets: the buckets; each graph with at least one node is in exactly one of them.
+        num_rows: number of rows of all buckets together.
+        row: row of each node, int64 ``[num_nodes]``.
+        width: padded size of the graph of each node, int64 ``[num_nodes]``.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class PaddedRows:
         self.width = self.of_nodes([torch.full_like(b.graphs, b.max_nodes) for b in self.buckets])
 
     def of_nodes(self, parts: list[Tensor]) -> Tensor:
-        """Values of graphs ``[num_graphs]``, bucket by bucket, as those of the nodes of each, ``[num_nodes]``."""
+        """Copy values of graphs ``[num_graphs]``, one tensor a bucket, to their nodes, ``[num_nodes]``."""
         values = torch.zeros_like(self._sizes)
         if parts:
             graphs = torch.cat([bucket.graphs for bucket in self.buckets])
@@ -105,34 +105,34 @@ class PaddedRows:
         return values[self._batch]
 
     def pad(self, rows: Tensor) -> list[Tensor]:
-        """Rows of nodes ``[num_nodes, ...]`` as ``[num_graphs, max_nodes, ...]`` of each bucket, the padding zero."""
+        """Pad node values ``[num_nodes, ...]`` with zeros to ``[num_graphs, max_nodes, ...]`` for each bucket."""
         if not self.is_single:
             rows = rows.new_zeros(self.num_rows, *rows.shape[1:]).index_copy(0, self.row, rows)
         parts = rows.split([bucket.num_rows for bucket in self.buckets]) if len(self.buckets) != 1 else [rows]
         return [p.unflatten(0, (b.num_graphs, b.max_nodes)) for p, b in zip(parts, self.buckets, strict=True)]
 
     def unpad(self, parts: list[Tensor]) -> Tensor:
-        """The reverse of :meth:`pad`, for a batch with at least one node: ``[num_nodes, ...]`` in its order."""
+        """Undo :meth:`pad` for a batch with at least one node: ``[num_nodes, ...]`` in the order of the batch."""
         return self.unpad_rows([part.flatten(0, 1) for part in parts])
 
     def unpad_rows(self, parts: list[Tensor]) -> Tensor:
-        """Undo :meth:`pad` for the rows of each bucket one after the other, ``[num_rows, ...]``."""
+        """Undo :meth:`pad` for rows of each bucket without the dimension of graphs, ``[num_rows, ...]``."""
         rows = torch.cat(parts) if len(parts) > 1 else parts[0]
         return rows.contiguous() if self.is_single else rows.index_select(0, self.row)
 
     def are_nodes(self) -> list[Tensor]:
-        """Which rows are nodes and no padding, bool ``[num_graphs, max_nodes]`` of each bucket."""
+        """Return masks of the rows that are nodes, bool ``[num_graphs, max_nodes]`` for each bucket."""
         return [
             torch.arange(b.max_nodes, device=b.graphs.device) < self._sizes[b.graphs].unsqueeze(1) for b in self.buckets
         ]
 
     def matrix_rows(self, dense_only: bool = False) -> Tensor:
-        """Where the row of each node starts if the matrices of all graphs lie end to end, int64 ``[num_nodes]``.
+        """Return the first entry of each node's matrix row when all matrices are flattened, int64 ``[num_nodes]``.
 
-        The matrices of a bucket are ``[num_graphs, max_nodes, max_nodes]``; :func:`matrices` cuts such entries.
+        The matrices of a bucket are ``[num_graphs, max_nodes, max_nodes]``; :func:`matrices` makes them from entries.
 
         Args:
-            dense_only: whether only graphs of dense buckets have a matrix; the nodes of others get a negative number.
+            dense_only: whether only graphs of dense buckets have a matrix; nodes of others get a negative number.
         """
         if len(self.buckets) == 1:
             return self.row * self.width
@@ -147,13 +147,13 @@ class PaddedRows:
 
 
 def matrices(buckets: list[Bucket], entries: Tensor) -> list[Tensor]:
-    """Entries ``[num_pairs, ...]`` as matrices ``[num_graphs, max_nodes, max_nodes, ...]`` of each bucket."""
+    """Split entries ``[num_pairs, ...]`` into matrices ``[num_graphs, max_nodes, max_nodes, ...]`` of each bucket."""
     parts = entries.split([bucket.num_pairs for bucket in buckets]) if len(buckets) != 1 else [entries]
     return [p.unflatten(0, (b.num_graphs, b.max_nodes, b.max_nodes)) for p, b in zip(parts, buckets, strict=True)]
 
 
 def _counted(bucket: Bucket) -> Tensor:
-    """The graphs of a bucket counted from zero, on their device: numbers from the host would wait for it."""
+    """Number the graphs of a bucket from zero, on their device: a copy from the host would wait for it."""
     return torch.arange(bucket.num_graphs, device=bucket.graphs.device)
 
 
@@ -165,7 +165,7 @@ def _cut(
     dense_nodes: int,
     max_padding: float | None,
 ) -> list[Bucket]:
-    """Cut the graphs of a batch into buckets: one if all is small, else graphs sorted by size, largest first."""
+    """Cut a batch into buckets: one if the batch is small, else graphs sorted by size, largest first."""
     num_graphs = sizes.numel()
     if num_graphs == 0:
         return []
@@ -174,7 +174,7 @@ def _cut(
     return _cut_by_size(sizes, edge_counts, max_rows, dense_nodes, max_padding)
 
 
-@torch.compiler.disable  # how many buckets there are depends on the data
+@torch.compiler.disable  # the number of buckets depends on the data
 def _cut_by_size(
     sizes: Tensor, edge_counts: Tensor | None, max_rows: int, dense_nodes: int, max_padding: float | None
 ) -> list[Bucket]:
@@ -186,7 +186,7 @@ def _cut_by_size(
     while start < num_filled:
         max_nodes = -ascending[start]
         if max_padding is not None:
-            # A small graph beside a large one stays dense: what is computed with it may not depend on its batch-mates.
+            # A small graph never shares a bucket with a large one: its results must not depend on its batch-mates.
             smallest = max(math.ceil(max_nodes / max_padding), dense_nodes + 1 if max_nodes > dense_nodes else 1)
         else:
             smallest = -(-max_nodes // MAX_PADDING) if max_nodes > DENSE_NODES else 1

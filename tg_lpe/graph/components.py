@@ -1,4 +1,4 @@
-"""Connected components of a batch, and those of equal size stacked for dense algebra."""
+"""Find the connected components of a batch, and stack those of equal size for dense algebra."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from tg_lpe.ops.operator import host_array
 Array = NDArray[Any]
 
 FEW_EDGES = 512
-"""Edges up to which components are found by union and find in Python: SciPy's sparse matrices cost more than that."""
+"""Up to this number of edges, union-find in Python is faster than SciPy's sparse matrices."""
 
 
 def component_labels(graph: Graph) -> Tensor:
-    """Connected component of each node, int64 ``[num_nodes]``; edges of weight zero are absent.
+    """Find the connected component of each node, int64 ``[num_nodes]``; edges of weight zero are absent.
 
     Components are numbered from 0 in the order of their first nodes.
     """
@@ -61,7 +61,7 @@ def _union_find(num_nodes: int, tail: list[int], head: list[int]) -> list[int]:
 
 
 def null_dimension(graph: Graph) -> Tensor:
-    """Connected components of each graph that are not grounded, int64 ``[num_graphs]``: its null space's dimension."""
+    """Return the dimension of each graph's null space, int64 ``[num_graphs]``: its components without ground."""
     parts = Components(graph)
     counts = np.bincount(parts.graph_of[~parts.grounded], minlength=graph.num_graphs)
     return torch.from_numpy(counts).to(graph.device)
@@ -69,22 +69,22 @@ def null_dimension(graph: Graph) -> Tensor:
 
 @dataclass(frozen=True)
 class ComponentGroup:
-    """The components of one size of a batch, ``[num_components, n]``; arrays on the CPU."""
+    """Hold the components of one size ``n``, as arrays on the CPU."""
 
     components: Array
-    """Which components, int64 ``[num_components]``."""
+    """Indices of the components, int64 ``[num_components]``."""
     nodes: Array
     """Their nodes, int64 ``[num_components, n]``."""
     edges: Array | slice
-    """Their undirected edges, ``[num_edges]``; the next four are of these."""
+    """Their undirected edges, ``[num_edges]``, in the order of the next four."""
     position: Array | int
-    """Row of ``components`` that an edge belongs to."""
+    """Row of ``components`` of each edge."""
     tail: Array
-    """Column of ``nodes`` that an edge's tail is in."""
+    """Column of ``nodes`` of each edge's tail."""
     head: Array
-    """Column of ``nodes`` that its head is in."""
+    """Column of ``nodes`` of each edge's head."""
     weights: Array
-    """Conductances, float64."""
+    """Conductance of each edge, float64."""
 
     @property
     def size(self) -> int:
@@ -93,7 +93,7 @@ class ComponentGroup:
 
     @cached_property
     def ratios(self) -> Array:
-        """Largest over smallest positive weight of each component, ``[num_components]``; one without edges."""
+        """Ratio of largest to smallest positive weight of each component, ``[num_components]``; one without edges."""
         w = self.weights
         if not len(w) or w.max() == w.min():
             return np.ones(len(self.nodes))
@@ -105,10 +105,10 @@ class ComponentGroup:
             return np.where(most > 0, most / least, 1.0)
 
     def matrices(self, diagonal: Array, scale: Array | None = None) -> Array:
-        """``diag(s) L diag(s)`` of each component, float64 ``[num_components, n, n]``.
+        """Return ``diag(s) L diag(s)`` of each component, float64 ``[num_components, n, n]``.
 
         Args:
-            diagonal: of ``L``, ``[num_nodes]``.
+            diagonal: the diagonal of ``L``, ``[num_nodes]``.
             scale: ``s``, ``[num_nodes]``; ones if absent.
         """
         n, w, diagonal = self.size, -self.weights, diagonal[self.nodes]
@@ -123,7 +123,7 @@ class ComponentGroup:
         return matrix
 
     def each(self) -> Iterator[ComponentGroup]:
-        """The components one by one."""
+        """Iterate over the components one by one."""
         if len(self.nodes) == 1:
             yield self
             return
@@ -135,7 +135,7 @@ class ComponentGroup:
             yield ComponentGroup(self.components[row : row + 1], self.nodes[row : row + 1], *edges)
 
     def chosen(self, rows: Array) -> ComponentGroup:
-        """Some of the components, ``rows`` being bool ``[num_components]``."""
+        """Return the components chosen by a mask ``rows``, bool ``[num_components]``."""
         if rows.all():
             return self
         mine = np.flatnonzero(rows[self.position])
@@ -146,7 +146,7 @@ class ComponentGroup:
         )
 
     def sparse_matrix(self, diagonal: Array) -> csr_matrix:
-        """``L`` of a single component, ``[n, n]``."""
+        """Return ``L`` of a single component, ``[n, n]``."""
         every = np.arange(self.size)
         ends = np.concatenate([self.tail, self.head, every]), np.concatenate([self.head, self.tail, every])
         values = np.concatenate([-self.weights, -self.weights, diagonal[self.nodes[0]]])
@@ -154,18 +154,18 @@ class ComponentGroup:
 
 
 class Components:
-    """The connected components of a batch as NumPy arrays, float64.
+    """Find the connected components of a batch; NumPy arrays, float64.
 
-    Eigenvectors, heat and resistances of a graph are those of its components. Each component without ground has one
-    null vector, which is known; so nothing has to be told apart from zero.
+    Eigenvectors, heat kernels and resistances are computed for each component by itself. A component without ground has
+    exactly one null vector, which is known, so no threshold decides which eigenvalues are zero.
 
     Args:
         graph: the batch.
 
     Attributes:
-        label: component of each node, int64 ``[num_nodes]``, as :func:`component_labels`.
+        label: component of each node, int64 ``[num_nodes]``, as in :func:`component_labels`.
         count: number of components.
-        diagonal: of ``L``, ``[num_nodes]``.
+        diagonal: the diagonal of ``L``, ``[num_nodes]``.
     """
 
     def __init__(self, graph: Graph) -> None:
@@ -199,7 +199,7 @@ class Components:
 
     @cached_property
     def first(self) -> Array:
-        """Where each component begins in :attr:`order`, int64 ``[count]``."""
+        """Position of each component's first node in :attr:`order`, int64 ``[count]``."""
         return np.cumsum(self.size) - self.size
 
     @cached_property
@@ -215,13 +215,13 @@ class Components:
         return out
 
     def pair_numbers(self, group: ComponentGroup) -> Array:
-        """Where the pairs of nodes of each component are in ``graph.pairs``, int64 ``[num_components, n, n]``."""
+        """Return the indices in ``graph.pairs`` of the pairs of each component, int64 ``[num_components, n, n]``."""
         first, local = host_array(self.graph.first_pair), host_array(self.graph.local_index)
         return first[group.nodes][:, :, None] + local[group.nodes][:, None, :]
 
     @cached_property
     def grounded(self) -> Array:
-        """Which components have a ground conductance, bool ``[count]``."""
+        """Mask of the components with a ground conductance, bool ``[count]``."""
         out = np.zeros(self.count, dtype=bool)
         if self.ground is not None:
             out[self.label[self.ground > 0]] = True
@@ -229,7 +229,7 @@ class Components:
 
     @cached_property
     def groups(self) -> list[ComponentGroup]:
-        """Components by size, smallest first."""
+        """Components grouped by size, smallest first."""
         n = self.graph.num_nodes
         if self.count == 1:
             nodes = np.arange(n).reshape(1, n)
@@ -238,7 +238,7 @@ class Components:
             return []
         by_size = np.argsort(self.size, kind="stable")
         sizes, start, group = np.unique(self.size[by_size], return_index=True, return_inverse=True)
-        # Of each component: its group, and its row there.
+        # The group of each component, and its row in the group.
         group_of, row_of = np.empty_like(by_size), np.empty_like(by_size)
         group_of[by_size], row_of[by_size] = group, np.arange(self.count) - start[group]
         order, first = self.order, self.first

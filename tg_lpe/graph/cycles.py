@@ -1,4 +1,4 @@
-"""Simple cycles through each node and each edge, counted by enumeration."""
+"""Count simple cycles through each node and each edge by enumeration."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from torch import Tensor
 from tg_lpe.graph.graph import Graph
 
 ROOTS = 2**12
-"""Nodes from which paths start at once."""
+"""Number of nodes from which paths start at once."""
 
 CHUNK = 2**19
-"""Extended paths that are held at once, at most, unless those of one path are more."""
+"""Largest number of extended paths in memory, unless one path alone has more extensions."""
 
 
 def cycle_counts(graph: Graph, lengths: Sequence[int], max_paths: int) -> tuple[Tensor, Tensor]:
     """Count the simple cycles of given lengths through each node and each edge.
 
-    Each cycle is found from its node of largest degree: paths from there through nodes that come later in the order of
-    degrees are extended edge by edge, as long as the distance back leaves them a chance to close in time.
+    Each cycle is found from its node of largest degree. Paths from there go through nodes of smaller degree only and
+    are extended edge by edge, as long as they can still close within the largest length.
 
     Args:
-        graph: the graph or batch; weights are not read.
+        graph: the graph or batch; weights are ignored.
         lengths: numbers of edges, each at least 3.
-        max_paths: paths of each graph that are extended, at most.
+        max_paths: largest number of paths to extend in each graph.
 
     Returns:
         float64 ``[num_nodes, num_lengths]`` and ``[num_edges, num_lengths]`` of the undirected edges.
@@ -33,15 +33,15 @@ def cycle_counts(graph: Graph, lengths: Sequence[int], max_paths: int) -> tuple[
     Raises:
         ValueError: if a graph has more paths.
     """
-    found = _Counter(graph, max(lengths), max_paths)
+    counter = _Counter(graph, max(lengths), max_paths)
     for first in range(0, graph.num_nodes, ROOTS):
-        found.count_from(first, first + ROOTS)
+        counter.count_from(first, first + ROOTS)
     columns = [length - 3 for length in lengths]
-    return found.nodes[:, columns][found.rank], found.edges[:, columns]
+    return counter.nodes[:, columns][counter.rank], counter.edges[:, columns]
 
 
 class _Counter:
-    """Nodes are numbered by descending degree here, so that paths through a hub start there and nowhere else."""
+    """Count cycles; nodes are numbered by descending degree, so that paths through a hub start at the hub."""
 
     def __init__(self, graph: Graph, longest: int, max_paths: int) -> None:
         n, device = graph.num_nodes, graph.device
@@ -60,26 +60,26 @@ class _Counter:
         self.edges = torch.zeros(graph.num_edges, longest - 2, dtype=torch.float64, device=device)
 
     def count_from(self, first: int, last: int) -> None:
-        """Count the cycles whose first node is one of ``range(first, last)``."""
+        """Count the cycles that start at a node of ``range(first, last)``."""
         roots = torch.arange(first, min(last, self.num_nodes), device=self.rank.device)
         self._find_distances(roots)
         self._extend(roots.unsqueeze(0), roots.new_zeros(0, roots.numel()))
 
     def _neighbours(self, node: Tensor) -> tuple[Tensor, Tensor]:
-        """The row of ``node`` and the entry of each neighbour of each."""
+        """Return the row of ``node`` and the entry of each neighbour."""
         degree = self.degree[node]
         row = torch.arange(node.numel(), device=node.device).repeat_interleave(degree)
         within = torch.arange(row.numel(), device=node.device) - (degree.cumsum(0) - degree)[row]
         return row, self.start[node][row] + within
 
     def _find_distances(self, roots: Tensor) -> None:
-        """Distances from roots, of the pairs that are near enough to matter: ``root * n + node``, sorted."""
+        """Store the distances of nodes near enough to a root to close a cycle, sorted by ``root * n + node``."""
         keys, distances = [roots * self.num_nodes + roots], [torch.zeros_like(roots)]
         for distance in range(1, (self.longest - 1) // 2 + 1):
             root, node = keys[-1] // self.num_nodes, keys[-1] % self.num_nodes
             row, entry = self._neighbours(node)
-            later = self.target[entry] > root[row]
-            new = (root[row] * self.num_nodes + self.target[entry])[later].unique()
+            is_smaller = self.target[entry] > root[row]
+            new = (root[row] * self.num_nodes + self.target[entry])[is_smaller].unique()
             new = new[~torch.isin(new, torch.cat(keys[-2:]), assume_unique=True)]
             keys.append(new)
             distances.append(torch.full_like(new, distance))
@@ -87,7 +87,7 @@ class _Counter:
         self.distances = torch.cat(distances)[order]
 
     def _can_close(self, root: Tensor, node: Tensor, steps: int) -> Tensor:
-        """Whether ``steps`` edges may lead from a node back to its root."""
+        """Return whether ``steps`` edges may lead from a node back to its root."""
         if steps > (self.longest - 1) // 2:
             return torch.ones_like(root, dtype=torch.bool)
         key = root * self.num_nodes + node
@@ -95,13 +95,13 @@ class _Counter:
         return (self.keys[at] == key) & (self.distances[at] <= steps)
 
     def _extend(self, path: Tensor, edges: Tensor) -> None:
-        """Extend paths ``[num_nodes_of_a_path, num_paths]`` with their edges until they close or are too long."""
+        """Extend paths ``[path_nodes, num_paths]`` and their edges until they close or are too long."""
         self.paths += self.graph_of[path[0]].bincount(minlength=self.num_graphs)
         if bool((self.paths > self.max_paths).any()):
             number = int((self.paths > self.max_paths).nonzero()[0])
             raise ValueError(
-                f"cycles are found by extending paths, max_paths={self.max_paths} of a graph at most, and graph "
-                f"{number} has more: leave out the longest of lengths, up to {self.longest}, or allow more max_paths"
+                f"counting cycles extends at most max_paths={self.max_paths} paths of a graph, and graph {number} has "
+                f"more: leave out the longest of lengths, now up to {self.longest}, or raise max_paths"
             )
         ends = self.degree[path[-1]].cumsum(0)
         chunk = 0 if not ends.numel() else int(ends[-1]) // CHUNK + 1
@@ -111,7 +111,7 @@ class _Counter:
     def _extend_rows(self, path: Tensor, edges: Tensor) -> None:
         row, entry = self._neighbours(path[-1])
         node, root, length = self.target[entry], path[0][row], path.size(0)
-        if length >= 3:  # both directions of a cycle are found: count the one whose second node is the smaller
+        if length >= 3:  # a cycle is found in both directions: count the one whose second node is the smaller
             closed = (node == root) & (path[1] < path[-1])[row]
             column = length - 3
             for part in path[:, row[closed]]:

@@ -1,7 +1,7 @@
-"""Matrices of directed graphs: walks along, against and both ways; the magnetic Laplacian.
+"""Compute matrices of directed graphs: walks along, against and both ways; the magnetic Laplacian.
 
-A directed edge is one that is listed. Its weight is that of its undirected edge, whose listed weights agree; listed
-several times, it is the same edge; self-loops and edges of weight zero are absent.
+The directed edges are the listed edges, each counted once, with the weight of their undirected edge. Self-loops and
+edges of weight zero are absent.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from tg_lpe.ops.blas import threads_for
 from tg_lpe.ops.operator import host_array
 
 SPARSE_NODES = 256
-"""Nodes of a graph from which on a walk's matrix is sparse; its powers are not."""
+"""Above this number of nodes, the matrix of a walk is sparse; its powers are dense."""
 
 SECONDS = 1.5e-9
-"""All eigenvectors of a complex matrix of ``n`` rows take this times ``n^3`` on one thread."""
+"""Seconds, times ``n^3``, for all eigenvectors of a complex ``n x n`` matrix on one thread."""
 
 SAME_SIZE = 1e-6
-"""Relative difference of entries of an eigenvector below which neither is the larger, and of their mean from zero."""
+"""Relative difference below which entries of an eigenvector count as equal in size, and their mean as zero."""
 
 
 class DirectedMatrices:
-    """The adjacency matrices of the graphs of a batch, stacked by size, and entries of others that lie as they do.
+    """Stack the adjacency matrices of a batch by size, and read entries of matrices that are stacked in this way.
 
     Args:
         graph: the graph or batch.
@@ -37,7 +37,7 @@ class DirectedMatrices:
     Attributes:
         adjacency: ``A``, float64 ``[num_graphs, n, n]`` for each size; ``A_uv`` is the weight of the edge from ``u`` to
             ``v``, zero without one. Zero on the diagonal.
-        rows: where the nodes of the graphs are.
+        rows: the rows of the nodes in the stacks.
     """
 
     def __init__(self, graph: Graph) -> None:
@@ -51,7 +51,7 @@ class DirectedMatrices:
         self.adjacency = matrices(self.rows.buckets, entries)
 
     def entries(self, parts: list[Tensor], first: Tensor, second: Tensor) -> Tensor:
-        """Entries ``(first, second)`` of matrices that are stacked as :attr:`adjacency`, ``[num_entries]``."""
+        """Read the entries ``(first, second)`` of matrices stacked as :attr:`adjacency`, ``[num_entries]``."""
         if not parts:
             return self._first_entry.new_zeros(len(first), dtype=torch.float64)
         flat = [part.reshape(-1) for part in parts]
@@ -62,7 +62,7 @@ class DirectedMatrices:
 
 
 def directed_walks(graph: Graph, steps: int, first: Tensor, second: Tensor) -> Tensor:
-    r"""Compute where random walks along, against and both ways are after 1, 2, ... ``steps`` steps.
+    r"""Compute the probabilities of random walks along, against, and alternately along and against the edges.
 
     .. math:: F^t, \; B^t, \; F B F \cdots, \qquad F = D_\text{out}^{-1} A , \quad B = D_\text{in}^{-1} A^T .
 
@@ -71,28 +71,28 @@ def directed_walks(graph: Graph, steps: int, first: Tensor, second: Tensor) -> T
     Args:
         graph: the graph or batch.
         steps: number of steps.
-        first, second: nodes that the walks start from, and nodes at which they may be then, int64 ``[num_entries]``.
+        first, second: start and end nodes, int64 ``[num_entries]``.
 
     Returns:
-        Probabilities ``[num_entries, 3 * steps]``, float64: of walks along the edges, against them, and along and
-        against them in turn.
+        Probabilities after 1 to ``steps`` steps, float64 ``[num_entries, 3 * steps]``: along the edges, then against
+        them, then in turn.
     """
     stacks = DirectedMatrices(graph)
-    # Transposed, such that a further step is a product from the left, with a sparse matrix where graphs are large.
+    # Transposed, so that a step multiplies from the left, by a sparse matrix if graphs are large.
     along = [_step(a) for a in stacks.adjacency]
     against = [_step(a.mT) for a in stacks.adjacency]
-    found = []
+    probabilities = []
     for turns in ([along], [against], [along, against]):
         states = [torch.eye(a.size(1)).to(a).expand_as(a) for a in stacks.adjacency]
         for step in range(steps):
             turn = turns[step % len(turns)]
             states = [_product(matrix, state) for matrix, state in zip(turn, states, strict=True)]
-            found.append(stacks.entries(states, second, first))
-    return torch.stack(found, 1)
+            probabilities.append(stacks.entries(states, second, first))
+    return torch.stack(probabilities, 1)
 
 
 def _step(adjacency: Tensor) -> Tensor:
-    """``(D^-1 A)^T``, sparse ``[n, n]`` for one large graph."""
+    """Return ``(D^-1 A)^T``, sparse ``[n, n]`` for one large graph."""
     degree = adjacency.sum(2, keepdim=True)
     matrix = (adjacency / degree.masked_fill(degree == 0, 1.0)).mT
     return matrix[0].to_sparse() if len(matrix) == 1 and matrix.size(1) > SPARSE_NODES else matrix
@@ -103,13 +103,13 @@ def _product(matrix: Tensor, state: Tensor) -> Tensor:
 
 
 class MagneticSpectrum:
-    r"""All eigenvectors of the magnetic Laplacian of each graph of a batch, by dense algebra on the host.
+    r"""Compute all eigenvectors of the magnetic Laplacian of each graph, by dense algebra on the host.
 
     .. math:: I - D_s^{-1/2} \left( A_s \odot e^{i 2 \pi q \, \Delta} \right) D_s^{-1/2} , \qquad
         A_s = (A + A^T) / 2 , \qquad \Delta_{uv} = [u \to v] - [v \to u] .
 
     `MagNet: A Neural Network for Directed Graphs <https://arxiv.org/abs/2102.11391>`_, section 2.2, with ``D_s`` the
-    row sums of ``A_s``. Weights decide on ``A_s``, and only directions on ``Delta``.
+    row sums of ``A_s``. Weights enter ``A_s`` only; directions enter ``Delta`` only.
 
     Args:
         graph: the graph or batch.
@@ -117,44 +117,44 @@ class MagneticSpectrum:
 
     Raises:
         ValueError: if a graph is too large for dense algebra.
-        RuntimeError: if what LAPACK returns does not solve the problem.
+        RuntimeError: if LAPACK returns vectors that are no eigenvectors.
     """
 
     def __init__(self, graph: Graph, potential: float) -> None:
         if graph.max_nodes > DENSE_LIMIT:
             raise ValueError(
-                f"the magnetic Laplacian takes all eigenvectors of graphs of up to {DENSE_LIMIT:,} nodes, got max_nodes"
-                f"={graph.max_nodes:,}"
+                f"the magnetic Laplacian needs all eigenvectors and takes graphs of up to {DENSE_LIMIT:,} nodes, got "
+                f"max_nodes={graph.max_nodes:,}"
             )
         seconds = SECONDS * float((graph.ptr.diff().double() ** 3).sum())
-        warn_if_long(seconds, "DirectedWalk, which sees directions in O(n m) a step")
+        warn_if_long(seconds, "DirectedWalk, which encodes directions in O(n m) a step")
         self.graph, self.stacks = graph, DirectedMatrices(graph)
         self._spectra = [_eigenvectors(host_array(a), potential) for a in self.stacks.adjacency]
 
     def first(self, count: int) -> Tensor:
-        """The eigenvectors of the ``count`` smallest eigenvalues, complex128 ``[num_nodes, count]``; zero beyond.
+        """Return the eigenvectors of the ``count`` smallest eigenvalues, complex128 ``[num_nodes, count]``.
 
-        Each has length one. Its phase is such that the mean of its entries, weighted by their squared absolute values,
-        is positive. Where that mean is zero the first of the largest entries is positive, which depends on the order
-        of the nodes, as it must.
+        Each has length one. Its phase makes the mean of its entries, weighted by their squared absolute values,
+        positive. If that mean is zero, the first of the largest entries is positive, which depends on the order of the
+        nodes. Missing columns are zero.
         """
         parts = [np.zeros((len(v), v.shape[1], count), complex) for _, v in self._spectra]
         for part, (_, vectors) in zip(parts, self._spectra, strict=True):
-            own = vectors[..., :count]
-            part[..., : own.shape[2]] = _with_phases(own)
+            chosen = vectors[..., :count]
+            part[..., : chosen.shape[2]] = _with_phases(chosen)
         if not parts:
             return torch.zeros(self.graph.num_nodes, count, dtype=torch.complex128, device=self.graph.device)
         return self.stacks.rows.unpad([torch.from_numpy(part).to(self.graph.device) for part in parts])
 
     def heat(self, time: float, first: Tensor, second: Tensor) -> Tensor:
-        """Entries of ``exp(-time L)``, which depend on no phase, complex128 ``[num_entries]``."""
+        """Return entries of ``exp(-time L)``, complex128 ``[num_entries]``; they do not depend on phases."""
         parts = [(v * np.exp(-time * values)[:, None]) @ v.conj().swapaxes(1, 2) for values, v in self._spectra]
-        found = self.stacks.entries([torch.from_numpy(part).to(first.device) for part in parts], first, second)
-        return found.to(torch.complex128)  # also where there are no graphs
+        entries = self.stacks.entries([torch.from_numpy(part).to(first.device) for part in parts], first, second)
+        return entries.to(torch.complex128)  # an empty batch has real entries
 
 
 def _eigenvectors(adjacency: Array, potential: float) -> tuple[Array, Array]:
-    """Eigenvalues ``[num_graphs, n]``, in ascending order, and eigenvectors ``[num_graphs, n, n]``, verified."""
+    """Compute and verify eigenvalues ``[num_graphs, n]``, ascending, and eigenvectors ``[num_graphs, n, n]``."""
     back = adjacency.swapaxes(1, 2)
     weight = (adjacency + back) / 2
     degree = weight.sum(2)
@@ -174,7 +174,7 @@ def _eigenvectors(adjacency: Array, potential: float) -> tuple[Array, Array]:
 
 
 def _with_phases(vectors: Array) -> Array:
-    """Multiply eigenvectors ``[num_graphs, n, count]`` by phases, see :meth:`MagneticSpectrum.first`."""
+    """Multiply eigenvectors ``[num_graphs, n, count]`` by the phases of :meth:`MagneticSpectrum.first`."""
     size = np.abs(vectors)
     mean = (size**2 * vectors).sum(1, keepdims=True)
     largest = (size > (1 - SAME_SIZE) * size.max(1, keepdims=True)).argmax(1)[:, None]

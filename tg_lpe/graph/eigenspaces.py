@@ -1,4 +1,4 @@
-"""Eigenvectors and eigenspaces at the nodes and edges of a batch: what the tokens of spectral attention are made of."""
+"""Compute eigenvectors and eigenspaces at the nodes and edges of a batch, the tokens of spectral attention."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from tg_lpe.graph.solvers import DENSE_LIMIT
 from tg_lpe.ops.blas import torch_threads_for
 
 SPARE = 6
-"""Eigenvectors beyond the wanted ones that are computed at first, to see where the last eigenspace ends."""
+"""Number of additional eigenvectors that are computed at first, to find the end of the last eigenspace."""
 
 
 class Spectrum(NamedTuple):
-    """The bottom of the spectra of a batch, null vectors included, float64; a column is an eigenvector or eigenspace.
+    """Hold the smallest eigenspaces of a batch, null vectors included, float64; a column is an eigenspace.
 
-    With ``P`` the projector onto a column's eigenspace, ``phi phi^T`` for a single eigenvector, no entry of ``node``,
-    ``distance`` and ``product`` depends on signs or bases.
+    ``P`` is the projector onto the eigenspace, ``phi phi^T`` for a simple eigenvalue. No entry of ``node``,
+    ``distance`` or ``product`` depends on signs or bases.
     """
 
     values: Tensor
-    """Eigenvalues in ascending order ``[num_graphs, k]``; NaN where a graph has fewer columns, and all else zero."""
+    """Eigenvalues, ascending, ``[num_graphs, k]``. Columns that a graph does not have are NaN here and zero below."""
     node: Tensor
     """``sqrt(P_ii)``, ``[num_nodes, k]``."""
     distance: Tensor
@@ -36,19 +36,19 @@ class Spectrum(NamedTuple):
 def bottom_eigenvectors(
     graph: Graph, k: int, *, normalization: str | None = "sym", row_norm: bool = False
 ) -> tuple[Tensor, Tensor]:
-    """The eigenvectors of the ``k`` smallest eigenvalues of each graph, null vectors included.
+    """Compute the eigenvectors of the ``k`` smallest eigenvalues of each graph, null vectors included.
 
     Args:
         graph: the batch.
         k: number of eigenvectors.
         normalization: of the Laplacian, ``None`` or ``"sym"``.
-        row_norm: whether the ``k`` entries of each node are scaled to norm one, as the code of
+        row_norm: whether to scale the ``k`` entries of each node to norm one, as the code of
             `Rethinking Graph Transformers with Spectral Attention <https://arxiv.org/abs/2106.03893>`_ does. It changes
             nothing for a graph of at most ``k`` nodes.
 
     Returns:
-        Eigenvectors ``[num_nodes, k]`` and eigenvalues ``[num_graphs, k]`` as
-        :func:`tg_lpe.graph.eigenvectors.laplacian_eigenvectors` gives them with ``keep_null=True``.
+        Eigenvectors ``[num_nodes, k]`` and eigenvalues ``[num_graphs, k]`` of
+        :func:`tg_lpe.graph.eigenvectors.laplacian_eigenvectors` with ``keep_null=True``.
     """
     vectors, values = laplacian_eigenvectors(graph, k, normalization=normalization, keep_null=True)
     values = values.clamp(min=0.0)  # zero up to rounding
@@ -58,18 +58,18 @@ def bottom_eigenvectors(
 def outer_eigenvectors(
     graph: Graph, k: int, num_largest: int = 0, *, normalization: str | None = "sym"
 ) -> tuple[Tensor, Tensor]:
-    """Eigenvectors from both ends of the spectrum of each graph, none of them twice.
+    """Compute eigenvectors from both ends of the spectrum of each graph, without repetition.
 
     Args:
         graph: the batch.
         k: number of eigenvectors.
-        num_largest: how many of them, fewer than ``k``, are of the largest eigenvalues.
+        num_largest: number of them that belong to the largest eigenvalues, less than ``k``.
         normalization: of the Laplacian, ``None`` or ``"sym"``.
 
     Returns:
-        Eigenvectors ``[num_nodes, k]``, orthonormal within a graph, and eigenvalues ``[num_graphs, k]``:
-        ``k - num_largest`` columns as :func:`bottom_eigenvectors` gives them, then ``num_largest``, of which the
-        largest eigenvalue is the first. Columns that a graph does not have are zero, their eigenvalues NaN.
+        Eigenvectors ``[num_nodes, k]``, orthonormal within a graph, and eigenvalues ``[num_graphs, k]``: first
+        ``k - num_largest`` columns of :func:`bottom_eigenvectors`, then ``num_largest`` columns, largest eigenvalue
+        first. Columns that a graph does not have are zero, their eigenvalues NaN.
     """
     bottom, smallest = bottom_eigenvectors(graph, k - num_largest, normalization=normalization)
     if not num_largest:
@@ -89,7 +89,7 @@ def outer_eigenvectors(
             taken, wanted, space = (
                 (found[number] - value).abs() <= gap[number] for found in (smallest, largest, values)
             )
-            # Two bases of one eigenspace: of this one, what is orthogonal to the columns that were taken.
+            # Both ends of the spectrum hit this eigenspace: keep only directions orthogonal to those already taken.
             basis = more[own][:, space]
             with torch_threads_for(len(basis) * k * k):
                 _, _, directions = torch.linalg.svd(bottom[own][:, taken].mT @ basis)
@@ -98,10 +98,10 @@ def outer_eigenvectors(
 
 
 def whole_eigenspaces(graph: Graph, k: int, *, normalization: str | None = "sym") -> tuple[Tensor, Tensor]:
-    """The eigenvectors of at most ``k`` smallest eigenvalues of each graph, cut off between two eigenspaces.
+    """Compute the eigenvectors of at most ``k`` smallest eigenvalues of each graph, in whole eigenspaces.
 
-    Where the ``k``-th eigenvalue and the next count as one, as :func:`eigenspaces` says, its eigenspace is left out.
-    Sums over the columns of an eigenspace then depend on no basis.
+    If the ``k``-th eigenvalue and the next count as equal, as in :func:`eigenspaces`, their eigenspace is left out.
+    Sums over the columns of an eigenspace then do not depend on its basis.
 
     Args:
         graph: the batch.
@@ -109,7 +109,7 @@ def whole_eigenspaces(graph: Graph, k: int, *, normalization: str | None = "sym"
         normalization: of the Laplacian, ``None`` or ``"sym"``.
 
     Returns:
-        As :func:`bottom_eigenvectors`; of what is left out, zero and NaN.
+        As :func:`bottom_eigenvectors`, with zero vectors and NaN eigenvalues for columns left out.
     """
     vectors, values = bottom_eigenvectors(graph, k + 1, normalization=normalization)
     gap = DEGENERATE * _largest_entry(graph, normalization).unsqueeze(1)
@@ -122,24 +122,24 @@ def whole_eigenspaces(graph: Graph, k: int, *, normalization: str | None = "sym"
 def eigenspaces(
     graph: Graph, k: int, *, normalization: str | None = "sym", row_norm: bool = False, edges: bool = True
 ) -> Spectrum:
-    """The eigenspaces that the ``k`` smallest eigenvalues of each graph belong to, every one whole.
+    """Compute the whole eigenspaces of the ``k`` smallest eigenvalues of each graph.
 
-    Neighbouring eigenvalues that differ by no more than 1e-6, times the largest entry of the Laplacian, count as one,
-    their mean. A graph has ``k`` eigenspaces if these eigenvalues are simple, else fewer. An eigenspace that the first
-    ``k`` eigenvectors cut through is completed.
+    Neighbouring eigenvalues that differ by at most 1e-6 times the largest entry of the Laplacian count as equal and are
+    replaced by their mean. A graph has ``k`` eigenspaces if these eigenvalues are simple, else fewer. If the ``k``-th
+    eigenvalue repeats, its eigenspace is completed.
 
     Args:
         graph: the batch.
         k: number of eigenvalues, counted with multiplicity.
         normalization: of the Laplacian, ``None`` or ``"sym"``.
-        row_norm: as :func:`bottom_eigenvectors`; of all entries of the completed eigenspaces.
-        edges: whether the values at the edges are wanted; they have no rows otherwise.
+        row_norm: as for :func:`bottom_eigenvectors`, over all entries of the completed eigenspaces.
+        edges: whether to compute the values at the edges; they have no rows otherwise.
 
     Returns:
         The spectrum.
     """
     gap = DEGENERATE * _largest_entry(graph, normalization).unsqueeze(1)
-    null = null_vectors(graph, normalization)  # two columns, which stand for many vectors each
+    null = null_vectors(graph, normalization)  # two columns, each standing for any number of vectors
     null_values = torch.tensor([0.0, 1.0], dtype=torch.float64, device=graph.device)
     null_values = null_values.where(null.counts > 0, torch.nan)
     width = k + SPARE
@@ -150,8 +150,8 @@ def eigenspaces(
         space, is_whole = _spaces(values, counts, gap, k)
         if width >= graph.max_nodes or bool((is_whole | values[:, 2:].isnan().any(1)).all()):
             break
-        # From here on a large graph is dense, where all eigenvectors take little longer than some; in a batch the
-        # memory of all others would grow with it.
+        # A large graph is solved densely from here on, and then all eigenvectors take little longer than some. Not in
+        # a batch: the memory of all graphs would grow.
         is_last = graph.num_graphs == 1 and EIGENVECTOR_NODES < graph.max_nodes <= min(16 * width, DENSE_LIMIT)
         width = graph.max_nodes if is_last else min(2 * width, graph.max_nodes)
     own = torch.stack([null.node * ~null.is_lone, null.node * null.is_lone], dim=1)
@@ -162,7 +162,7 @@ def eigenspaces(
     tail, head = (graph.tail, graph.head) if edges else (graph.tail[:0], graph.head[:0])
     first, second, space_of_edge = vectors[tail], vectors[head], space_of_node[tail]
     square, product = (first - second).square(), first * second
-    # Null vectors of two components share a column and no more; an edge of weight zero joins such.
+    # An edge of weight zero may join two components, whose null vectors share a column but belong to different vectors.
     apart = (null.component[tail] != null.component[head]).unsqueeze(1)
     square[:, :2] = torch.where(apart, first[:, :2].square() + second[:, :2].square(), square[:, :2])
     product[:, :2] = product[:, :2].masked_fill(apart, 0.0)
@@ -175,17 +175,17 @@ def eigenspaces(
 
 
 def _spaces(values: Tensor, counts: Tensor, gap: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """The number of each column's eigenspace in ascending order, ``k`` for one that is not wanted.
+    """Number the eigenspaces of the columns in ascending order; ``k`` for one that is not wanted.
 
     Args:
-        values: eigenvalues ``[num_graphs, num_columns]``, NaN where there is none.
-        counts: how many eigenvectors a column stands for.
-        gap: how far apart eigenvalues are at least, ``[num_graphs, 1]``.
-        k: how many eigenvalues are wanted, with multiplicity.
+        values: eigenvalues ``[num_graphs, num_columns]``, NaN for a missing column.
+        counts: number of eigenvectors that a column stands for.
+        gap: smallest difference of distinct eigenvalues, ``[num_graphs, 1]``.
+        k: number of wanted eigenvalues, with multiplicity.
 
     Returns:
-        The numbers, int64 ``[num_graphs, num_columns]``; and of each graph, whether another eigenspace follows the last
-        one that is wanted, so that this one is whole.
+        The numbers, int64 ``[num_graphs, num_columns]``, and for each graph whether the last wanted eigenspace is
+        whole, since another follows.
     """
     ordered, order = values.sort(dim=1)  # NaN last
     absent = ordered.isnan()
@@ -199,7 +199,7 @@ def _spaces(values: Tensor, counts: Tensor, gap: Tensor, k: int) -> tuple[Tensor
 
 
 def _largest_entry(graph: Graph, normalization: str | None) -> Tensor:
-    """Of the Laplacian of each graph, ``[num_graphs]``."""
+    """Return the largest entry of the Laplacian of each graph, ``[num_graphs]``."""
     one = torch.ones(graph.num_graphs, dtype=torch.float64, device=graph.device)
     if normalization is not None:
         return one
@@ -212,12 +212,12 @@ def _unit_rows(vectors: Tensor) -> Tensor:
 
 
 def _sums(values: Tensor, space: Tensor, k: int) -> Tensor:
-    """Sums of the columns of each space, ``[num_rows, k]``."""
+    """Sum the columns of each eigenspace, ``[num_rows, k]``."""
     return values.new_zeros(len(values), k + 1).scatter_add_(1, space, values)[:, :k]
 
 
 def _mean_of_each(values: Tensor, counts: Tensor, space: Tensor, k: int) -> Tensor:
-    """The eigenvalue of each space, ``[num_graphs, k]``, NaN where there is none."""
+    """Return the mean eigenvalue of each eigenspace, ``[num_graphs, k]``, NaN for a missing one."""
     weight = counts.masked_fill(values.isnan(), 0).to(values.dtype)
     sums = values.new_zeros(len(values), k + 1)
     total = sums.scatter_add(1, space, values.nan_to_num() * weight)

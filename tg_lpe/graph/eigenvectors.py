@@ -1,4 +1,4 @@
-"""Compute Laplacian eigenvectors of a whole batch: few nodes, several components, no edges, any size."""
+"""Compute Laplacian eigenvectors of a whole batch, for graphs of any size, with any number of components or edges."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ NORMALIZATIONS = (None, "sym", "rw")
 WHICH = ("bottom", "top")
 
 EIGENVECTOR_NODES = 512
-"""Nodes of a component up to which its eigenvectors are computed densely, by ``method="auto"``."""
+"""Up to this number of nodes, ``method="auto"`` computes the eigenvectors of a component densely."""
 
 DEGENERATE = 1e-6
-"""Eigenvalues nearer than this are one, whose eigenspace has no preferred basis."""
+"""Eigenvalues closer than this count as equal: their eigenspace has no preferred basis."""
 
 SYMMETRIC = 1e-6
-"""An odd moment of an eigenvector that is smaller, over the largest it could be, does not decide on its sign."""
+"""An odd moment of an eigenvector, relative to its largest possible value, decides on the sign if it exceeds this."""
 
 
 @torch.compiler.disable  # sizes and components are read on the host
@@ -39,18 +39,17 @@ def laplacian_eigenvectors(
     seed: int = 0,
     keep_null: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """The first ``k`` non-trivial Laplacian eigenvectors of each graph of a batch, of any size.
+    """Compute the first ``k`` non-trivial Laplacian eigenvectors of each graph of a batch.
 
-    Each connected component is treated by itself, and the eigenvectors of a graph are those of its components by
-    eigenvalue. The one null vector of a component without ground is known; it is left out, and all others are
-    orthogonal to it. So no basis of the null space leaks in. Components of equal size are stacked, and each is solved
-    as if it were alone: a batch gives the same numbers as its graphs one by one.
+    Each connected component is solved as if it were alone, so a batch gives the same numbers as its graphs one by one.
+    The eigenvectors of a graph are those of its components, sorted by eigenvalue. The null vector of a component
+    without ground is known: it is left out, and all eigenvectors are orthogonal to it.
 
-    The sign is a canonical one: the sum of the cubes of a column is positive, or that of its fifth powers where the
-    former is zero. Both do not depend on the order of the nodes. Where both are zero, as for a column that a symmetry
-    of the graph maps to its negative, no rule can do without the order; there the first entry that has at least half
-    the largest absolute value is positive. Where an eigenvalue repeats, the basis of its eigenspace is arbitrary and
-    depends on the order of the nodes.
+    Signs are canonical. The sum of the cubes of a column is positive, or the sum of its fifth powers if the first is
+    zero. Neither depends on the order of the nodes. Both are zero if a symmetry of the graph maps the column to its
+    negative; then the first entry with at least half the largest absolute value is positive, which depends on the order
+    of the nodes. If an eigenvalue repeats, the basis of its eigenspace is arbitrary and depends on the order of the
+    nodes.
 
     Args:
         graph: the batch.
@@ -58,16 +57,15 @@ def laplacian_eigenvectors(
         normalization: ``None`` for ``L = D - A``, ``"sym"`` for ``D^-1/2 L D^-1/2``, ``"rw"`` for ``D^-1 L``, with
             ``D`` the diagonal of ``L``. The eigenvectors of ``"rw"`` have norm one and are not orthogonal.
         which: ``"bottom"``, smallest eigenvalue first, or ``"top"``, largest first.
-        method: ``"dense"``, ``"iterative"`` (Lanczos' method, with a sparse factorisation where it needs one), or
-            ``"auto"``: dense for components of up to 512 nodes, or up to ``8 k`` and 4,096.
-        seed: of the first vectors of the iteration.
-        keep_null: whether to count the null vectors of the components too, each supported on its component. The
-            eigenvalue of a node without edges is then that of ``I - D^-1/2 A D^-1/2``, 1, with
-            ``normalization="sym"``, as in published code, and 0 otherwise.
+        method: ``"dense"``, ``"iterative"`` (Lanczos' method, with a sparse factorisation if needed), or ``"auto"``:
+            dense for components of up to 512 nodes, or of up to ``8 k`` and 4,096 nodes.
+        seed: seed of the first vectors of the iteration.
+        keep_null: whether to include the null vector of each component. The eigenvalue of a node without edges is then
+            1 with ``normalization="sym"``, as for ``I - D^-1/2 A D^-1/2`` in published code, and 0 otherwise.
 
     Returns:
         Eigenvectors ``[num_nodes, k]``, orthonormal within a graph, and eigenvalues ``[num_graphs, k]``, float64.
-        Columns that a graph does not have (it has as few nodes) are zero, their eigenvalues NaN.
+        Columns that a graph does not have, since it has too few nodes, are zero, their eigenvalues NaN.
 
     Raises:
         ValueError: on an argument out of range, or a component too large for ``method="dense"``.
@@ -82,18 +80,18 @@ def laplacian_eigenvectors(
         grounded = None if graph.ground is None else parts.grounded[group.components]
         if group.size == 1 and grounded is None:
             continue
-        most = method == "auto" and group.size <= min(8 * k, DENSE_LIMIT)  # all at once are faster than so many
-        if most or is_dense(group.size, method, EIGENVECTOR_NODES) or group.size < k + 3:
+        many = method == "auto" and group.size <= min(8 * k, DENSE_LIMIT)  # so many take longer than all at once
+        if many or is_dense(group.size, method, EIGENVECTOR_NODES) or group.size < k + 3:
             stacks = [group] if group.size <= EIGENVECTOR_NODES else group.each()  # memory of one large matrix
             solved = [_dense_eigenvectors(parts, stack, k, scale, which, graph.ground is not None) for stack in stacks]
-            found, basis = (np.concatenate(part) for part in zip(*solved, strict=True))
+            eigenvalues, basis = (np.concatenate(part) for part in zip(*solved, strict=True))
         else:
-            found, basis = _iterated_eigenvectors(parts, group, k, scale, which, grounded, seed)
+            eigenvalues, basis = _iterated_eigenvectors(parts, group, k, scale, which, grounded, seed)
         if normalization == "rw" and scale is not None:
             basis = basis * scale[group.nodes][..., None]
             norm = np.linalg.norm(basis, axis=1, keepdims=True)
             basis = basis / np.where(norm > 0, norm, 1.0)
-        vectors[group.nodes], values[group.components] = basis, found
+        vectors[group.nodes], values[group.components] = basis, eigenvalues
     if keep_null:
         vectors, values = _with_null_vectors(parts, vectors, values, scale, normalization, which)
     if parts.count:
@@ -104,25 +102,25 @@ def laplacian_eigenvectors(
 
 
 def _root_degrees(parts: Components, normalization: str | None) -> Array | None:
-    """``D^-1/2`` with one in place of zero degrees, ``[num_nodes]``; ``None`` for the combinatorial Laplacian."""
+    """Return ``D^-1/2``, one for zero degrees, ``[num_nodes]``; ``None`` for the combinatorial Laplacian."""
     return None if normalization is None else 1 / np.sqrt(np.where(parts.diagonal > 0, parts.diagonal, 1.0))
 
 
 class NullVectors(NamedTuple):
-    """The null vectors of all components of a batch, those without ground, however many there are."""
+    """Hold the null vectors of all components of a batch that have no ground."""
 
     node: Tensor
-    """Entry of the null vector of each node's component, float64 ``[num_nodes]``; zero where it has none."""
+    """Entry of the null vector of each node's component, float64 ``[num_nodes]``; zero for a grounded component."""
     component: Tensor
-    """The component of each node, int64 ``[num_nodes]``."""
+    """Component of each node, int64 ``[num_nodes]``."""
     is_lone: Tensor
-    """Nodes without edges whose null vector counts as one of the eigenvalue 1, bool ``[num_nodes]``."""
+    """Nodes without edges whose null vector counts as an eigenvector of eigenvalue 1, bool ``[num_nodes]``."""
     counts: Tensor
-    """How many null vectors of the eigenvalues 0 and 1 a graph has, int64 ``[num_graphs, 2]``."""
+    """Number of null vectors with eigenvalue 0 and with eigenvalue 1, int64 ``[num_graphs, 2]``."""
 
 
 def null_vectors(graph: Graph, normalization: str | None) -> NullVectors:
-    """The null vectors that :func:`laplacian_eigenvectors` leaves out, or counts with ``keep_null=True``.
+    """Return the null vectors that :func:`laplacian_eigenvectors` includes only with ``keep_null=True``.
 
     Args:
         graph: the batch.
@@ -135,12 +133,12 @@ def null_vectors(graph: Graph, normalization: str | None) -> NullVectors:
     counts = np.zeros((graph.num_graphs, 2), np.int64)
     np.add.at(counts, (parts.graph_of[has_one], first[has_one].astype(np.int64)), 1)
     is_lone = (first * has_one).astype(bool)[parts.label]
-    found = node * has_one[parts.label], parts.label.astype(np.int64), is_lone, counts
-    return NullVectors(*(torch.from_numpy(part).to(graph.device) for part in found))
+    fields = node * has_one[parts.label], parts.label.astype(np.int64), is_lone, counts
+    return NullVectors(*(torch.from_numpy(field).to(graph.device) for field in fields))
 
 
 def _null_vectors(parts: Components, scale: Array | None, normalization: str | None) -> tuple[Array, Array]:
-    """The null vector of each component as an entry of each node, and its eigenvalue, as if there were no ground."""
+    """Return each node's entry of its component's null vector, and each component's eigenvalue, ignoring ground."""
     null = np.ones(len(parts.label)) if scale is None or normalization == "rw" else 1 / scale
     null = null / np.sqrt(np.bincount(parts.label, null**2, minlength=parts.count))[parts.label]
     return null, np.where((parts.size == 1) & (normalization == "sym"), 1.0, 0.0)
@@ -149,9 +147,9 @@ def _null_vectors(parts: Components, scale: Array | None, normalization: str | N
 def _with_null_vectors(
     parts: Components, vectors: Array, values: Array, scale: Array | None, normalization: str | None, which: str
 ) -> tuple[Array, Array]:
-    """The first ``k`` eigenvectors of each component, the null vector of one without ground included."""
+    """Insert the null vector of each component without ground into its first ``k`` eigenvectors."""
     null, first = _null_vectors(parts, scale, normalization)
-    if which == "top":  # the null vector comes last, where there is a column left
+    if which == "top":  # the null vector comes last, if there is a column left
         last = np.isfinite(values).sum(1)
         has_room = last < values.shape[1]
         if parts.graph.ground is not None:
@@ -171,7 +169,7 @@ def _with_null_vectors(
 
 
 def check_eigenvectors(k: int, normalization: str | None, which: str) -> None:
-    """Refuse what :func:`laplacian_eigenvectors` does not know."""
+    """Refuse invalid arguments of :func:`laplacian_eigenvectors`."""
     check_count("k", k)
     check_choice("normalization", normalization, NORMALIZATIONS)
     check_choice("which", which, WHICH)
@@ -180,11 +178,11 @@ def check_eigenvectors(k: int, normalization: str | None, which: str) -> None:
 def _dense_eigenvectors(
     parts: Components, group: ComponentGroup, k: int, scale: Array | None, which: str, has_ground: bool
 ) -> tuple[Array, Array]:
-    """Eigenvalues ``[num_components, k]`` and eigenvectors ``[num_components, n, k]``."""
+    """Compute eigenvalues ``[num_components, k]`` and eigenvectors ``[num_components, n, k]`` densely."""
     n, grounded = group.size, parts.grounded[group.components] if has_ground else None
     matrix = group.matrices(parts.diagonal, scale)
     if which == "bottom":
-        # The null vector is moved above all others, which makes them orthogonal to it whatever their eigenvalues.
+        # Lift the null vector above all others, so that they are orthogonal to it even with eigenvalues close to zero.
         lift = 4 * matrix.diagonal(axis1=1, axis2=2).max(1)
         if grounded is not None:
             lift[grounded] = 0.0
@@ -196,7 +194,7 @@ def _dense_eigenvectors(
             matrix += null[:, :, None] * null[:, None, :]
     count = min(k, n if grounded is not None and grounded.any() else n - 1)
     found, basis = stacked_eigh(matrix, count, which == "top")
-    if grounded is not None and count == n:  # only a component with ground has as many as it has nodes
+    if grounded is not None and count == n:  # only a component with ground has n of them
         found[~grounded, -1], basis[~grounded, :, -1] = np.nan, 0.0
     if count < k:
         found = np.pad(found, ((0, 0), (0, k - count)), constant_values=np.nan)
@@ -218,7 +216,7 @@ def _iterated_eigenvectors(
 
 
 def _by_eigenvalue(parts: Components, vectors: Array, values: Array, which: str) -> tuple[Array, Array]:
-    """The eigenvectors of graphs from those of their components, ``[num_nodes, k]`` and ``[num_graphs, k]``."""
+    """Sort eigenvectors of components by eigenvalue within each graph, ``[num_nodes, k]`` and ``[num_graphs, k]``."""
     k, num_graphs = values.shape[1], parts.graph.num_graphs
     graph_of = np.repeat(parts.graph_of, k)
     order = np.lexsort(((-values if which == "top" else values).ravel(), graph_of))  # NaN comes last
@@ -226,7 +224,7 @@ def _by_eigenvalue(parts: Components, vectors: Array, values: Array, which: str)
     column = np.empty_like(order)
     column[order] = np.minimum(np.arange(order.size) - first[graph_of[order]], k)
     column = np.where(np.isnan(values), k, column.reshape(-1, k))
-    # What a graph has no column for goes to one more, which is cut off.
+    # Eigenvectors beyond the first k of a graph go to an extra column that is cut off.
     out, sorted_values = np.zeros((len(vectors), k + 1)), np.full((num_graphs, k + 1), np.nan)
     np.put_along_axis(out, column[parts.label], vectors, axis=1)
     sorted_values[graph_of.reshape(-1, k), column] = values
@@ -234,7 +232,7 @@ def _by_eigenvalue(parts: Components, vectors: Array, values: Array, which: str)
 
 
 def canonical_signs(parts: Components, vectors: Array) -> Array:
-    """1 or -1 for each node's component and column, as :func:`laplacian_eigenvectors` describes, ``[num_nodes, k]``."""
+    """Return the signs described in :func:`laplacian_eigenvectors`, 1 or -1, for each node, ``[num_nodes, k]``."""
     first = parts.first
     rows = vectors if parts.count == 1 else vectors[parts.order]
     cube = rows * rows * rows

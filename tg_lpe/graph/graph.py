@@ -25,57 +25,60 @@ from tg_lpe.ops.structures import ScaledLaplacian
 _INT_DTYPES = (torch.int64, torch.int32)
 
 LARGE = 2**16
-"""Edges from which on the Laplacian's rows are written out for products with it."""
+"""Above this number of edges, products with the Laplacian read its rows in CSR form."""
 
 DIRECTED_KEPT = 2**20
-"""Directed edges up to which the undirected edge of each is kept from the start on the CPU, 8 bytes each."""
-
+"""Up to this number of directed edges, a graph on the CPU computes ``undirected_index`` at once (8 bytes an edge)."""
 
 MAX_COUNT = math.isqrt(2**63 - 1)
-"""Nodes or graphs, at most: pairs of nodes are numbered in int64."""
+"""Largest number of nodes or graphs: pairs of nodes are numbered in int64."""
 
 REDUCTIONS = ("error", "add", "mean")
 """Ways to merge the weights of an edge that is listed several times."""
 
 
 class Graph:
-    r"""A graph or a batch of graphs, checked once, when it is made, and never changed.
+    r"""Hold a graph or a batch of graphs: checked once, when it is made, and never changed.
 
-    All that others read of it is a view, computed on first use and kept. Encoders read the undirected edges, as the
-    weighted incidence matrix ``B``, ``[num_nodes, num_edges]``, whose products are methods: each undirected edge
-    ``e = {u, v}`` of conductance ``w_e`` (one over its resistance) is one column, with ``-sqrt(w_e)`` at the smaller
-    and ``+sqrt(w_e)`` at the larger node index; ``B B^T`` is the graph Laplacian ``L``. `Graph Transformers Dream of
-    Electric Flow <https://arxiv.org/abs/2410.16699>`_, eq. (1). Attention layers read the directed edges, sorted by
-    target: :attr:`source`, :attr:`target`, :meth:`sort_edges`; and nodes padded graph by graph: :meth:`pad`.
+    Views are computed on first use and cached.
 
-    What a list of edges means for the undirected graph:
+    - Encoders read the undirected edges as the weighted incidence matrix ``B``, ``[num_nodes, num_edges]``. An edge
+      ``e = {u, v}`` of conductance ``w_e`` (one over its resistance) is one column, with ``-sqrt(w_e)`` at the smaller
+      node index and ``+sqrt(w_e)`` at the larger. ``B B^T`` is the graph Laplacian ``L``. `Graph Transformers Dream of
+      Electric Flow <https://arxiv.org/abs/2410.16699>`_, eq. (1). Products with ``B`` and ``L`` are methods.
+    - Attention layers read the directed edges, sorted by target: :attr:`source`, :attr:`target`, :meth:`sort_edges`.
+      They pad the nodes of each graph with :meth:`pad`.
+
+    The undirected graph of a list of edges:
 
     - An undirected edge is an unordered pair. Listed in one direction, in both, or several times, it is the same edge.
-      All weights given for one edge must agree, unless ``reduce`` says what becomes of those that do not.
+      All weights listed for one edge must agree, unless ``reduce`` merges them.
     - A column is oriented from the smaller index to the larger, so direction and order of the list change nothing.
     - Self-loops are dropped: no current flows through them, their column of ``B`` is zero.
-    - Nodes without edges, graphs without edges or nodes, and edges of weight zero (as if absent) are all fine.
-    - A batch of graphs is one graph with several components, and ``batch`` says which graph each node belongs to.
+    - Nodes without edges and graphs without edges or nodes are allowed. An edge of weight zero counts as absent.
+    - A batch of graphs is one graph with several components; ``batch`` gives the graph of each node.
     - A ground conductance joins a node to a common reference node at potential zero. Its column of ``B`` has a single
-      entry, ``sqrt(q)``; it adds ``q`` to the diagonal of ``L`` and makes a component that has one invertible.
+      entry, ``sqrt(q)``. It adds ``q`` to the diagonal of ``L`` and makes the node's component invertible.
 
     Under ``torch.compile`` the undirected edges are found outside the compiled graph, since their number depends on the
     data; all other views are traced.
 
     Args:
         edge_index: integer ``[2, num_directed_edges]``.
-        num_nodes: number of nodes; found from ``batch`` or ``edge_index`` if absent.
+        num_nodes: number of nodes; inferred from ``batch`` or ``edge_index`` if absent.
         edge_weight: conductances (1/resistance), floating point ``[num_directed_edges]``; all one if absent.
         batch: graph of each node, int64 ``[num_nodes]``, sorted ascending; absent for a single graph.
         num_graphs: number of graphs; the last entry of ``batch`` plus one if absent.
         ground: ground conductances, floating point ``[num_nodes]``; none if absent.
-        reduce: how the weights of an edge that is listed several times are merged. ``"error"``: they must agree.
-            ``"add"``: parallel conductors, the sum over the edges listed in one direction; where both directions are
-            listed, their sums must agree; without ``edge_weight`` each listed edge counts one. ``"mean"``: the mean
-            over all that are listed, in either direction.
-        checks: called with the graph, once its counts are known, adds conditions on features to those on the edges; all
-            are read from the device together.
-        undirected: whether undirected edges are wanted. If not, they are found on first use; there are no weights then.
+        reduce: how to merge the weights of an edge that is listed several times.
+
+            - ``"error"``: they must agree.
+            - ``"add"``: sum the edges listed in one direction (parallel conductors). If both directions are listed,
+              their sums must agree. Without ``edge_weight`` each listed edge counts one.
+            - ``"mean"``: take the mean over all listed edges, in either direction.
+        checks: called with the graph once its counts are known; adds conditions on features. They are read from the
+            device together with the conditions on edges.
+        undirected: whether to find the undirected edges now. If not, they are found on first use and have no weights.
 
     Attributes:
         edge_index: the directed edges as they were listed, ``[2, num_directed_edges]``.
@@ -83,13 +86,13 @@ class Graph:
             ``(tail, head)``.
         conductance: ``w``, ``[num_edges]``, or ``None`` for all ones. Gradients flow to ``edge_weight``.
         ground: ``q``, ``[num_nodes]``, or ``None``. Gradients flow to it.
-        num_nodes, num_edges, num_graphs: counts; ``num_edges`` is that of the undirected edges.
+        num_nodes, num_edges, num_graphs: counts; ``num_edges`` counts undirected edges.
 
     Raises:
         TypeError: if an argument is no tensor, or a count no integer.
-        ValueError: on wrong shapes or dtypes, counts and indices out of range, unsorted ``batch``, edges between two
-            graphs, and weights that are negative, NaN, infinite, or different for the same undirected edge; on an
-            unknown ``reduce``; or where one of ``checks`` fails.
+        ValueError: on wrong shapes or dtypes, counts or indices out of range, an unsorted ``batch``, an edge between
+            two graphs, an unknown ``reduce``, or a failed condition of ``checks``; on weights that are negative, NaN,
+            infinite, or different for the same undirected edge.
     """
 
     def __init__(
@@ -116,7 +119,7 @@ class Graph:
             self.num_nodes = num_nodes
             last: Any = batch[-1].item() if batch is not None and num_graphs is None else 0  # int() cannot be exported
             self.num_graphs = last + 1 if batch is None or num_graphs is None else num_graphs
-            if is_exporting():  # of which the exporter could know nothing
+            if is_exporting():  # the exporter cannot infer it
                 torch._check(self.num_graphs > 0)
             return
         check_choice("reduce", reduce, REDUCTIONS)
@@ -130,10 +133,10 @@ class Graph:
         if checks is not None:
             checks(self, self._checks)
         if not undirected:
-            found = edges.checked_edges(edge_index, self.num_nodes, batch, num_graphs, self._checks)
-            self.num_graphs, self.max_nodes = found.num_graphs, found.max_nodes
-            if found.ptr is not None:
-                self.ptr = found.ptr
+            checked = edges.checked_edges(edge_index, self.num_nodes, batch, num_graphs, self._checks)
+            self.num_graphs, self.max_nodes = checked.num_graphs, checked.max_nodes
+            if checked.ptr is not None:
+                self.ptr = checked.ptr
             return
         is_cheap = cpu.is_available() and edge_index.size(1) <= DIRECTED_KEPT and edge_index.device.type == "cpu"
         find = self._find_untraced if torch.compiler.is_compiling() else self._find_undirected
@@ -147,15 +150,15 @@ class Graph:
 
     @classmethod
     def from_data(cls, data: Data, *, edge_weight: str | None = "edge_weight", reduce: str = "error") -> Graph:
-        """Make the graph of PyTorch Geometric's ``Data`` or ``Batch``.
+        """Make a graph from PyTorch Geometric's ``Data`` or ``Batch``.
 
         Args:
             data: the graph or batch.
-            edge_weight: name of the attribute that holds conductances, where there is one; ``None`` to ignore weights.
+            edge_weight: name of the attribute that holds conductances, if present; ``None`` to ignore weights.
             reduce: as for the constructor.
 
         Raises:
-            ValueError: if it has no ``edge_index``, or as the constructor.
+            ValueError: if ``data`` has no ``edge_index``, or as the constructor.
         """
         if data.edge_index is None:
             raise ValueError(f"data must have edge_index, got {data.keys()}")
@@ -170,16 +173,22 @@ class Graph:
 
     def _find_undirected(self, num_graphs: int | None, with_index: bool, checks: ValueChecks) -> None:
         """Check the directed edges and sort the undirected ones."""
-        found = edges.undirected_edges(self._edge_index, self.num_nodes, self._batch, num_graphs, with_index, checks)
-        self.num_graphs, self.max_nodes, self._num_loops = found.num_graphs, found.max_nodes, found.num_loops
-        self.tail, self.head = found.tail, found.head
-        # What was not found on the way is computed where it is asked for.
-        if self._batch is not None and found.ptr is not None:
-            self.ptr = found.ptr
-        if found.undirected_index is not None:
-            self.undirected_index = found.undirected_index
-        if found.neighbour_counts is not None:
-            self._neighbour_counts = found.neighbour_counts
+        undirected = edges.undirected_edges(
+            self._edge_index, self.num_nodes, self._batch, num_graphs, with_index, checks
+        )
+        self.num_graphs, self.max_nodes, self._num_loops = (
+            undirected.num_graphs,
+            undirected.max_nodes,
+            undirected.num_loops,
+        )
+        self.tail, self.head = undirected.tail, undirected.head
+        # Views that were not computed on the way are computed on first use.
+        if self._batch is not None and undirected.ptr is not None:
+            self.ptr = undirected.ptr
+        if undirected.undirected_index is not None:
+            self.undirected_index = undirected.undirected_index
+        if undirected.neighbour_counts is not None:
+            self._neighbour_counts = undirected.neighbour_counts
 
     _find_untraced = torch.compiler.disable(_find_undirected)  # the number of undirected edges depends on the data
 
@@ -201,23 +210,23 @@ class Graph:
         return self._find_later()._num_loops
 
     def feature_checks(self) -> ValueChecks:
-        """Collect conditions on features; those that held when the graph was made are not asked again."""
-        if torch.compiler.is_compiling():  # nothing is checked, and the trace need not guard what was
+        """Collect conditions on features, except those that held when the graph was made."""
+        if torch.compiler.is_compiling():  # nothing is checked, and the trace needs no guards on past checks
             return ValueChecks()
         return ValueChecks(self._checks.passed)
 
     def _add_parallel(self, weight: Tensor) -> Tensor:
-        """The sum over all directed edges that are listed from the same node to the same node, for each of them."""
+        """Replace the weight of each directed edge by the sum over all listed edges with the same source and target."""
         row, col = self._edge_index
         group = torch.add(row > col, self._merged_index, alpha=2)
         return scatter_sum(weight, group, 2 * (self.num_edges + min(self._num_loops, 1))).index_select(0, group)
 
     def _check_values(self, weight: Tensor | None, merged: Tensor | None) -> None:
-        """Refuse negative, infinite or NaN conductances, and different ones for an edge; one read from the device.
+        """Refuse conductances that are negative, infinite, NaN, or different for one edge; one read from the device.
 
         Args:
-            weight: as they were given.
-            merged: those that must agree.
+            weight: the weights as the caller passed them.
+            merged: the weights that must agree.
         """
         wrong = {}
         with torch.no_grad():
@@ -234,10 +243,10 @@ class Graph:
                 wrong["disagreement"] = (merged - mean).abs() > rounding
                 if self._num_loops:
                     wrong["disagreement"] &= self.undirected_index >= 0
-            found = dict(zip(wrong, torch.stack([bad.any() for bad in wrong.values()]).tolist(), strict=True))
-        if not any(found.values()):
+            failed = dict(zip(wrong, torch.stack([bad.any() for bad in wrong.values()]).tolist(), strict=True))
+        if not any(failed.values()):
             return
-        name = next(name for name, is_wrong in found.items() if is_wrong)
+        name = next(name for name, is_wrong in failed.items() if is_wrong)
         at = int(wrong[name].nonzero()[0, 0])
         if name == "ground" and self.ground is not None:
             raise ValueError(f"ground must be finite and not negative, got {self.ground[at].item()} at node {at}")
@@ -262,14 +271,13 @@ class Graph:
             )
         raise ValueError(
             f"edge_weight must agree between all directed edges that mean the same undirected one, got {got}; "
-            "reduce='add' adds up parallel edges, reduce='mean' averages, edge_weight=None ignores weights; for a "
-            "model or a training, which have no reduce, merge the edges in the data, as "
-            "torch_geometric.utils.coalesce does"
+            "reduce='add' adds up parallel edges, reduce='mean' averages, edge_weight=None ignores weights; models "
+            "and training have no reduce: merge the edges in the data with torch_geometric.utils.coalesce"
         )
 
     @classmethod
     def from_undirected_edges(cls, tail: Tensor, head: Tensor, conductance: Tensor | None, num_nodes: int) -> Graph:
-        """A single graph from edges known to be distinct and valid; nothing is checked, merged or sorted.
+        """Make a single graph from edges known to be distinct and valid; nothing is checked, merged or sorted.
 
         Args:
             tail, head: ends of each edge, int64 ``[num_edges]``, ``tail < head``, sorted by them.
@@ -285,12 +293,12 @@ class Graph:
         return graph
 
     def with_conductances(self, conductance: Tensor | None, ground: Tensor | None = None) -> Graph:
-        """The same graph with other conductances; what is known about its structure is shared, not computed again.
+        """Return the same graph with other conductances; it shares all views of the structure.
 
         Args:
-            conductance: one per undirected edge, floating point ``[num_edges]``, not per directed edge
-                (:meth:`merge_directed` goes from one to the other); all one if ``None``. Not negative: not checked. Do
-                not change it in place afterwards: operators that are made of it are kept.
+            conductance: one per undirected edge, floating point ``[num_edges]``, not negative (not checked); all one if
+                ``None``. :meth:`merge_directed` makes them from values of directed edges. Do not change the tensor in
+                place afterwards: operators made from it are cached.
             ground: ground conductances ``[num_nodes]``; none if ``None``.
 
         Raises:
@@ -306,7 +314,7 @@ class Graph:
 
     @property
     def conductance(self) -> Tensor | None:
-        """``w``, ``[num_edges]``, or ``None`` for all ones; :meth:`with_conductances` gives others."""
+        """``w``, ``[num_edges]``, or ``None`` for all ones; :meth:`with_conductances` replaces them."""
         return self._conductance
 
     @property
@@ -326,38 +334,38 @@ class Graph:
 
     @lazy
     def undirected_index(self) -> Tensor:
-        """Undirected edge of each directed one, int64 ``[num_directed_edges]``; -1 for self-loops, which have none."""
+        """Undirected edge of each directed edge, int64 ``[num_directed_edges]``; -1 for self-loops."""
         return edges.undirected_index(self._edge_index, self.tail, self.head, self.num_nodes)
 
     @lazy
     def _merged_index(self) -> Tensor:
-        """Return :attr:`undirected_index` with self-loops in a group of their own after all edges."""
+        """:attr:`undirected_index` with the number ``num_edges`` for self-loops."""
         index = self.undirected_index
         return index.masked_fill(index < 0, self.num_edges) if self._num_loops else index
 
     @lazy
     def _directed_counts(self) -> Tensor:
-        """Number of directed edges that mean each undirected one, int64 ``[num_edges]``."""
+        """Number of directed edges of each undirected edge, int64 ``[num_edges]``."""
         index = self._merged_index
         return scatter_sum(torch.ones_like(index), index, self.num_edges + min(self._num_loops, 1))[: self.num_edges]
 
     def merge_directed(self, values: Tensor) -> Tensor:
-        """One value per undirected edge: the mean over the directed edges that mean it, in any order and direction.
+        """Average the values of the directed edges of each undirected edge, in either direction.
 
         Args:
-            values: of the directed edges, ``[num_directed_edges, ...]``.
+            values: values of the directed edges, ``[num_directed_edges, ...]``.
 
         Returns:
             ``[num_edges, ...]``.
         """
-        # Sums in half precision overflow where the mean does not.
+        # In half precision a sum may overflow although the mean does not.
         wide = values.to(torch.promote_types(values.dtype, torch.float32)) if values.is_floating_point() else values
         total = scatter_sum(wide, self._merged_index, self.num_edges + min(self._num_loops, 1))[: self.num_edges]
         mean = total / along_rows(self._directed_counts.to(total.dtype), total)
         return mean.to(values.dtype) if values.is_floating_point() else mean
 
     def spread_to_directed(self, values: Tensor) -> Tensor:
-        """Values of the undirected edges ``[num_edges, ...]`` at each directed edge; zero at self-loops.
+        """Copy values of undirected edges ``[num_edges, ...]`` to each directed edge; self-loops get zero.
 
         Returns:
             ``[num_directed_edges, ...]``.
@@ -374,7 +382,7 @@ class Graph:
 
     @property
     def device(self) -> torch.device:
-        """Where the indices live."""
+        """Device of the indices."""
         return self._edge_index.device
 
     @lazy
@@ -393,7 +401,7 @@ class Graph:
 
     @lazy
     def max_nodes(self) -> int:
-        """Nodes of the largest graph; where it is not known yet, the first use waits for the device."""
+        """Number of nodes of the largest graph; the first use may wait for the device."""
         if self._batch is None:
             return self.num_nodes
         return int(self.graphs.ptr.diff().max()) if self.num_graphs else 0
@@ -411,7 +419,7 @@ class Graph:
     def edges_by_target(self) -> Tensor:
         """The directed edges sorted by target, int64 ``[2, num_directed_edges]``; messages run from row 0 to row 1.
 
-        The incoming edges of a node are consecutive. Rows of edges that attention layers exchange are in this order.
+        Attention layers take and return edge features in this order.
         """
         return self._edge_index.long().index_select(1, self._target_order)
 
@@ -422,46 +430,49 @@ class Graph:
 
     @lazy
     def target(self) -> RowGroups:
-        """The target of each edge of :attr:`edges_by_target`, likewise."""
+        """The target of each edge of :attr:`edges_by_target`, for gathers and sums as with :attr:`source`."""
         return RowGroups(self.edges_by_target[1], self.num_nodes, is_sorted=True)
 
     @lazy
     def edge_graphs(self) -> RowGroups:
-        """The graph of each edge of :attr:`edges_by_target`, as :attr:`graphs`."""
+        """The graph of each edge of :attr:`edges_by_target`, for sums over graphs and gathers from graphs."""
         graph = self.batch.index_select(0, self.edges_by_target[1])
         return RowGroups(graph, self.num_graphs, is_sorted=True)
 
     def sort_edges(self, rows: Tensor) -> Tensor:
-        """Rows in the order of ``edge_index``, ``[num_directed_edges, ...]``, in that of :attr:`edges_by_target`."""
-        return rows.index_select(0, self._target_order)  # the backward pass of brackets would be a serial sum
+        """Reorder rows ``[num_directed_edges, ...]`` from the order of ``edge_index`` to :attr:`edges_by_target`."""
+        return rows.index_select(0, self._target_order)  # the backward pass of indexing would be a serial sum
 
     def squared_distances(self, x: Tensor) -> Tensor:
-        """Squared distances of the rows of the ends of :attr:`edges_by_target`, ``[num_directed_edges, 1]``.
+        """Compute the squared distance between the ends of each edge of :attr:`edges_by_target`.
 
         Args:
             x: node values ``[num_nodes, k]``.
+
+        Returns:
+            ``[num_directed_edges, 1]``.
         """
         return (self.source.gather(x) - self.target.gather(x)).square().sum(1, keepdim=True)
 
     def padded(self, **options: Any) -> PaddedRows:
-        """Lay the nodes out in buckets of graphs of similar size; the options are those of ``PaddedRows``."""
+        """Group the graphs into buckets of similar size; the options are those of ``PaddedRows``."""
         return PaddedRows(self.ptr, self.batch, self.local_index, self.max_nodes, **options)
 
     @property
     def padding(self) -> Tensor:
-        """Which rows of :meth:`pad` are no nodes, bool ``[num_graphs, max_nodes]``."""
+        """Mask of the rows of :meth:`pad` that are padding, bool ``[num_graphs, max_nodes]``."""
         sizes = self.graphs.ptr.diff()
         return torch.arange(self.max_nodes, device=sizes.device) >= sizes.unsqueeze(1)
 
     def pad(self, rows: Tensor) -> Tensor:
-        """Rows of nodes ``[num_nodes, ...]`` graph by graph, ``[num_graphs, max_nodes, ...]``, zero at the padding."""
+        """Pad node values ``[num_nodes, ...]`` with zeros to ``[num_graphs, max_nodes, ...]``."""
         if self.num_graphs == 1:
             return rows.unsqueeze(0)
         padded = rows.new_zeros(self.num_graphs * self.max_nodes, *rows.shape[1:])
         return padded.index_copy(0, self._padded_row, rows).unflatten(0, (self.num_graphs, self.max_nodes))
 
     def unpad(self, padded: Tensor) -> Tensor:
-        """The reverse of :meth:`pad`: ``[num_graphs, max_nodes, ...]`` as ``[num_nodes, ...]``."""
+        """Undo :meth:`pad`: ``[num_graphs, max_nodes, ...]`` to ``[num_nodes, ...]``."""
         if self.num_graphs == 1:
             return padded.squeeze(0)
         return padded.flatten(0, 1).index_select(0, self._padded_row)
@@ -473,20 +484,20 @@ class Graph:
 
     @lazy
     def local_index(self) -> Tensor:
-        """Index of each node within its own graph, int64 ``[num_nodes]``."""
+        """Index of each node within its graph, int64 ``[num_nodes]``."""
         index = torch.arange(self.num_nodes, device=self.device)
         return index if self._batch is None else index - self.ptr[self._batch]
 
     @lazy
     def num_pairs(self) -> int:
-        """Number of :attr:`pairs`; where it is not known yet, the first use waits for the device."""
+        """Number of :attr:`pairs`; the first use may wait for the device."""
         if self._batch is None:
             return self.num_nodes**2
         return int(self.graphs.ptr.diff().square().sum())
 
     @lazy
     def first_pair(self) -> Tensor:
-        """Number of the first of each node's own :attr:`pairs`, int64 ``[num_nodes]``."""
+        """Index among :attr:`pairs` of the first pair that begins with each node, int64 ``[num_nodes]``."""
         sizes = self.graphs.gather(self.graphs.ptr.diff())
         return sizes.cumsum(0) - sizes
 
@@ -494,7 +505,7 @@ class Graph:
     def pairs(self) -> Tensor:
         """All ordered pairs of nodes of each graph, a node with itself included, int64 ``[2, num_pairs]``.
 
-        Sorted by the first node, then the second, so the pairs of a graph are its matrices row by row.
+        Sorted by the first node, then the second: the pairs of a graph are the entries of a matrix, row by row.
         """
         begin = self.first_pair - self.graphs.gather(self.graphs.ptr[:-1])
         sizes = self.graphs.gather(self.graphs.ptr.diff())
@@ -506,18 +517,18 @@ class Graph:
         return pairs
 
     def pair_number(self, first: Tensor, second: Tensor) -> Tensor:
-        """Where pairs of nodes of the same graph are among :attr:`pairs`, int64, in the shape of both arguments."""
+        """Return the index among :attr:`pairs` of pairs of nodes of one graph, int64, shaped as the arguments."""
         return self.first_pair[first] + self.local_index[second]
 
     @lazy
     def edge_pairs(self) -> Tensor:
-        """Number of the pair (target, source) of each edge of :attr:`edges_by_target`, int64."""
+        """Index among :attr:`pairs` of (target, source) of each edge of :attr:`edges_by_target`, int64."""
         source, target = self.edges_by_target
         return self.pair_number(target, source)
 
     @lazy
     def pair_graphs(self) -> RowGroups:
-        """The graph of each pair, as :attr:`graphs`."""
+        """The graph of each pair, for sums over graphs and gathers from graphs."""
         return RowGroups(self.batch.index_select(0, self.pairs[0]), self.num_graphs, is_sorted=True)
 
     @lazy
@@ -527,11 +538,11 @@ class Graph:
 
     @lazy
     def pair_columns(self) -> RowGroups:
-        """The second node of each pair, likewise."""
+        """The second node of each pair, for gathers from nodes and sums to nodes."""
         return RowGroups(self.pairs[1], self.num_nodes, is_sorted=False)
 
     def pad_pairs(self, rows: Tensor) -> Tensor:
-        """Rows of pairs ``[num_pairs, ...]`` as ``[num_graphs, max_nodes, max_nodes, ...]``, zero at the padding."""
+        """Pad values of pairs ``[num_pairs, ...]`` with zeros to ``[num_graphs, max_nodes, max_nodes, ...]``."""
         shape = self.num_graphs, self.max_nodes, self.max_nodes
         if self.num_graphs == 1:
             return rows.unflatten(0, shape)
@@ -539,13 +550,13 @@ class Graph:
         return padded.index_copy(0, self._padded_pair, rows).unflatten(0, shape)
 
     def unpad_pairs(self, padded: Tensor) -> Tensor:
-        """The reverse of :meth:`pad_pairs`: ``[num_graphs, max_nodes, max_nodes, ...]`` as ``[num_pairs, ...]``."""
+        """Undo :meth:`pad_pairs`: ``[num_graphs, max_nodes, max_nodes, ...]`` to ``[num_pairs, ...]``."""
         rows = padded.flatten(0, 2)
         return rows if self.num_graphs == 1 else rows.index_select(0, self._padded_pair)
 
     @lazy
     def _padded_pair(self) -> Tensor:
-        """Place of each pair in a padded batch, int64 ``[num_pairs]``."""
+        """Position of each pair in a padded batch, int64 ``[num_pairs]``."""
         first, second = self.pairs
         return self._padded_row.index_select(0, first) * self.max_nodes + self.local_index.index_select(0, second)
 
@@ -577,16 +588,16 @@ class Graph:
         return RowGroups(self.head, self.num_nodes, is_sorted=False)
 
     def root_conductance(self, like: Tensor) -> Tensor:
-        """``sqrt(w)``, the absolute values in ``B``, ``[num_edges]``, in the dtype of ``like``.
+        """Return ``sqrt(w)``, the absolute values in ``B``, ``[num_edges]``, in the dtype of ``like``.
 
-        The derivative at ``w = 0``, where it does not exist, is taken as zero: such an edge is absent.
+        The derivative at ``w = 0`` does not exist and is taken as zero: an edge of weight zero is absent.
         """
         if self.conductance is None:
             return like.new_ones(self.num_edges)
         return _root(self.conductance.to(like.dtype))
 
     def differences(self, x: Tensor) -> Tensor:
-        """``B^T x``: the weighted difference of node values along each edge.
+        """Compute ``B^T x``: the weighted difference of node values along each edge.
 
         Args:
             x: node values ``[num_nodes, ...]``.
@@ -598,7 +609,7 @@ class Graph:
         return y if self.conductance is None else y * along_rows(self.root_conductance(x), y)
 
     def sums(self, y: Tensor) -> Tensor:
-        """``B y``: the weighted sum of edge values into each node, minus at the tail and plus at the head.
+        """Compute ``B y``: the weighted sum of edge values into each node, minus at the tail and plus at the head.
 
         Args:
             y: edge values ``[num_edges, ...]``.
@@ -611,7 +622,7 @@ class Graph:
         return self._heads.sum(y) - self._tails.sum(y)
 
     def laplacian(self, x: Tensor) -> Tensor:
-        """``L x = B (B^T x)``, ``[num_nodes, ...]``, at ``O(num_edges * k)`` cost; ground conductances are in ``L``."""
+        """Compute ``L x``, ``[num_nodes, ...]``, in ``O(num_edges * k)``; ground conductances are part of ``L``."""
         if cpu.supports(x) and x.dim() == 2 and self.num_edges > LARGE and not self.needs_gradient():
             scaled = self.scaled_laplacian(x)
             if scaled.rows is not None:
@@ -620,42 +631,40 @@ class Graph:
         return out if self.ground is None else torch.addcmul(out, along_rows(self.ground.to(x.dtype), x), x)
 
     def needs_gradient(self, *inputs: Tensor) -> bool:
-        """Whether a gradient is recorded for values computed from these, the conductances and the ground."""
+        """Return whether autograd records a product of the inputs with the conductances or the ground."""
         if not torch.is_grad_enabled():
             return False
         return any(x is not None and x.requires_grad for x in (*inputs, self.conductance, self.ground))
 
     def scaled_laplacian(self, like: Tensor, degree_scaling: bool = False) -> ScaledLaplacian:
-        """``L``, or ``D^-1/2 L D^-1/2``, as the operations on layers read it; without gradient.
-
-        It is computed once for each dtype and kept.
+        """Return ``L``, or ``D^-1/2 L D^-1/2``, for the operations on layers; without gradient, cached for each dtype.
 
         Args:
-            like: has the dtype and device that are asked for.
-            degree_scaling: whether it is scaled by ``D^-1/2``, see :meth:`degree`.
+            like: a tensor with the wanted dtype and device.
+            degree_scaling: whether to scale by ``D^-1/2``, see :meth:`degree`.
         """
         if torch.compiler.is_compiling():
             return self._scaled_laplacian(like, degree_scaling)
         key = (like.dtype, degree_scaling)
         if key not in self._laplacians:
-            with torch.inference_mode(False):  # what is kept may meet a gradient later
+            with torch.inference_mode(False):  # a later call may need gradients through the cached tensors
                 self._laplacians[key] = self._scaled_laplacian(like, degree_scaling)
         return self._laplacians[key]
 
     @torch.no_grad()
     def _scaled_laplacian(self, like: Tensor, degree_scaling: bool) -> ScaledLaplacian:
         scale = inverse_sqrt(self.degree(like)) if degree_scaling else like.new_ones(self.num_nodes)
-        # A copy: conductances that are changed in place before a backward pass must not reach it.
+        # A copy, so that changing conductances in place cannot corrupt a later backward pass.
         w = None if self.conductance is None else self.conductance.detach().to(like.dtype, copy=True)
         diagonal = self.laplacian_diagonal(like).detach() * scale.square()
         rows = edges.adjacency_rows(self.tail, self.head, scale, w) if cpu.supports(like) else None
         return ScaledLaplacian(self.tail, self.head, self.ptr, scale, w, diagonal, self.max_nodes, rows)
 
     def degree(self, like: Tensor) -> Tensor:
-        """``D``, the row sums of ``|B|``, ``[num_nodes]``, in the dtype of ``like``: eq. (16) of the paper.
+        """Return ``D``, the row sums of ``|B|``, ``[num_nodes]``, in the dtype of ``like``: eq. (16) of the paper.
 
-        For unit conductances this is the usual degree and the diagonal of ``L``; for others it is the sum of their
-        square roots, as the paper defines it.
+        For unit conductances this is the usual degree, the diagonal of ``L``. In general it is the sum of the square
+        roots of a node's conductances.
         """
         if self.conductance is None:
             rows = self._neighbour_counts.to(like.dtype)
@@ -665,7 +674,7 @@ class Graph:
         return rows if self.ground is None else rows + _root(self.ground.to(like.dtype))
 
     def laplacian_diagonal(self, like: Tensor) -> Tensor:
-        """The diagonal of ``L``, the sum of each node's conductances, ``[num_nodes]``, in the dtype of ``like``."""
+        """Return the diagonal of ``L``: sums of each node's conductances, ``[num_nodes]``, in the dtype of ``like``."""
         if self.conductance is None:
             diagonal = self._neighbour_counts.to(like.dtype)
         else:
@@ -674,9 +683,9 @@ class Graph:
         return diagonal if self.ground is None else diagonal + self.ground.to(like.dtype)
 
     def frobenius_norm(self, like: Tensor) -> Tensor:
-        """The Frobenius norm of each graph's own ``B``, ``[num_graphs]``, in the dtype of ``like``.
+        """Return the Frobenius norm of each graph's ``B``, ``[num_graphs]``, in the dtype of ``like``.
 
-        One where ``B`` is zero, so that dividing by it leaves zero.
+        It is one where ``B`` is zero, so that dividing by it is safe.
         """
         if self.conductance is None and self.ground is None:
             if self._batch is None:
@@ -689,10 +698,10 @@ class Graph:
         return squared.masked_fill(squared == 0, 1.0).sqrt()
 
     def dense(self, dtype: torch.dtype = torch.float64) -> Tensor:
-        """``B`` written out, for tests and small graphs.
+        """Return ``B`` as a dense matrix, for tests and small graphs.
 
         Returns:
-            ``[num_nodes, num_edges]``, and where there are ground conductances ``[num_nodes, num_edges + num_nodes]``.
+            ``[num_nodes, num_edges]``; with ground conductances, ``[num_nodes, num_edges + num_nodes]``.
         """
         root = self.root_conductance(torch.empty(0, dtype=dtype, device=self.device))
         matrix = root.new_zeros(self.num_nodes, self.num_edges)
@@ -710,26 +719,23 @@ class Graph:
 
 @torch.compiler.disable
 def make_graph(*arguments: Any, **options: Any) -> Graph:
-    """Make a graph with its undirected edges: under ``torch.compile`` one break of the compiled graph, not several."""
+    """Make a graph with its undirected edges; ``torch.compile`` breaks its graph once here instead of several times."""
     return Graph(*arguments, **options)
 
 
 def _root(w: Tensor) -> Tensor:
-    """``sqrt(w)``, with derivative zero where ``w`` is zero."""
+    """Return ``sqrt(w)``, with derivative zero where ``w`` is zero."""
     absent = w == 0
     return torch.where(absent, 0.0, torch.where(absent, 1.0, w).sqrt())
 
 
 def inverse_sqrt(x: Tensor) -> Tensor:
-    """``1/sqrt(x)``, and one with a zero derivative where ``x`` is zero.
-
-    That is at a node without edges, whose row of ``L`` is zero.
-    """
+    """Return ``1/sqrt(x)``; where ``x`` is zero (a node without edges), one, with a zero derivative."""
     return x.masked_fill(x == 0, 1.0).rsqrt()
 
 
 def as_plain(tensor: Any) -> Any:
-    """The tensor in PyTorch Geometric's ``EdgeIndex`` or ``Index``, which hold no memory; others as they are."""
+    """Return the plain tensor of PyTorch Geometric's ``EdgeIndex`` or ``Index``; anything else unchanged."""
     return tensor.as_tensor() if isinstance(tensor, (EdgeIndex, Index)) else tensor
 
 
@@ -750,7 +756,7 @@ def check_edge_index(edge_index: Tensor) -> None:
 
 
 def checked_count(name: str, count: int) -> int:
-    """A number of nodes or graphs, if it is one."""
+    """Return a number of nodes or graphs as an int, or refuse it."""
     try:
         count = operator.index(count)
     except TypeError:
@@ -762,7 +768,7 @@ def checked_count(name: str, count: int) -> int:
 
 
 def _count_nodes(edge_index: Tensor, num_nodes: int | None, batch: Tensor | None) -> int:
-    """The number of nodes, found if it is not given."""
+    """Return the number of nodes, inferred from the data if ``num_nodes`` is absent."""
     if num_nodes is None:
         largest = int(edge_index.max()) + 1 if batch is None and edge_index.numel() else 0
         if largest > MAX_COUNT:

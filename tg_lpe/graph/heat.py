@@ -1,4 +1,4 @@
-"""Heat kernels of a whole batch, at nodes and edges."""
+"""Compute heat kernels of a whole batch, at nodes, edges and pairs."""
 
 from __future__ import annotations
 
@@ -24,27 +24,30 @@ from tg_lpe.graph.solvers import (
 from tg_lpe.ops.blas import threads_for
 
 HEAT_NODES = 1024
-"""Nodes of a component up to which ``method="auto"`` computes all its eigenvectors, whatever its edges and weights."""
+"""Up to this number of nodes, ``method="auto"`` computes all eigenvectors of a component."""
 
-FASTER = "smaller times, since the work grows with the root of the largest; or RandomWalk, for walks of few steps"
+FASTER = "smaller times, since the work grows with the square root of the largest; or RandomWalk with few steps"
 """The faster choice that a warning names."""
 
 EDGE_VALUES = 2**22
-"""Products of edges, nodes and times that are held at once for the entries at the edges, at most (32 MiB)."""
+"""Largest number of products of edges, nodes and times in memory for the entries at edges (32 MiB)."""
 
 
 def heat_kernel_entries(
     graph: Graph, times: Sequence[float], *, method: str = "auto", with_edges: bool = True
 ) -> tuple[Tensor, Tensor]:
-    """Heat kernels ``exp(-s L)`` at nodes and edges, with ``L = D - A``.
+    """Compute heat kernels ``exp(-s L)`` at nodes and edges, with ``L = D - A``.
 
     Args:
         graph: the batch.
         times: diffusion times ``s``, the temperatures of the paper, not negative.
-        method: ``"dense"`` (eigenvectors), ``"iterative"`` (Chebyshev's series of sparse matrices, some columns at a
-            time), or ``"auto"``: dense for components of up to 1,024 nodes, and up to 4,096 where that is faster, as
-            with hubs and weights over many orders.
-        with_edges: whether entries at the edges are wanted; zero otherwise.
+        method: how components are solved.
+
+            - ``"dense"``: eigenvectors.
+            - ``"iterative"``: a Chebyshev series of sparse matrices, a block of columns at a time.
+            - ``"auto"``: dense for components of up to 1,024 nodes, and of up to 4,096 if dense is faster, as with
+              hubs or weights over many orders of magnitude.
+        with_edges: whether to compute the entries at the edges; zero otherwise.
 
     Returns:
         Diagonals ``[num_nodes, num_times]`` and entries at the undirected edges ``[num_edges, num_times]``, float64.
@@ -71,7 +74,7 @@ def heat_kernel_entries(
 
 
 def heat_kernel_pairs(graph: Graph, times: Sequence[float]) -> Tensor:
-    """Heat kernels ``exp(-s L)`` at all pairs of nodes, by the eigenvectors of each component; zero between components.
+    """Compute heat kernels ``exp(-s L)`` at all pairs of nodes by eigenvectors; zero between components.
 
     Returns:
         ``[num_pairs, num_times]``, in the order of ``graph.pairs``, float64.
@@ -86,7 +89,7 @@ def heat_kernel_pairs(graph: Graph, times: Sequence[float]) -> Tensor:
 
 
 def _is_dense_faster(parts: Components, part: ComponentGroup, times: tuple[float, ...]) -> bool:
-    """Whether ``n^3`` is less than the series takes: terms times columns times entries of ``L`` and vectors."""
+    """Return whether ``n^3`` is less than the cost of the series: terms times columns times entries of ``L``."""
     if part.size > DENSE_LIMIT:
         return False
     entries = part.size + 2 * len(part.tail)
@@ -94,7 +97,7 @@ def _is_dense_faster(parts: Components, part: ComponentGroup, times: tuple[float
 
 
 def _bound(parts: Components, part: ComponentGroup) -> float:
-    """A bound of the eigenvalues of a component: the largest sum of degrees of two neighbours (Anderson, Morley)."""
+    """Bound the eigenvalues of a component by the largest sum of degrees of two neighbours (Anderson and Morley)."""
     diagonal = parts.diagonal[part.nodes[0]]
     return float((diagonal[part.tail] + diagonal[part.head]).max() if len(part.tail) else diagonal.max())
 
@@ -102,7 +105,7 @@ def _bound(parts: Components, part: ComponentGroup) -> float:
 def _dense(
     parts: Components, group: ComponentGroup, times: tuple[float, ...], with_edges: bool
 ) -> tuple[Array, Array | None]:
-    """Entries ``[num_components, size, num_times]`` at nodes, and at edges if they are wanted, by eigenvectors."""
+    """Compute entries ``[num_components, size, num_times]`` at nodes, and optionally at edges, by eigenvectors."""
     vectors, decay = _spectrum(parts, group, times)
     with threads_for(group.size):
         return np.square(vectors) @ decay, _at_edges(group, vectors, decay) if with_edges else None
@@ -111,30 +114,30 @@ def _dense(
 def _spectrum(parts: Components, group: ComponentGroup, times: Sequence[float]) -> tuple[Array, Array]:
     """Eigenvectors ``[num_components, size, size]``, and ``exp(-s lambda)``, ``[num_components, size, num_times]``."""
     values, vectors = stacked_eigh(group.matrices(parts.diagonal), group.size)
-    # Rounding may not let heat grow, nor fade from a component without ground.
+    # Rounding must not let heat grow, or vanish from a component without ground.
     values[~parts.grounded[group.components], 0] = 0.0
     return vectors, np.exp(-np.maximum(values, 0.0)[:, :, None] * np.array(times))
 
 
 def _at_edges(group: ComponentGroup, vectors: Array, decay: Array) -> Array:
-    """``sum_m v_im v_jm exp(-s lambda_m)`` at the edges, ``[num_edges, num_times]``."""
+    """Compute ``sum_m v_im v_jm exp(-s lambda_m)`` at the edges, ``[num_edges, num_times]``."""
     out = np.zeros((len(group.tail), decay.shape[2]))
     step = max(1, EDGE_VALUES // max(1, decay.shape[1] * decay.shape[2]))
     for first in range(0, len(out), step):
-        mine = slice(first, first + step)
-        position = group.position if isinstance(group.position, int) else group.position[mine]
-        products = vectors[position, group.tail[mine]] * vectors[position, group.head[mine]]
+        chunk = slice(first, first + step)
+        position = group.position if isinstance(group.position, int) else group.position[chunk]
+        products = vectors[position, group.tail[chunk]] * vectors[position, group.head[chunk]]
         if len(group.nodes) == 1:
-            out[mine] = products @ decay[0]
+            out[chunk] = products @ decay[0]
         else:
-            out[mine] = np.einsum("en,ent->et", products, decay[position])
+            out[chunk] = np.einsum("en,ent->et", products, decay[position])
     return out
 
 
 def _iterated(
     parts: Components, part: ComponentGroup, times: tuple[float, ...], with_edges: bool
 ) -> tuple[Array, Array]:
-    """Entries ``[size, num_times]`` at nodes of one component, and at edges that are wanted, by Chebyshev's series."""
+    """Compute entries ``[size, num_times]`` at nodes of a component, and optionally at edges, by a Chebyshev series."""
     bound = max(_bound(parts, part), 1e-300)
     matrix = (part.sparse_matrix(parts.diagonal) / (bound / 2) - eye(part.size)).tocsr()
     tail, head = (part.tail, part.head) if with_edges else (part.tail[:0], part.head[:0])

@@ -1,4 +1,4 @@
-"""A graph whose edges stay on disk: more of them than memory holds."""
+"""Keep the edges of a graph on disk, for graphs larger than memory."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from torch import Tensor
 from tg_lpe.checkpoints.files import replacing
 
 BLOCK_ENTRIES = 2**24
-"""Entries of the adjacency matrix that are in memory at once, about; a node has all of its own."""
+"""Approximate number of entries of the adjacency matrix in memory; all entries of a node are read together."""
 
 _PTR, _NEIGHBOURS = "ptr.npy", "neighbours.int32"
 
 
 class RowBlock(NamedTuple):
-    """Rows ``start..stop-1`` of the adjacency matrix, as CSR."""
+    """Hold rows ``start..stop-1`` of the adjacency matrix as CSR."""
 
     start: int
     stop: int
@@ -31,16 +31,16 @@ class RowBlock(NamedTuple):
 
 
 class GraphOnDisk:
-    """An undirected graph without weights as rows of its adjacency matrix in two files, which are mapped into memory.
+    """Read an undirected, unweighted graph from two memory-mapped files that hold its adjacency matrix as CSR.
 
-    ``ptr.npy`` is int64 ``[num_nodes + 1]``, ``neighbours.int32`` the neighbours of one node after the other: eight
-    bytes an edge in all. The system keeps in memory what is used and fits.
+    ``ptr.npy`` is int64 ``[num_nodes + 1]``. ``neighbours.int32`` lists the neighbours of each node. An edge takes
+    eight bytes in all.
 
     Args:
-        folder: one that :meth:`build` wrote.
+        folder: a folder that :meth:`build` wrote.
 
     Raises:
-        ValueError: if it is none, or incomplete.
+        ValueError: if a file is missing, damaged or incomplete.
     """
 
     def __init__(self, folder: str | Path) -> None:
@@ -69,26 +69,26 @@ class GraphOnDisk:
             raise ValueError(
                 f"{neighbours} must have {4 * entries} bytes, as {_PTR} says, got {neighbours.stat().st_size}"
             )
-        # Mode "c" is writable in memory alone: torch takes no array that is read-only.
+        # Torch takes no read-only array; mode "c" is writable in memory and leaves the file unchanged.
         self._neighbours = np.memmap(neighbours, np.int32, "c") if entries else np.empty(0, np.int32)
 
     @classmethod
     def build(
         cls, edges: str | Path | np.ndarray, num_nodes: int, folder: str | Path, block_entries: int = BLOCK_ENTRIES
     ) -> GraphOnDisk:
-        """Sort a list of edges into a folder, a part of the nodes at a time.
+        """Sort a list of edges and write it to a folder, a block of nodes at a time.
 
         As in :class:`~tg_lpe.Graph`, an edge may be listed in one direction, in both, or several times, and
         self-loops are dropped.
 
         Args:
-            edges: an ``.npy`` file, which is mapped into memory, or an array: integer ``[2, num_listed]``.
+            edges: an ``.npy`` file, which is memory-mapped, or an array: integer ``[2, num_listed]``.
             num_nodes: number of nodes, at most 2^31.
-            folder: where to write, made if absent.
-            block_entries: how many entries are sorted at once, about: each takes some 50 bytes for a while.
+            folder: where to write; created if absent.
+            block_entries: approximate number of entries to sort at once; each takes some 50 bytes of memory.
 
         Raises:
-            ValueError: if the list has another form, or an end is out of range.
+            ValueError: if the list has another shape or dtype, or a node is out of range.
         """
         listed = edges if isinstance(edges, np.ndarray) else np.load(edges, mmap_mode="r", allow_pickle=False)
         if listed.ndim != 2 or listed.shape[0] != 2 or listed.dtype.kind not in "iu":
@@ -115,7 +115,7 @@ class GraphOnDisk:
         return cls(folder)
 
     def blocks(self, block_entries: int = BLOCK_ENTRIES) -> Iterator[RowBlock]:
-        """The rows of the adjacency matrix, some at a time."""
+        """Iterate over blocks of rows of the adjacency matrix."""
         cuts = _cuts(self.ptr.numpy(), block_entries)
         for start, stop in itertools.pairwise(cuts):
             ptr = self.ptr[start : stop + 1]
@@ -127,7 +127,7 @@ class GraphOnDisk:
 
 
 def _cuts(ptr: np.ndarray, block_entries: int) -> list[int]:
-    """First rows of consecutive blocks of about so many entries, and the number of rows."""
+    """Return the first rows of consecutive blocks of about ``block_entries`` entries, and the number of rows."""
     rows = len(ptr) - 1
     wanted = np.searchsorted(ptr, np.arange(block_entries, int(ptr[-1]), block_entries))
     return [0, *np.unique(wanted[(wanted > 0) & (wanted < rows)]).tolist(), rows] if rows else [0]
@@ -139,11 +139,11 @@ def _pieces(listed: np.ndarray, size: int) -> Iterator[np.ndarray]:
 
 
 def _sorted_rows(listed: np.ndarray, start: int, stop: int, size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Rows, from zero, and columns of the distinct entries of some rows, sorted."""
+    """Return the distinct entries of rows ``start..stop-1``, sorted: rows, counted from ``start``, and columns."""
     keys = []
     for ends in _pieces(listed, size):
         for row, col in (ends, ends[::-1]):
-            here = (row >= start) & (row < stop) & (row != col)
-            keys.append((row[here].astype(np.int64) - start) << 32 | col[here].astype(np.int64))
+            in_block = (row >= start) & (row < stop) & (row != col)
+            keys.append((row[in_block].astype(np.int64) - start) << 32 | col[in_block].astype(np.int64))
     key = np.unique(np.concatenate(keys)) if keys else np.empty(0, np.int64)
     return key >> 32, key & (2**32 - 1)

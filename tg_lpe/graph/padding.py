@@ -1,10 +1,9 @@
-"""Batches of graphs padded to equal size, so that what concerns one graph is one matrix product.
+"""Pad the graphs of a batch to equal size, so that operations on single graphs are batched matrix products.
 
-Gram matrices, column norms and small dense operators belong to single graphs. In PyG's layout, where the nodes of a
-batch are stacked, each of them would need a pass of scattered sums. Here graphs of similar size form a bucket,
-``[num_graphs, k, max_nodes]``, the paper's own orientation ``Phi^T``, in which products of such small matrices run two
-to three times faster than in the other. Padding is zero and stays zero: it stands for nodes without edges that start
-at zero, so nothing leaks between graphs or out of the padding.
+In PyG's layout the nodes of a batch are stacked, and Gram matrices, column norms and small dense operators would need
+scattered sums. Here graphs of similar size form a bucket, ``[num_graphs, k, max_nodes]``. This is the paper's
+orientation ``Phi^T``, in which products of small matrices run two to three times faster than in the other. Padded nodes
+are nodes without edges whose values are zero and stay zero, so nothing leaks between graphs or out of the padding.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from tg_lpe.ops.polynomials import EdgePositions
 
 
 class Operator(ABC):
-    """A linear map of a bucket's ``Phi^T``, ``[num_graphs, k, max_nodes]``, to itself."""
+    """Map a bucket's ``Phi^T``, ``[num_graphs, k, max_nodes]``, linearly to the same shape."""
 
     @abstractmethod
     def __call__(self, z: Tensor) -> Tensor:
@@ -30,11 +29,11 @@ class Operator(ABC):
 
     @abstractmethod
     def scaled(self, factor: Tensor) -> Operator:
-        """The map times a factor per graph, ``[num_graphs, 1, 1]``."""
+        """Return the map times a factor per graph, ``[num_graphs, 1, 1]``."""
 
 
 class MatrixOperator(Operator):
-    """Products with small symmetric matrices ``[num_graphs, max_nodes, max_nodes]``."""
+    """Multiply by small symmetric matrices ``[num_graphs, max_nodes, max_nodes]``."""
 
     def __init__(self, matrix: Tensor) -> None:
         self.matrix = matrix
@@ -47,11 +46,11 @@ class MatrixOperator(Operator):
 
 
 class EdgeOperator(Operator):
-    """``diag(s) L diag(s)`` by sums over the edges: ``O(num_edges k)``, for graphs of any size.
+    """Multiply by ``diag(s) L diag(s)`` by sums over the edges: ``O(num_edges k)``, for graphs of any size.
 
     Args:
-        graph: the graphs of a bucket as one, ``num_graphs * max_nodes`` nodes.
-        node_scale: ``s``, one for each of them.
+        graph: the graphs of a bucket as one graph of ``num_graphs * max_nodes`` nodes.
+        node_scale: ``s``, ``[num_graphs * max_nodes]``.
         factor: a factor per graph, ``[num_graphs, 1, 1]``.
     """
 
@@ -70,15 +69,15 @@ class EdgeOperator(Operator):
 
 
 class PaddedBatch:
-    """A batch whose graphs are padded, bucket by bucket. See the module's docstring.
+    """Pad the graphs of a batch, bucket by bucket; see the module's docstring.
 
     Args:
         graph: the batch.
-        max_rows, dense_nodes, max_padding: as :class:`~tg_lpe.graph.buckets.PaddedRows` takes them.
+        max_rows, dense_nodes, max_padding: as for :class:`~tg_lpe.graph.buckets.PaddedRows`.
 
     Attributes:
-        rows: where the nodes are.
-        buckets: the buckets, each graph with at least one node in exactly one of them.
+        rows: the rows of the nodes.
+        buckets: the buckets; each graph with at least one node is in exactly one of them.
     """
 
     def __init__(
@@ -98,25 +97,25 @@ class PaddedBatch:
         self.buckets = self.rows.buckets
 
     def pad(self, x: Tensor) -> list[Tensor]:
-        """Node values ``[num_nodes, k]`` as ``[num_graphs, k, max_nodes]`` for each bucket, the padding zero."""
+        """Pad node values ``[num_nodes, k]`` with zeros to ``[num_graphs, k, max_nodes]`` for each bucket."""
         return [part.mT.contiguous() for part in self.rows.pad(x)]
 
     def unpad(self, parts: list[Tensor], width: int) -> Tensor:
-        """The reverse of :meth:`pad`: ``[num_nodes, width]`` in the order of the batch."""
+        """Undo :meth:`pad`: ``[num_nodes, width]`` in the order of the batch."""
         if not parts:
             return torch.zeros(self.graph.num_nodes, width, device=self.graph.device)
         return self.rows.unpad([part.mT for part in parts])
 
     def unpad_rows(self, parts: list[Tensor]) -> Tensor:
-        """The rows ``[num_rows, width]`` of the buckets as nodes in the order of the batch, ``[num_nodes, width]``."""
+        """Reorder the rows ``[num_rows, width]`` of the buckets to ``[num_nodes, width]`` in the order of the batch."""
         return self.rows.unpad_rows(parts)
 
     def laplacian_operators(self, node_scale: Tensor) -> list[Operator]:
-        """``diag(s) L diag(s)`` per bucket, each a linear map of ``[num_graphs, k, max_nodes]`` to itself.
+        """Return ``diag(s) L diag(s)`` for each bucket.
 
         Args:
-            node_scale: ``s``, ``[num_nodes]``: ``D^-1/2`` for the normalised Laplacian, ones for ``L`` itself. Its
-                dtype is the operators' own.
+            node_scale: ``s``, ``[num_nodes]``: ``D^-1/2`` for the normalised Laplacian, ones for ``L`` itself. The
+                operators have its dtype.
         """
         matrices = iter(self.dense_laplacians(node_scale))
         if all(bucket.dense for bucket in self.buckets):
@@ -131,7 +130,7 @@ class PaddedBatch:
         ]
 
     def dense_laplacians(self, node_scale: Tensor) -> list[Tensor]:
-        """``diag(s) L diag(s)`` written out, ``[num_graphs, max_nodes, max_nodes]``, for each dense bucket."""
+        """Return ``diag(s) L diag(s)`` as matrices ``[num_graphs, max_nodes, max_nodes]`` for each dense bucket."""
         buckets = [bucket for bucket in self.buckets if bucket.dense]
         if not buckets:
             return []
@@ -149,12 +148,12 @@ class PaddedBatch:
         entry = torch.cat([matrix_row[tail] + local[head], matrix_row[head] + local[tail], matrix_row + local])
         values = torch.cat([-entry_of_edge, -entry_of_edge, diagonal])
         num_entries = sum(bucket.num_pairs for bucket in buckets)
-        # What belongs to other buckets goes to a last entry that is cut off: a mask would wait for its number.
+        # Entries of other buckets go to a last entry that is cut off: a mask would wait for the device.
         entry = torch.where(entry < 0, num_entries, entry)
         return matrices(buckets, values.new_zeros(num_entries + 1).index_put((entry,), values)[:num_entries])
 
     def edge_positions(self) -> list[EdgePositions]:
-        """The edges of each bucket, in the bucket's own rows."""
+        """Return the edges of each bucket, numbered by the bucket's rows."""
         graph = self.graph
         tail, head = graph.tail, graph.head
         if not self.rows.is_single:
@@ -171,11 +170,11 @@ class PaddedBatch:
         ]
 
     def _graphs_of_buckets(self) -> Iterator[Graph]:
-        """Each bucket as one graph, whose nodes are its rows."""
+        """Iterate over the buckets as graphs whose nodes are the bucket's rows."""
         w, ground = self.graph.conductance, self.graph.ground
         grounds = [None] * len(self.buckets) if ground is None else [part.flatten() for part in self.rows.pad(ground)]
         for where, of_rows in zip(self.edge_positions(), grounds, strict=True):
-            # Graphs lie in the order of their sizes here, so edges that are sorted by node are not sorted by row.
+            # Rows are ordered by the size of graphs, so edges sorted by node are not sorted by row.
             order = torch.argsort(where.tail, stable=True)
             conductance = None if w is None else w[where.edges[order]]
             num_rows = where.num_graphs * where.max_nodes
@@ -184,10 +183,10 @@ class PaddedBatch:
 
 
 def padded_batch(graph: Graph) -> PaddedBatch:
-    """Pad the batch such that each graph's matrices are written out.
+    """Pad the batch in buckets that are all dense.
 
     Raises:
-        ValueError: if a graph is too large for that.
+        ValueError: if a graph is too large for dense algebra.
     """
     is_dense(graph.max_nodes, "dense", DENSE_LIMIT)
     return PaddedBatch(graph, dense_nodes=DENSE_LIMIT)

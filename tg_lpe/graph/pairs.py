@@ -1,4 +1,4 @@
-"""Values of all pairs of nodes of each graph of a batch: random walks, distances, personalised PageRank."""
+"""Compute values of all pairs of nodes of each graph: random walks, distances, personalised PageRank."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from tg_lpe.ops.operator import large_empty
 from tg_lpe.ops.segment import scatter_sum
 
 PAIR_NODES = 2048
-"""Nodes of the largest graph whose pairs are computed: 16 values of each take 256 MiB in float32."""
+"""Largest graph whose pairs are computed: 16 values of each take 256 MiB in float32."""
 
 ROWS_AT_ONCE = 1024
-"""Nodes of small graphs that are treated together: their matrices stay in a core's cache."""
+"""Number of nodes of small graphs that form a block: their matrices stay in a core's cache."""
 
 MAX_PADDING = 1.25
-"""In a stack of matrices that are inverted, no graph is smaller than the largest by more than this factor."""
+"""Largest ratio of graph sizes in a stack of matrices that are inverted."""
 
 
 def check_pair_nodes(graph: Graph, name: str, limit: int = PAIR_NODES) -> None:
@@ -33,21 +33,21 @@ def check_pair_nodes(graph: Graph, name: str, limit: int = PAIR_NODES) -> None:
     """
     if graph.max_nodes > limit:
         raise ValueError(
-            f"{name} holds all pairs of nodes of a graph and takes graphs of up to {limit:,} nodes, got max_nodes="
+            f"{name} computes all pairs of nodes and takes graphs of up to {limit:,} nodes, got max_nodes="
             f"{graph.max_nodes:,}"
         )
 
 
 @torch.compiler.disable  # the blocks depend on the data
 def walk_pairs(graph: Graph, steps: int, dtype: torch.dtype = torch.float64) -> Tensor:
-    r"""Compute where a random walk from each node is after 0, 1, .. ``steps - 1`` steps.
+    r"""Compute the probabilities of random walks between all pairs of nodes after 0, 1, .. ``steps - 1`` steps.
 
     .. math:: [I, M, M^2, \dots]_{uv}, \qquad M = D^{-1} A .
 
     A node without edges has a row of zeros in ``M``. All terms are positive, so each entry is accurate to rounding.
 
     Returns:
-        ``[num_pairs, steps]``, in the order of ``graph.pairs``; in memory one step after the other.
+        ``[num_pairs, steps]``, in the order of ``graph.pairs``; a transposed view, contiguous by step.
     """
     out = large_empty((steps, graph.num_pairs), dtype, graph.device)
     source, target, walk = _transitions(graph)
@@ -61,11 +61,11 @@ def walk_pairs(graph: Graph, steps: int, dtype: torch.dtype = torch.float64) -> 
 
 @torch.compiler.disable  # the blocks depend on the data
 def hop_pairs(graph: Graph, max_distance: int) -> Tensor:
-    """Count the edges of the shortest paths between nodes, whatever the edges' weights.
+    """Count the edges of the shortest path between each pair of nodes; weights are ignored.
 
     Returns:
-        int64 ``[num_pairs]``, in the order of ``graph.pairs``: 0 to ``max_distance``, ``max_distance + 1`` for nodes
-        that are farther, ``max_distance + 2`` for nodes that no path joins.
+        int64 ``[num_pairs]``, in the order of ``graph.pairs``: 0 to ``max_distance``, ``max_distance + 1`` for larger
+        distances, ``max_distance + 2`` for nodes that no path joins.
     """
     out = torch.empty(graph.num_pairs, device=graph.device)
     source, target = _both_ways(graph)
@@ -83,7 +83,7 @@ def hop_pairs(graph: Graph, max_distance: int) -> Tensor:
 
 @torch.compiler.disable  # the stacks depend on the data
 def pagerank_pairs(graph: Graph, alphas: Sequence[float]) -> Tensor:
-    r"""Compute where a random walk from each node ends that stops before each step with probability ``alpha``.
+    r"""Compute personalised PageRank: where a walk ends that stops before each step with probability ``alpha``.
 
     .. math:: \alpha \, (I - (1 - \alpha) M)^{-1}_{uv}, \qquad M = D^{-1} A .
 
@@ -101,40 +101,40 @@ def pagerank_pairs(graph: Graph, alphas: Sequence[float]) -> Tensor:
     walk = torch.cat([walk, walk.new_ones(stays.numel())])
     num_entries = sum(bucket.num_pairs for bucket in rows.buckets)
     flat = walk.new_zeros(num_entries).index_copy(0, entry, walk)
-    found = []
+    values = []
     for alpha in alphas:
         parts = [
             alpha * torch.linalg.inv(torch.eye(m.size(1), dtype=m.dtype, device=m.device) - (1 - alpha) * m)
             for m in matrices(rows.buckets, flat)
         ]
-        found.append(torch.cat([flat[:0], *(part.flatten() for part in parts)]))
+        values.append(torch.cat([flat[:0], *(part.flatten() for part in parts)]))
     first, second = graph.pairs
-    return torch.stack(found).index_select(1, first_entry[first] + local[second]).mT
+    return torch.stack(values).index_select(1, first_entry[first] + local[second]).mT
 
 
 @dataclass(frozen=True)
 class _Block:
-    """Some consecutive graphs of a batch, and the sparse matrix of each."""
+    """Hold consecutive graphs of a batch, and the sparse matrix of each."""
 
     weights: Tensor
     columns: Tensor
     pointers: Tensor
     identity: Tensor
-    """``[num_nodes, max_nodes]``: the identity matrices of the graphs one below the other."""
+    """``[num_nodes, max_nodes]``: the identity matrices of the graphs, one below the other."""
     pairs: slice
     """Their pairs among those of the batch."""
     places: Tensor
-    """Where the values of these pairs are in a matrix such as :attr:`identity`, flat."""
+    """Indices of these pairs in a flattened matrix with the layout of :attr:`identity`."""
 
     def multiply(self, matrix: Tensor) -> Tensor:
-        """Multiply the sparse matrices with dense ones that lie as :attr:`identity` does."""
+        """Multiply the sparse matrices by dense matrices with the layout of :attr:`identity`."""
         return functional.embedding_bag(
             self.columns, matrix, self.pointers, mode="sum", per_sample_weights=self.weights, include_last_offset=True
         )
 
 
 def _blocks(graph: Graph, source: Tensor, target: Tensor, weights: Tensor) -> Iterator[_Block]:
-    """Cut a batch into blocks; the entries of its matrix are those from ``source`` to ``target``."""
+    """Cut a batch into blocks; the entries of its sparse matrix lie at ``(source, target)``."""
     order = torch.argsort(source, stable=True)
     target, weights = target[order], weights[order]
     counts = scatter_sum(torch.ones_like(source), source, graph.num_nodes)
@@ -149,15 +149,18 @@ def _blocks(graph: Graph, source: Tensor, target: Tensor, weights: Tensor) -> It
         nodes, pairs = slice(ptr[begin], ptr[end]), slice(pair_ptr[begin], pair_ptr[end])
         width = max(1, *(ptr[number + 1] - ptr[number] for number in range(begin, end)))
         begin = end
-        own, row = pointers[nodes.start : nodes.stop + 1], torch.arange(nodes.stop - nodes.start, device=graph.device)
-        entries = slice(*own[[0, -1]].tolist())
-        # Rows of the matrix are padded to the width; the pairs of a row begin where those before end.
+        starts, row = (
+            pointers[nodes.start : nodes.stop + 1],
+            torch.arange(nodes.stop - nodes.start, device=graph.device),
+        )
+        entries = slice(*starts[[0, -1]].tolist())
+        # Rows of the matrix are padded to the width; pairs are not.
         padding = (row * width).sub_(graph.first_pair[nodes] - pairs.start)
         shift = padding.repeat_interleave(row_sizes[nodes], output_size=pairs.stop - pairs.start)
         yield _Block(
             weights[entries],
             target[entries] - nodes.start,
-            own - own[0],
+            starts - starts[0],
             weights.new_zeros(len(row), width).index_put_((row, local[nodes]), weights.new_ones(())),
             pairs,
             torch.arange(len(shift), device=graph.device).add_(shift),
@@ -165,12 +168,12 @@ def _blocks(graph: Graph, source: Tensor, target: Tensor, weights: Tensor) -> It
 
 
 def _both_ways(graph: Graph) -> tuple[Tensor, Tensor]:
-    """Sources and targets of the undirected edges in both directions, ``[2 * num_edges]`` each."""
+    """Return sources and targets of the undirected edges in both directions, ``[2 * num_edges]`` each."""
     return torch.cat([graph.tail, graph.head]), torch.cat([graph.head, graph.tail])
 
 
 def _transitions(graph: Graph) -> tuple[Tensor, Tensor, Tensor]:
-    """Sources, targets and entries of ``D^-1 A``, ``[2 * num_edges]`` each, float64."""
+    """Return sources, targets and entries of ``D^-1 A``, ``[2 * num_edges]`` each, float64."""
     source, target = _both_ways(graph)
     degree = graph.laplacian_diagonal(torch.ones((), dtype=torch.float64, device=graph.device)).detach()
     weight = degree.new_ones(graph.num_edges) if graph.conductance is None else graph.conductance.detach().double()

@@ -1,4 +1,4 @@
-"""Progress of computations on large graphs, and what would be faster."""
+"""Show progress of long computations on large graphs, and warn with a faster choice."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from tqdm import tqdm
 T = TypeVar("T")
 
 SHOWN_AFTER = 10.0
-"""Seconds that a computation is estimated to take from which on its progress is shown."""
+"""Progress is shown for computations that are estimated to take more seconds than this."""
 
 WARNED_AFTER = 60.0
-"""Seconds from which on a warning says what would be faster."""
+"""A warning names a faster choice if a computation is estimated to take more seconds than this."""
 
 
 @contextmanager
 def shown(total: float, seconds: float, unit: str = " products") -> Iterator[tqdm]:
-    """Show the progress of a computation that is estimated to take long, on stderr where that is a terminal.
+    """Show the progress of a long computation on stderr if that is a terminal.
 
     Args:
-        total: its multiplications, or what else it counts.
-        seconds: how long it takes, estimated before it starts.
-        unit: what is counted.
+        total: number of units of work, such as multiplications.
+        seconds: estimated time.
+        unit: name of a unit.
 
     Yields:
-        A bar, to be updated with how many are done.
+        A bar, to be updated with the number of units that are done.
     """
     hidden = None if seconds > SHOWN_AFTER else True
     with tqdm(total=total, desc="encoding", unit=unit, unit_scale=True, disable=hidden) as bar:
@@ -40,11 +40,11 @@ def warn_if_long(seconds: float, faster: str) -> None:
     """Warn before a computation that is estimated to take more than a minute.
 
     Args:
-        seconds: how long it takes.
-        faster: what would take less time.
+        seconds: estimated time.
+        faster: the faster choice that the warning names.
 
     Warns:
-        UserWarning: with both.
+        UserWarning: with the estimate and the faster choice.
     """
     if seconds > WARNED_AFTER:
         about = f"{seconds / 60:.0f} minutes" if seconds < 7200 else f"{seconds / 3600:.0f} hours"
@@ -52,11 +52,11 @@ def warn_if_long(seconds: float, faster: str) -> None:
 
 
 def watched(parts: Sequence[T], faster: str) -> Iterator[T]:
-    """Go through parts of a computation that are about as long; the first one's time tells how long all take.
+    """Iterate over parts of equal length and estimate the whole time from the first.
 
     Args:
-        parts: of the computation.
-        faster: what would take less time.
+        parts: the parts of the computation.
+        faster: the faster choice that a warning names.
 
     Warns:
         UserWarning: after the first part, if all take more than a minute.

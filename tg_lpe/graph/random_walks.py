@@ -18,48 +18,52 @@ from tg_lpe.ops.operator import host_array
 from tg_lpe.ops.polynomials import dense_polynomials, is_faster, matrix_polynomials
 
 WALK_NODES = 2048
-"""Nodes of a graph up to which powers of its adjacency matrix are written out, by ``method="auto"``."""
+"""Up to this number of nodes, ``method="auto"`` computes dense powers of the adjacency matrix."""
 
 WALK_VISITS = 2**12
-"""Edges around a node that are looked at in a larger graph, at least."""
+"""Smallest limit on the edges visited around a node of a larger graph; nodes with more use columns of the matrix."""
 
 MANY_COLUMNS = 0.25
-"""Share of the nodes of a graph whose columns are wanted, from which on all are computed."""
+"""If a larger share of the nodes of a graph needs its columns, all columns are computed."""
 
 VISIT_PRODUCTS = 128
-"""Products of the matrix with a column that take as long as one edge around a node."""
+"""Products of the matrix with a column that take as long as visiting one edge of a neighbourhood."""
 
 WALKS_AT_ONCE = 2**14
-"""Nodes around which edges are looked at in one call, so that progress can be shown."""
+"""Nodes whose neighbourhoods are walked in one call, so that progress can be shown between calls."""
 
 WALK_ROWS = 128
 """Rows of sparse powers that are computed at once."""
 
-FASTER_WALKS = "fewer steps, since the edges around a node within half of them are looked at"
+FASTER_WALKS = "fewer steps: the edges within steps / 2 of each node are visited"
 """The faster choice that a warning names."""
 
 
 def random_walk_probabilities(
     graph: Graph, steps: int, *, method: str = "auto", with_edges: bool = True
 ) -> tuple[Tensor, Tensor]:
-    """Where a random walk is after 1, 2, ... ``steps`` steps: back at its start, or across an edge.
+    """Compute the probabilities that a random walk is back at its start, or across an edge, after 1 to ``steps`` steps.
 
-    The walk leaves along each edge in proportion to its conductance and stays nowhere; it never returns to a node
-    without edges. `Graph Neural Networks with Learnable Structural and Positional Representations
-    <https://arxiv.org/abs/2110.07875>`_, eq. (7).
+    The walk leaves along each edge in proportion to its conductance. It never returns to a node without edges. `Graph
+    Neural Networks with Learnable Structural and Positional Representations <https://arxiv.org/abs/2110.07875>`_,
+    eq. (7).
 
     Args:
         graph: the batch.
         steps: number of steps.
-        method: ``"dense"`` powers, ``"iterative"`` for sparse ones, or ``"auto"``: dense for batches of graphs of up
-            to 2,048 nodes. Above, the compiled part takes the edges around a node where they are few, as in a grid or
-            for few steps, and else products of the matrix with columns of the identity; without it, sparse powers.
-        with_edges: whether the values at the edges are wanted; zero otherwise.
+        method: how powers of the matrix are computed.
+
+            - ``"dense"``: dense powers.
+            - ``"iterative"``: sparse powers.
+            - ``"auto"``: dense for batches of graphs of up to 2,048 nodes. For larger graphs, the compiled part visits
+              the edges around a node if they are few, and otherwise multiplies the matrix by columns of the identity.
+              Without the compiled part, sparse powers.
+        with_edges: whether to compute the values at the edges; zero otherwise.
 
     Returns:
-        Return probabilities ``[num_nodes, steps]``, and for each undirected edge the geometric mean of the
-        probabilities of being at one end after starting from the other, ``[num_edges, steps]``, which is the entry of
-        ``(D^-1/2 A D^-1/2)^t``. Both float64, without gradient.
+        Return probabilities ``[num_nodes, steps]``, and the entries of ``(D^-1/2 A D^-1/2)^t`` at the undirected edges,
+        ``[num_edges, steps]``: geometric means of the probabilities to go from one end to the other, and back. Both
+        float64, without gradient.
 
     Raises:
         ValueError: on an unknown method, fewer than one step, or a graph too large for ``method="dense"``.
@@ -80,10 +84,7 @@ def random_walk_probabilities(
 
 
 def _walks_of_large_graphs(graph: Graph, adjacency: Tensor, steps: int, with_edges: bool) -> tuple[Tensor, Tensor]:
-    """Compute :func:`random_walk_probabilities` in the compiled part.
-
-    Around each node, where that is less than a column of all powers. Other nodes have their columns computed.
-    """
+    """Compute :func:`random_walk_probabilities` in the compiled part: around each node, or by columns if cheaper."""
     entries, ends, wanted = adjacency.unsqueeze(0), (graph.tail, graph.head), steps + with_edges
     column = steps * (1 + 2 * graph.num_edges // max(1, graph.num_nodes)) * graph.max_nodes
     orders = ball_orders(*ends, graph.num_nodes, wanted, max(WALK_VISITS, column // VISIT_PRODUCTS))
@@ -93,40 +94,40 @@ def _walks_of_large_graphs(graph: Graph, adjacency: Tensor, steps: int, with_edg
     owner = torch.where(orders[graph.tail] >= orders[graph.head], graph.tail, graph.head)
     count = -(-graph.num_nodes // WALKS_AT_ONCE)
     for part in watched(range(count), FASTER_WALKS):
-        here = torch.arange(graph.num_nodes) % count == part
-        at_nodes, at_edges = ball_polynomials(entries, *ends, orders.where(here, 1), "power", steps, with_edges)
-        nodes[here] = at_nodes[here]
+        in_part = torch.arange(graph.num_nodes) % count == part
+        at_nodes, at_edges = ball_polynomials(entries, *ends, orders.where(in_part, 1), "power", steps, with_edges)
+        nodes[in_part] = at_nodes[in_part]
         if with_edges:
-            edges[here[owner]] = at_edges[here[owner]]
+            edges[in_part[owner]] = at_edges[in_part[owner]]
     for number in torch.unique(graph.batch[unknown]).tolist():
-        own, mine = (
-            slice(*graph.ptr[number : number + 2].tolist()),
-            slice(*graph.edge_ptr[number : number + 2].tolist()),
-        )
-        size, first = own.stop - own.start, graph.ptr[number]
-        tail, head = graph.tail[mine] - first, graph.head[mine] - first
-        columns = unknown[own].nonzero().flatten()
-        if columns.numel() > MANY_COLUMNS * size:  # all columns in the compiled part beat some of them in scipy
+        rows_of_graph = slice(*graph.ptr[number : number + 2].tolist())
+        edges_of_graph = slice(*graph.edge_ptr[number : number + 2].tolist())
+        size, first = rows_of_graph.stop - rows_of_graph.start, graph.ptr[number]
+        tail, head = graph.tail[edges_of_graph] - first, graph.head[edges_of_graph] - first
+        columns = unknown[rows_of_graph].nonzero().flatten()
+        if columns.numel() > MANY_COLUMNS * size:  # all columns in the compiled part are faster than some in scipy
             structure = tail, head, graph.ptr[number : number + 2] - first, size, size
-            nodes[own], at_edges = matrix_polynomials(entries[:, mine].contiguous(), *structure, "power", steps)
+            nodes[rows_of_graph], at_edges = matrix_polynomials(
+                entries[:, edges_of_graph].contiguous(), *structure, "power", steps
+            )
             if with_edges:
-                edges[mine] = at_edges
+                edges[edges_of_graph] = at_edges
             continue
-        rows, others, w = host_array(tail), host_array(head), host_array(adjacency[mine])
+        rows, others, w = host_array(tail), host_array(head), host_array(adjacency[edges_of_graph])
         matrix = csr_matrix((np.tile(w, 2), (np.append(rows, others), np.append(others, rows))), (size, size))
         if not with_edges:
             rows, others = rows[:0], others[:0]
         powers = np.eye(steps, steps + 1, k=1)
-        found = polynomial_entries(matrix, powers, False, rows, others, FASTER_WALKS, host_array(columns).copy())
-        nodes[own][columns] = torch.from_numpy(found[0]).to(nodes)[columns]
+        powers_at = polynomial_entries(matrix, powers, False, rows, others, FASTER_WALKS, host_array(columns).copy())
+        nodes[rows_of_graph][columns] = torch.from_numpy(powers_at[0]).to(nodes)[columns]
         if with_edges:
-            is_read = unknown[own][tail]
-            edges[mine][is_read] = torch.from_numpy(found[1]).to(edges)[is_read]
+            is_read = unknown[rows_of_graph][tail]
+            edges[edges_of_graph][is_read] = torch.from_numpy(powers_at[1]).to(edges)[is_read]
     return nodes, edges
 
 
 def _dense_walks(graph: Graph, adjacency: Tensor, steps: int) -> tuple[Tensor, Tensor]:
-    """Compute :func:`random_walk_probabilities` by dense powers, which give nodes and edges alike."""
+    """Compute :func:`random_walk_probabilities` by dense powers."""
     # D^-1/2 A D^-1/2 is similar to the walk's D^-1 A: their powers share the diagonal.
     if is_faster(adjacency, graph.num_nodes, graph.max_nodes):
         sizes = graph.num_nodes, graph.max_nodes
@@ -144,30 +145,23 @@ def _dense_walks(graph: Graph, adjacency: Tensor, steps: int) -> tuple[Tensor, T
 
 
 def _sparse_walks(graph: Graph, adjacency: Tensor, nodes: Tensor, edges: Tensor | None) -> None:
-    """Sparse powers, some rows at a time.
-
-    Args:
-        graph: the batch.
-        adjacency: entries of the matrix at the edges, ``[num_edges]``.
-        nodes: the diagonal entries are written here, ``[num_nodes, num_steps]``.
-        edges: the entries at the edges are written here, ``[num_edges, num_steps]``.
-    """
+    """Write sparse powers to ``nodes``, ``[num_nodes, steps]``, and ``edges``, ``[num_edges, steps]``."""
     n, tail, head = graph.num_nodes, host_array(graph.tail), host_array(graph.head)
     w = host_array(adjacency)
     ends = np.concatenate([tail, head]), np.concatenate([head, tail])
     matrix = csr_matrix((np.concatenate([w, w]), ends), (n, n))
     first_edge = np.searchsorted(tail, np.arange(n + 1))
-    for own in watched(np.split(np.arange(n), range(WALK_ROWS, n, WALK_ROWS)) if n else [], FASTER_WALKS):
-        counts = first_edge[own + 1] - first_edge[own]
-        row = np.repeat(np.arange(len(own)), counts)
-        mine = np.repeat(first_edge[own] - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())
-        at_nodes, at_edges = np.zeros((len(own), nodes.size(1))), np.zeros((len(mine), nodes.size(1)))
-        rows = matrix[own]
+    for block in watched(np.split(np.arange(n), range(WALK_ROWS, n, WALK_ROWS)) if n else [], FASTER_WALKS):
+        counts = first_edge[block + 1] - first_edge[block]
+        row = np.repeat(np.arange(len(block)), counts)
+        block_edges = np.repeat(first_edge[block] - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())
+        at_nodes, at_edges = np.zeros((len(block), nodes.size(1))), np.zeros((len(block_edges), nodes.size(1)))
+        rows = matrix[block]
         for step in range(nodes.size(1)):
             rows = rows if step == 0 else rows @ matrix
-            at_nodes[:, step] = rows[np.arange(len(own)), own]
-            if edges is not None and len(mine):
-                at_edges[:, step] = rows[row, head[mine]]
-        nodes[torch.from_numpy(own)] = torch.from_numpy(at_nodes).to(nodes)
+            at_nodes[:, step] = rows[np.arange(len(block)), block]
+            if edges is not None and len(block_edges):
+                at_edges[:, step] = rows[row, head[block_edges]]
+        nodes[torch.from_numpy(block)] = torch.from_numpy(at_nodes).to(nodes)
         if edges is not None:
-            edges[torch.from_numpy(mine)] = torch.from_numpy(at_edges).to(edges)
+            edges[torch.from_numpy(block_edges)] = torch.from_numpy(at_edges).to(edges)

@@ -1,4 +1,4 @@
-"""Effective resistances and embeddings whose distances they are, of a whole batch."""
+"""Compute effective resistances, and embeddings whose squared distances are resistances, of a whole batch."""
 
 from __future__ import annotations
 
@@ -25,62 +25,62 @@ from tg_lpe.ops.blas import threads_for
 from tg_lpe.ops.operator import host_array, without_transforms
 
 RESISTANCE_NODES = 1024
-"""Nodes of a component up to which its matrix is written out, by ``method="auto"``."""
+"""Up to this number of nodes, ``method="auto"`` computes resistances of a component from dense matrices."""
 
 EMBEDDING_NODES = 1024
-"""Nodes of a component up to which all its eigenvectors are computed, by ``method="auto"``."""
+"""Up to this number of nodes, ``method="auto"`` computes all eigenvectors of a component for an embedding."""
 
 SIMILAR = 30.0
-"""Ratio of the largest weight to the smallest up to which Cholesky's factor is accurate to ten digits, or more."""
+"""Up to this ratio of largest to smallest weight, Cholesky's factor is accurate to ten digits or more."""
 
 EIGEN_RATIO = 1e3
-"""Ratio of weights up to which eigenvalues, and with them ``L^(-1/2)``, are accurate to ten digits."""
+"""Up to this ratio of weights, eigenvalues and ``L^(-1/2)`` are accurate to ten digits."""
 
 EMBEDDING_RATIO = 1e16
-"""Ratio of weights up to which distances between rows are resistances to 14 digits; at 1e20 they have 10."""
+"""Up to this ratio of weights, squared distances between rows are resistances to 14 digits; at 1e20, to 10."""
 
 LARGEST_RATIO = 1e10
-"""Ratio of weights up to which ``L^(-1/2)`` is tried on sparse matrices: its relative error is about 1e-16 times it."""
+"""Largest ratio of weights for ``L^(-1/2)`` of sparse matrices; its relative error is about 1e-16 times the ratio."""
 
 NUMPY_NODES = 256
-"""Nodes up to which numpy factors on one thread; torch asks for more to factor ten rows, and waits for them."""
+"""Up to this number of nodes, numpy factors on one thread: torch would wait for its threads even for ten rows."""
 
 STACKED_NODES = 64
-"""Nodes up to which components are eliminated side by side."""
+"""Up to this number of nodes, components are eliminated side by side."""
 
 ELIMINATED_AT_ONCE = 64
-"""Nodes of a larger component whose elimination reaches the nodes below them in one product."""
+"""Number of nodes of a larger component that are eliminated with one matrix product."""
 
 PAIR_VALUES = 2**22
-"""Numbers that differences between rows may take at once."""
+"""Largest number of differences between rows in memory."""
 
 SMALL = 8
-"""Nodes below which no method of :func:`resistive_embedding` iterates."""
+"""Components of fewer nodes are always dense in :func:`resistive_embedding`."""
 
 ROOT_TOLERANCE = 1e-10
 """Relative error of the rational approximation of ``L^(-1/2)``."""
 
 
 def effective_resistances(graph: Graph, *, method: str = "auto", with_edges: bool = True) -> tuple[Tensor, Tensor]:
-    """Effective resistances of the edges, and the mean resistance of each node to the nodes of its component.
+    """Compute the resistance of each edge, and the mean resistance of each node to the nodes of its component.
 
-    No eigenvalue has to be told apart from zero: nodes are taken away one after another, and the conductors that they
-    leave behind tell the resistances. These are accurate to some 13 digits whatever the sizes of the weights, to ten or
-    more in dense components whose weights are alike, which a Cholesky factor serves in a third of the time.
+    Resistances are accurate to some 13 digits for weights of any size. A dense component with similar weights uses a
+    Cholesky factor, which takes a third of the time and gives ten digits or more.
 
     Args:
         graph: the batch.
-        method: ``"dense"``, ``"iterative"`` (for sparse graphs, see ``tg_lpe.graph.elimination``; also taken where
-            weights differ by more than a factor of 1e16), or ``"auto"``: dense for components of up to 1,024 nodes.
-        with_edges: whether the resistances of the edges are wanted; zero otherwise.
+        method: ``"dense"``, ``"iterative"`` (elimination of nodes, for sparse graphs), or ``"auto"``: dense for
+            components of up to 1,024 nodes. Components whose weights differ by more than a factor of 1e16 are always
+            solved by elimination.
+        with_edges: whether to compute the resistances of the edges; zero otherwise.
 
     Returns:
         Mean resistances ``[num_nodes]``, zero for a single node, and resistances of the undirected edges
         ``[num_edges]``, infinite at an edge of weight zero between two components. Float64.
 
     Raises:
-        ValueError: on ground conductances, an unknown method, or a component that is too large for ``method="dense"``
-            or, with more than 16,384 nodes that end up joined to each other, for any.
+        ValueError: on ground conductances, an unknown method, a component too large for ``method="dense"``, or one
+            whose elimination would join more than 16,384 nodes to each other.
     """
     parts = _checked(graph, method)
     nodes, edges = np.zeros(graph.num_nodes), np.full(graph.num_edges, math.inf if with_edges else 0.0)
@@ -103,11 +103,11 @@ def effective_resistances(graph: Graph, *, method: str = "auto", with_edges: boo
 
 
 def resistance_pairs(graph: Graph, *, method: str = "auto") -> tuple[Tensor, Tensor]:
-    """Effective resistances of all pairs of nodes of each graph of a batch, as a list.
+    """Compute the effective resistances of all pairs of nodes of each graph.
 
     Args:
         graph: the batch.
-        method: as :func:`effective_resistances`.
+        method: as for :func:`effective_resistances`.
 
     Returns:
         ``graph.pairs``, int64 ``[2, num_pairs]``, and their resistances ``[num_pairs]``, float64; infinite between
@@ -129,21 +129,21 @@ def resistance_pairs(graph: Graph, *, method: str = "auto") -> tuple[Tensor, Ten
 
 
 def resistive_embedding(graph: Graph, directions: Tensor, *, method: str = "auto") -> Tensor:
-    """``sqrt(L^+) psi``: squared distances between the rows of ``sqrt(L^+)`` are effective resistances.
+    """Compute ``sqrt(L^+) psi``; squared distances between the rows of ``sqrt(L^+)`` are effective resistances.
 
     Args:
         graph: the batch.
         directions: ``psi``, ``[num_nodes, k]``.
-        method: ``"dense"`` (eigenvectors), ``"iterative"`` (a rational approximation: about twenty sparse systems), or
-            ``"auto"``: dense for components of up to 1,024 nodes.
+        method: ``"dense"`` (eigenvectors), ``"iterative"`` (a rational approximation with about twenty sparse systems),
+            or ``"auto"``: dense for components of up to 1,024 nodes.
 
     Returns:
         ``[num_nodes, k]``, float64, of mean zero on each component.
 
     Raises:
-        ValueError: as :func:`effective_resistances`, if weights differ by more than a factor of 1e10 in a component
-            that is not dense, or if ``directions`` have another shape or are not finite.
-        RuntimeError: if the largest or the smallest eigenvalue of a large component is not found.
+        ValueError: as :func:`effective_resistances`; if weights differ by more than a factor of 1e10 in a component
+            that is not dense; or if ``directions`` have another shape or are not finite.
+        RuntimeError: if the iteration for the smallest eigenvalue of a large component does not converge.
     """
     parts = _checked(graph, method)
     if directions.dim() != 2 or directions.size(0) != graph.num_nodes or not directions.is_floating_point():
@@ -151,33 +151,33 @@ def resistive_embedding(graph: Graph, directions: Tensor, *, method: str = "auto
             f"directions must be floating point of shape [{graph.num_nodes}, k], got {directions.dtype} "
             f"{list(directions.shape)}"
         )
-    given = host_array(directions.double())
-    if not np.isfinite(given).all():
+    columns = host_array(directions.double())
+    if not np.isfinite(columns).all():
         raise ValueError("directions must be finite")
-    out = np.zeros_like(given)
+    out = np.zeros_like(columns)
     for group in parts.groups:
         if group.size == 1:
             continue
-        psi = given[group.nodes]
+        psi = columns[group.nodes]
         psi = psi - psi.mean(1, keepdims=True)
         if is_dense(group.size, method, EMBEDDING_NODES) or group.size < SMALL:
             with threads_for(group.size):
-                found = _scaled_root(parts, group, psi)
+                embedding = _scaled_root(parts, group, psi)
         else:
-            found = np.stack([_root(parts, part, own) for part, own in zip(group.each(), psi, strict=True)])
-        out[group.nodes] = found - found.mean(1, keepdims=True)
+            embedding = np.stack([_root(parts, part, own) for part, own in zip(group.each(), psi, strict=True)])
+        out[group.nodes] = embedding - embedding.mean(1, keepdims=True)
     return torch.from_numpy(out).to(graph.device)
 
 
 def _checked(graph: Graph, method: str) -> Components:
     check_method(method)
     if graph.ground is not None:
-        raise ValueError("effective resistances are those of a graph without ground conductances")
+        raise ValueError("effective resistances need a graph without ground conductances")
     return Components(graph)
 
 
 def _absent_edges(graph: Graph, parts: Components) -> Array:
-    """The edges of weight zero that lie within a component."""
+    """Find the edges of weight zero that lie within a component."""
     if isinstance(parts.edges, slice):
         return np.zeros(0, dtype=np.int64)
     absent = np.setdiff1d(np.arange(graph.num_edges), parts.edges, assume_unique=True)
@@ -186,7 +186,7 @@ def _absent_edges(graph: Graph, parts: Components) -> Array:
 
 
 def _with_absent(graph: Graph, parts: Components, group: ComponentGroup, absent: Array) -> ComponentGroup:
-    """The group with those of some edges of weight zero that lie in its components."""
+    """Add to a group the edges ``absent``, of weight zero, that lie in its components."""
     tail, head = host_array(graph.tail)[absent], host_array(graph.head)[absent]
     mine = np.flatnonzero(parts.size[parts.label[tail]] == group.size)
     if not len(mine):
@@ -206,7 +206,7 @@ def _with_absent(graph: Graph, parts: Components, group: ComponentGroup, absent:
 
 
 def _embedded(group: ComponentGroup, method: str) -> tuple[ComponentGroup | None, Iterable[ComponentGroup]]:
-    """The components whose resistances are distances between rows, and one by one those whose nodes are taken away."""
+    """Split the components into those solved by a dense embedding and those solved by elimination, one by one."""
     if not is_dense(group.size, method, RESISTANCE_NODES):
         return None, group.each()
     near = group.ratios <= EMBEDDING_RATIO
@@ -216,10 +216,10 @@ def _embedded(group: ComponentGroup, method: str) -> tuple[ComponentGroup | None
 
 
 def _embedding(parts: Components, group: ComponentGroup) -> Array:
-    """Rows whose squared distances are resistances, ``[num_components, n, n - 1]``; the first row is zero.
+    """Compute rows whose squared distances are resistances, ``[num_components, n, n - 1]``; the first row is zero.
 
-    ``L`` without the first node is ``C C^T``, and the rows are those of ``C^-T``: no difference of large numbers is
-    taken but between two rows.
+    ``L`` without the first node is ``C C^T``, and the rows are those of ``C^-T``. Nothing cancels except in the
+    differences between two rows.
     """
     if group.ratios.max() > SIMILAR:
         with threads_for(group.size):
@@ -231,7 +231,7 @@ def _embedding(parts: Components, group: ComponentGroup) -> Array:
         with threads_for(n):
             out[:, 1:] = np.linalg.inv(np.linalg.cholesky(matrix[:, 1:, 1:])).transpose(0, 2, 1)
         return out
-    with without_transforms():  # by torch: scipy's solver wakes its threads for a system of any size
+    with without_transforms():  # torch, since scipy's solver starts its threads for a system of any size
         factor = torch.linalg.cholesky(torch.from_numpy(matrix[:, 1:, 1:]))
         identity = torch.eye(n - 1, dtype=factor.dtype)
         out[:, 1:] = torch.linalg.solve_triangular(factor.mT, identity, upper=True).numpy()
@@ -241,8 +241,9 @@ def _embedding(parts: Components, group: ComponentGroup) -> Array:
 def _star_mesh_embedding(group: ComponentGroup) -> Array:
     """Compute :func:`_embedding` to rounding for weights of any size: only positive numbers are added.
 
-    Node after node is taken away, and the conductors that met there become conductors between its neighbours. Then a
-    node lies at the mean of those before it, plus a direction of its own as long as the root of its resistance to them.
+    Nodes are eliminated one after another; the conductors of a node become conductors between its neighbours. In
+    reverse order, a node lies at the weighted mean of the nodes before it, plus a new direction whose length is the
+    square root of its resistance to them.
     """
     count, n = group.nodes.shape
     w = np.zeros((count, n, n))
@@ -264,7 +265,7 @@ def _star_mesh_embedding(group: ComponentGroup) -> Array:
 
 
 def _large_star_mesh_embedding(w: Array) -> Array:
-    """The same for one component of weights ``[n, n]``, which are overwritten, in products of matrices."""
+    """Compute :func:`_star_mesh_embedding` of one component by matrix products; overwrites the weights ``[n, n]``."""
     n = len(w)
     total = np.ones(n)
     for last in range(n, 1, -ELIMINATED_AT_ONCE):
@@ -277,39 +278,39 @@ def _large_star_mesh_embedding(w: Array) -> Array:
             w[first:node, :node] += row[first:, None] * share
             rows[node - first], w[node, :node] = row[:first], share
         w[:first, :first] += rows.T @ w[first:last, :first]
-    # Forward substitution adds what is positive alone, since all entries off the diagonal are negative.
+    # Forward substitution adds only positive numbers, since all entries off the diagonal are negative.
     directions = np.diag(total[1:] ** -0.5)
-    found, _ = scipy.linalg.lapack.dtrtrs(-w[1:, 1:], directions, lower=1, unitdiag=1)
-    return np.concatenate([np.zeros((1, n - 1)), found])
+    rows, _ = scipy.linalg.lapack.dtrtrs(-w[1:, 1:], directions, lower=1, unitdiag=1)
+    return np.concatenate([np.zeros((1, n - 1)), rows])
 
 
 def _distances_between(embedding: Array, group: ComponentGroup) -> Array:
-    """Squared distances between the rows of the ends of each edge, ``[num_edges]``."""
+    """Compute the squared distance between the ends of each edge, ``[num_edges]``."""
     out, step = np.empty(len(group.tail)), max(1, PAIR_VALUES // max(1, embedding.shape[2]))
     for begin in range(0, len(out), step):
-        mine = slice(begin, begin + step)
-        at = group.position if isinstance(group.position, int) else group.position[mine]
-        out[mine] = np.square(embedding[at, group.tail[mine]] - embedding[at, group.head[mine]]).sum(-1)
+        chunk = slice(begin, begin + step)
+        at = group.position if isinstance(group.position, int) else group.position[chunk]
+        out[chunk] = np.square(embedding[at, group.tail[chunk]] - embedding[at, group.head[chunk]]).sum(-1)
     return out
 
 
 def _distances(embedding: Array) -> Array:
-    """Squared distances between rows, ``[num_components, n, n]``."""
+    """Compute squared distances between all rows, ``[num_components, n, n]``."""
     out = np.empty((*embedding.shape[:2], embedding.shape[1]))
-    for row in range(embedding.shape[1]):  # not by a Gram matrix, which would cancel
+    for row in range(embedding.shape[1]):  # a Gram matrix would lose digits by cancellation
         out[:, row] = np.square(embedding - embedding[:, row : row + 1]).sum(-1)
     return out
 
 
 def _scaled_root(parts: Components, group: ComponentGroup, psi: Array) -> Array:
-    """``L^(-1/2) psi`` of components that are treated by dense algebra, ``[num_components, n, k]``."""
+    """Compute ``L^(-1/2) psi`` of components by dense algebra, ``[num_components, n, k]``."""
     if group.ratios.max() > EIGEN_RATIO:
-        # L^+ is the square of the centred embedding, whose large singular values are those of small eigenvalues.
+        # L^+ = E E^T with the centred embedding E: small eigenvalues of L are large, accurate singular values of E.
         embedding = _star_mesh_embedding(group)
         vectors, values, _ = np.linalg.svd(embedding - embedding.mean(1, keepdims=True), full_matrices=False)
         return vectors @ (values[:, :, None] * (vectors.transpose(0, 2, 1) @ psi))
     matrix = group.matrices(parts.diagonal)
-    # The null vector is moved above all others, so that all that are left have positive eigenvalues.
+    # Lift the null vector above all others, so that the remaining eigenvalues are positive.
     matrix += (4 * matrix.diagonal(axis1=1, axis2=2).max(1) / group.size)[:, None, None]
     values, vectors = stacked_eigh(matrix, group.size - 1)
     tiny = np.finfo(float).eps * values[:, -1:]
@@ -318,17 +319,13 @@ def _scaled_root(parts: Components, group: ComponentGroup, psi: Array) -> Array:
 
 
 def _root(parts: Components, part: ComponentGroup, psi: Array) -> Array:
-    """``L^(-1/2) psi`` of one component.
-
-    Raises:
-        ValueError: if its weights differ too much for a sparse factorisation.
-    """
+    """Compute ``L^(-1/2) psi`` of one component by sparse systems; refuse weights that differ too much."""
     w = part.weights
     if len(w) and not w.max() <= LARGEST_RATIO * w.min():
         raise ValueError(
             f"edge_weight of a component of {part.size} nodes goes from {w.min():.3g} to {w.max():.3g}; sparse "
-            f"factorisations are accurate up to a ratio of {LARGEST_RATIO:.0e}. method='dense' takes any, up to "
-            f"{DENSE_LIMIT} nodes"
+            f"factorisations are accurate up to a ratio of {LARGEST_RATIO:.0e}. method='dense' takes any weights, for "
+            f"up to {DENSE_LIMIT} nodes"
         )
     laplacian = part.sparse_matrix(parts.diagonal)
     lowest, _ = sparse_eigenvectors(laplacian, np.ones(part.size), 1, False, False, seed=0)

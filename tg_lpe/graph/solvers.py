@@ -1,4 +1,4 @@
-"""Eigenvectors of stacked dense matrices, and sparse solvers for one large connected graph."""
+"""Compute eigenvectors of stacked dense matrices, and solve sparse problems of one large connected graph."""
 
 from __future__ import annotations
 
@@ -25,68 +25,68 @@ from tg_lpe.ops.operator import without_transforms
 METHODS = ("auto", "dense", "iterative")
 
 DENSE_LIMIT = 4096
-"""Nodes of a graph up to which its dense eigendecomposition is attempted (half a minute and 0.5 GB at this size)."""
+"""Largest graph for a dense eigendecomposition (half a minute and 0.5 GB at this size)."""
 
 RESIDUAL = 1e-8
-"""Largest residual ``|S v - lambda v|`` of an iterated eigenvector, over the largest eigenvalue."""
+"""Largest residual ``|S v - lambda v|`` of an eigenvector, relative to the largest eigenvalue."""
 
 DENSE_SIZE = 512
-"""Nodes of a component up to which dense algebra helps out where Lanczos' method fails."""
+"""Up to this number of nodes, a component is solved densely if Lanczos' method fails."""
 
 SAME_EIGENVALUE = 1e-12
-"""Difference of eigenvalues, over the largest, below which one is as good as the other."""
+"""Difference, relative to the largest eigenvalue, below which eigenvalues count as equal."""
 
 COLUMNS = 32
-"""Columns of a matrix polynomial that are computed at once: those of some thousand rows stay in a processor's cache."""
+"""Columns of a matrix polynomial that are computed at once: with some thousand rows, they stay in the cache."""
 
 TERMS = 256
-"""Terms of a polynomial whose entries are held at once."""
+"""Number of terms of a polynomial whose entries are in memory."""
 
 ROUNDING = 1e-16
-"""Sum of the coefficients of a series that are left out, at most."""
+"""Largest sum of the coefficients of a series that are dropped."""
 
 WORTH_A_THREAD = 3e8
-"""Multiplications from which on threads share the columns: a tenth of a second of them."""
+"""Above this number of multiplications (a tenth of a second), threads share the columns."""
 
 PRODUCTS_A_SECOND = 2e9
-"""Multiplications by entries of a sparse matrix that one thread makes, for estimates."""
+"""Multiplications a second of one thread by entries of a sparse matrix, for estimates."""
 
 TOLERANCE = 1e-12
-"""Residual at which Lanczos' method on the matrix itself ends, over the eigenvalue; after inversion it is rounding."""
+"""Relative residual at which Lanczos' method on the matrix itself stops; on its inverse, it goes on to rounding."""
 
 MISSED = 1e-9
-"""Probability, at most, of passing over a repeated eigenvalue, and the residual at which the search for one ends."""
+"""Largest probability of missing a repeated eigenvalue, and the relative residual at which the search for it stops."""
 
 MOST_STEPS = 20_000
-"""Products of that search, at most."""
+"""Largest number of products in that search."""
 
 NARROW = 4.0
-"""Nodes at one distance from a node, over the root of their number, up to which a graph is factored at once."""
+"""A graph is factored at once if no level of a breadth-first search has more than this times ``sqrt(n)`` nodes."""
 
 LANCZOS_RESTARTS = 60
-"""Restarts of Lanczos' method on the matrix itself, after which it is factored if no eigenvector was found."""
+"""Restarts of Lanczos' method on the matrix itself; if no eigenvector was found by then, the matrix is factored."""
 
 MOST_RESTARTS = 1200
-"""Restarts where some eigenvectors were found by then: on large expanders, whose factors would fill the memory."""
+"""Restarts if some eigenvectors were found by then, as on large expanders, whose factors would fill the memory."""
 
 
 def is_dense(num_nodes: int, method: str, limit: int) -> bool:
-    """Whether a component is treated by dense algebra.
+    """Return whether to solve a component by dense algebra.
 
     Args:
-        num_nodes: its size.
+        num_nodes: size of the component.
         method: one of :data:`METHODS`.
-        limit: for ``"auto"``, the size up to which dense algebra is the faster.
+        limit: largest size that ``"auto"`` solves densely.
 
     Raises:
-        ValueError: if dense algebra is asked for and the component is too large.
+        ValueError: if ``method="dense"`` and the component is too large.
     """
     if method == "auto":
         return num_nodes <= limit
     if method == "dense" and num_nodes > DENSE_LIMIT:
         raise ValueError(
-            f"dense algebra on a graph of {num_nodes} nodes needs {num_nodes**2 * 8 / 2**30:.1f} GiB a matrix and "
-            f"O(n^3) time; it is offered up to {DENSE_LIMIT} nodes. method='iterative' is for larger ones."
+            f"method='dense' on a graph of {num_nodes} nodes needs {num_nodes**2 * 8 / 2**30:.1f} GiB a matrix and "
+            f"O(n^3) time, and takes up to {DENSE_LIMIT} nodes; use method='iterative' for larger graphs"
         )
     return method == "dense"
 
@@ -97,40 +97,39 @@ def check_method(method: str) -> None:
 
 
 def stacked_eigh(matrices: Array, count: int, top: bool = False) -> tuple[Array, Array]:
-    """Eigenvectors of symmetric matrices; what comes of a matrix depends on nothing else in the stack.
+    """Compute eigenvectors of symmetric matrices; each matrix gives the same result in any stack.
 
     Args:
         matrices: float64 ``[num_matrices, n, n]``.
-        count: how many are wanted.
-        top: whether those of the largest eigenvalues are wanted.
+        count: number of eigenvectors.
+        top: whether to return those of the largest eigenvalues, largest first, instead of the smallest.
 
     Returns:
-        Eigenvalues ``[num_matrices, count]``, smallest or with ``top`` largest first, and eigenvectors
-        ``[num_matrices, n, count]``.
+        Eigenvalues ``[num_matrices, count]`` and eigenvectors ``[num_matrices, n, count]``.
     """
-    with threads_for(matrices.shape[1]), without_transforms():  # so that a repeated eigenvalue has the same basis there
+    with threads_for(matrices.shape[1]), without_transforms():  # function transforms must not change a repeated basis
         values, vectors = symmetric_eigenvectors(torch.from_numpy(matrices), count, top)
         return values.numpy(), vectors.numpy()
 
 
 class GroundedSolver:
-    """``L^+ b`` of one connected graph: a sparse factorisation of ``L`` without the row and column of one node.
+    """Solve ``L x = b`` for one connected graph by a sparse factorisation of ``L`` without its first row and column.
 
-    Without that node the matrix is a diagonally dominant M-matrix, and no eigenvalue has to be told apart from zero.
-    The relative error is about 1e-16 times the ratio of the largest conductance to the smallest.
+    The reduced matrix is a diagonally dominant M-matrix. The relative error is about 1e-16 times the ratio of the
+    largest conductance to the smallest.
 
     Args:
         laplacian: ``L``, ``[n, n]``.
-        grounded: whether ``L`` holds a ground conductance, and is invertible itself.
+        grounded: whether ``L`` contains a ground conductance, so that it is invertible as a whole.
     """
 
     def __init__(self, laplacian: csr_matrix, grounded: bool = False) -> None:
         self.first = 0 if grounded else 1
-        kept = laplacian[self.first :, self.first :].tocsc()
-        self._solve = factorized(kept) if kept.shape[0] else None
+        reduced = laplacian[self.first :, self.first :].tocsc()
+        self._solve = factorized(reduced) if reduced.shape[0] else None
 
     def __call__(self, b: Array) -> Array:
-        """``x`` with ``L x = b`` for ``b`` of sum zero, ``[n, k]``, and ``x = 0`` at the first node."""
+        """Return ``x`` with ``L x = b``, ``[n, k]``; without ground, ``b`` has sum zero, and ``x`` is 0 at node 0."""
         x = np.zeros_like(b)
         if self._solve is not None:
             x[self.first :] = self._solve(b[self.first :])
@@ -138,7 +137,7 @@ class GroundedSolver:
 
 
 def factorized(matrix: csr_matrix) -> Callable[[Array], Array]:
-    """The solver of a sparse symmetric positive definite system, without pivoting."""
+    """Factorise a sparse symmetric positive definite matrix without pivoting, and return the solver."""
     options = {"SymmetricMode": True}
     lu = splu(matrix.tocsc(), permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options=options)
     return lambda b: lu.solve(np.ascontiguousarray(b))
@@ -147,15 +146,15 @@ def factorized(matrix: csr_matrix) -> Callable[[Array], Array]:
 def sparse_eigenvectors(
     laplacian: csr_matrix, scale: Array, count: int, top: bool, grounded: bool, seed: int
 ) -> tuple[Array, Array]:
-    """Eigenvectors of ``S = diag(s) L diag(s)`` of one connected graph, without its null vector.
+    """Compute eigenvectors of ``S = diag(s) L diag(s)`` of one connected graph, without its null vector.
 
     Args:
         laplacian: ``L``, ``[n, n]``.
         scale: ``s``, ``[n]``, positive.
-        count: how many, below ``n - 1``.
-        top: whether those of the largest eigenvalues are wanted, largest first, instead of the smallest.
-        grounded: whether ``L`` has no null vector.
-        seed: of the first vector of Lanczos' method.
+        count: number of eigenvectors, below ``n - 1``.
+        top: whether to return those of the largest eigenvalues, largest first, instead of the smallest.
+        grounded: whether ``L`` contains a ground conductance and so has no null vector.
+        seed: seed of the first vector of Lanczos' method.
 
     Returns:
         Eigenvalues ``[count]`` and eigenvectors ``[n, count]``.
@@ -174,20 +173,20 @@ def _sparse_eigenvectors(
     matrix = diags(scale) @ laplacian @ diags(scale)
     null = np.zeros(n) if grounded else 1 / scale
     null = null if grounded else null / np.linalg.norm(null)
-    bound = float((scale * scale * (abs(laplacian) @ np.ones(n))).max())  # of diag(s)^2 L, whose eigenvalues S has
+    bound = float((scale * scale * (abs(laplacian) @ np.ones(n))).max())  # S has the eigenvalues of diag(s)^2 L
     same = SAME_EIGENVALUE * bound
 
     def project(x: Array) -> Array:
         return x - null * (null @ x)
 
     def by_products() -> Array | None:
-        # The smallest eigenvalues of S are the largest of what mirrors it, with the null vector at zero.
+        # The smallest eigenvalues of S are the largest of bound - S, where the null vector is moved to zero.
         mirrored = LinearOperator((n, n), lambda x: bound * project(x) - matrix @ x, dtype=np.float64)
         operator, restarts = (matrix, MOST_RESTARTS) if top else (mirrored, LANCZOS_RESTARTS)
         return _with_repeated(operator, count, lambda _: same, project, seed, restarts, TOLERANCE)
 
     def by_factors() -> Array | None:
-        # Eigenvalues that lie close together are far apart after inversion.
+        # The inverse spreads eigenvalues that lie close together.
         if top:
             shift = 2 * float(matrix.diagonal().max()) * (1 + 1e-9)  # above all eigenvalues, as L <= 2 diag(L)
             product = factorized((shift * eye(n) - matrix).tocsr())
@@ -203,8 +202,8 @@ def _sparse_eigenvectors(
     vectors = None if _is_narrow(matrix) else by_products()
     vectors = by_factors() if vectors is None else vectors
     if vectors is None and n <= DENSE_SIZE:
-        moved = matrix.toarray() + (0.0 if top else 2 * bound) * np.outer(null, null)
-        vectors = stacked_eigh(moved[None], count, top)[1][0]
+        lifted = matrix.toarray() + (0.0 if top else 2 * bound) * np.outer(null, null)
+        vectors = stacked_eigh(lifted[None], count, top)[1][0]
     if vectors is None:
         which = "largest" if top else "smallest"
         raise RuntimeError(f"the {count} {which} eigenvectors of a graph of {n} nodes did not converge")
@@ -221,7 +220,7 @@ def _sparse_eigenvectors(
 
 
 def _is_narrow(matrix: csr_matrix) -> bool:
-    """Whether few nodes lie at one distance from a node at the rim, as in meshes: then sparse factors are small."""
+    """Return whether few nodes lie at each distance from a peripheral node, as in meshes: sparse factors are small."""
     n, node, widest = matrix.shape[0], 0, 0
     for _ in range(2):
         order, before = breadth_first_order(matrix, node)
@@ -243,19 +242,20 @@ def _with_repeated(
     restarts: int,
     tolerance: float = 0.0,
 ) -> Array | None:
-    """Eigenvectors of the largest eigenvalues, as many of each as it is repeated; ``None`` without convergence.
+    """Compute eigenvectors of the largest eigenvalues with multiplicity; ``None`` without convergence.
 
-    From one vector, Lanczos' method finds one eigenvector of each eigenspace, and others by rounding alone: it may pass
-    some over. So the largest eigenvalue is sought among vectors orthogonal to those found, until it is none of theirs.
+    From one vector, Lanczos' method finds one eigenvector of each eigenspace; it finds others only by rounding errors
+    and may miss some. So the largest eigenvalue is searched among vectors orthogonal to those found, and replaces the
+    smallest, until it is no larger.
 
     Args:
-        operator: what is iterated, positive semidefinite, ``[n, n]``.
-        count: how many.
-        same: difference from an eigenvalue below which another is as good.
-        project: takes the null vector away.
-        seed: of the first vectors.
-        restarts: of the first iteration, at most, if no eigenvector was found by then.
-        tolerance: of the first iteration, relative; zero for rounding.
+        operator: the iterated operator, positive semidefinite, ``[n, n]``.
+        count: number of eigenvectors.
+        same: largest difference from an eigenvalue that counts as equal.
+        project: removes the null vector.
+        seed: seed of the first vectors.
+        restarts: largest number of restarts of the first iteration, if no eigenvector was found by then.
+        tolerance: relative tolerance of the first iteration; zero for rounding.
     """
     n = operator.shape[0]
     generator = np.random.default_rng(seed)
@@ -284,17 +284,17 @@ def _with_repeated(
 
 
 def _exceeds(matrix: LinearOperator, start: Array, value: float, same: float) -> bool:
-    """Whether a positive semidefinite matrix has an eigenvalue above another, by more than ``same``.
+    """Return whether a positive semidefinite matrix has an eigenvalue above ``value + same``.
 
-    Lanczos' method without restarts, which needs two vectors. It ends when its largest value exceeds the other, has
-    settled, or is so far below that an eigenvalue above would have shown from almost every start: `Estimating the
-    Largest Eigenvalue by the Power and Lanczos Algorithms with a Random Start <https://doi.org/10.1137/0613066>`_.
+    This is Lanczos' method without restarts, which stores two vectors. It stops when its largest value exceeds the
+    limit, has converged, or is so far below that almost every start would have shown a larger eigenvalue: `Estimating
+    the Largest Eigenvalue by the Power and Lanczos Algorithms with a Random Start <https://doi.org/10.1137/0613066>`_.
 
     Args:
         matrix: ``[n, n]``.
         start: a random vector, ``[n]``.
-        value: the other eigenvalue.
-        same: how much may be rounding.
+        value: a known eigenvalue.
+        same: rounding error of the eigenvalues.
     """
     before, now = np.zeros_like(start), start / np.linalg.norm(start)
     diagonal, beside, check = np.zeros(MOST_STEPS), np.zeros(MOST_STEPS), 8
@@ -319,12 +319,12 @@ def _exceeds(matrix: LinearOperator, start: Array, value: float, same: float) ->
 
 
 def _rayleigh(matrix: Any, vectors: Array) -> Array:
-    """``v^T S v`` of each column."""
+    """Compute ``v^T S v`` of each column."""
     return np.array([v @ (matrix @ v) for v in vectors.T])
 
 
 def _eigsh(operator: Any, count: int, start: Array, restarts: int, tolerance: float = 0.0) -> Array | None:
-    """Eigenvectors of the largest eigenvalues by Lanczos' method; ``None`` where it did not converge, or broke down."""
+    """Compute eigenvectors of the largest eigenvalues by Lanczos' method; ``None`` if it fails to converge."""
     space = min(len(start) - 1, max(2 * count + 1, 40))
     try:
         _, vectors = eigsh(operator, count, which="LA", v0=start, ncv=space, maxiter=restarts, tol=tolerance)
@@ -346,18 +346,17 @@ def polynomial_entries(
     faster: str,
     columns: Array | None = None,
 ) -> tuple[Array, Array]:
-    """Polynomials of a sparse symmetric matrix ``P``, read on the diagonal and at edges.
+    """Compute the diagonal and the entries at edges of polynomials of a sparse symmetric matrix ``P``.
 
-    Some columns at a time go through all powers, few enough for the processor's cache, on as many threads as torch has.
+    A block of columns goes through all powers, small enough for the cache, on as many threads as torch has.
 
     Args:
         matrix: ``P``, ``[n, n]``.
         series: coefficients of each polynomial, ``[num_polynomials, num_terms]``.
-        chebyshev: whether they are those of Chebyshev's polynomials ``T_k(P)``, instead of powers ``P^k``.
-        tail, head: the entries that are wanted besides the diagonal, ``[num_edges]``; those of other tails than
-            ``columns`` are zero.
-        faster: what a warning recommends where this takes long.
-        columns: which are computed, ascending; all if absent.
+        chebyshev: whether they multiply Chebyshev polynomials ``T_k(P)``, instead of powers ``P^k``.
+        tail, head: the entries to compute in addition to the diagonal, ``[num_edges]``.
+        faster: the faster choice that a warning names.
+        columns: the columns to compute, ascending; all if absent. Entries whose tail is no such column are zero.
 
     Returns:
         ``[n, num_polynomials]`` and ``[num_edges, num_polynomials]``.
@@ -368,13 +367,13 @@ def polynomial_entries(
     first_edge = np.searchsorted(tail[order], np.arange(n + 1))
     step = 2 * matrix if chebyshev else matrix
 
-    def read(own: Array) -> None:
-        mine = np.concatenate([order[first_edge[node] : first_edge[node + 1]] for node in own])
-        width = len(own)
-        places = np.concatenate([own * width + np.arange(width), head[mine] * width + np.searchsorted(own, tail[mine])])
+    def compute(block: Array) -> None:
+        edge = np.concatenate([order[first_edge[node] : first_edge[node + 1]] for node in block])
+        width, at = len(block), np.searchsorted(block, tail[edge])
+        places = np.concatenate([block * width + np.arange(width), head[edge] * width + at])
         before, now = np.zeros((n, width)), np.zeros((n, width))
-        now[own, np.arange(width)] = 1.0
-        found = np.zeros((len(series), len(places)))
+        now[block, np.arange(width)] = 1.0
+        sums = np.zeros((len(series), len(places)))
         for start in range(0, terms, TERMS):
             values = np.empty((min(TERMS, terms - start), len(places)))
             for term in range(start, start + len(values)):
@@ -384,8 +383,8 @@ def polynomial_entries(
                     if chebyshev and term:
                         after -= before
                     before, now = now, after
-            found += series[:, start : start + TERMS] @ values
-        nodes[own], edges[mine] = found[:, :width].T, found[:, width:].T
+            sums += series[:, start : start + TERMS] @ values
+        nodes[block], edges[edge] = sums[:, :width].T, sums[:, width:].T
 
     columns = np.arange(n) if columns is None else columns
     blocks = np.split(columns, range(COLUMNS, len(columns), COLUMNS)) if len(columns) else []
@@ -394,25 +393,25 @@ def polynomial_entries(
     seconds = work / (PRODUCTS_A_SECOND * threads)
     warn_if_long(seconds, faster)
     with one_thread(), shown(work, seconds) as bar, ThreadPoolExecutor(threads) as pool:
-        for _ in pool.map(read, blocks) if threads > 1 else map(read, blocks):
+        for _ in pool.map(compute, blocks) if threads > 1 else map(compute, blocks):
             bar.update(work / len(blocks))
     return nodes, edges
 
 
 def heat_terms(times: tuple[float, ...], bound: float) -> int:
-    """Terms after which Chebyshev's series of ``exp(-s L)`` is below rounding, for eigenvalues up to ``bound``."""
+    """Return the terms of the Chebyshev series of ``exp(-s L)`` to rounding, for eigenvalues up to ``bound``."""
     x = max(times) * max(bound, 1e-300) / 2  # the series is that of exp(-x (1 + t)) on [-1, 1]
     return int(10 + 9 * math.sqrt(x) + min(x, 40.0))
 
 
 def heat_series(times: tuple[float, ...], bound: float) -> Array:
-    """Coefficients of ``exp(-s L)`` by Chebyshev's polynomials of ``2 L / bound - 1``, to rounding.
+    """Return the coefficients of ``exp(-s L)`` in Chebyshev polynomials of ``2 L / bound - 1``, to rounding.
 
     They are ``(2 - [j = 0]) (-1)^j exp(-x) I_j(x)`` with ``x = s bound / 2``.
 
     Args:
         times: ``s``.
-        bound: at least the largest eigenvalue.
+        bound: an upper bound of the eigenvalues.
 
     Returns:
         ``[num_times, num_terms]``.
@@ -425,7 +424,7 @@ def heat_series(times: tuple[float, ...], bound: float) -> Array:
 
 
 def inverse_root(laplacian: csr_matrix, b: Array, lower: float, upper: float, tolerance: float) -> Array:
-    """``L^(-1/2) b`` by a rational approximation: a few sparse systems ``(L + t I) x = b``.
+    """Compute ``L^(-1/2) b`` by a rational approximation: a few sparse systems ``(L + t I) x = b``.
 
     `Computing A^alpha, log(A), and related matrix functions by contour integrals
     <https://doi.org/10.1137/070700607>`_, method 3.

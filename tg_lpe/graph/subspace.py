@@ -1,12 +1,13 @@
-"""Leading eigenvectors by a looped filter, for graphs of any size.
+"""Compute leading eigenvectors by a looped filter, for graphs of any size.
 
-A loop of the filter is a stack of linear-transformer layers without softmax: each multiplies node vectors by the
-normalized adjacency, adds a multiple of them, and shares one scalar, the cut. A layer is a pass over the edges; how
-many are needed grows with the diameter of the graph. The loop ends with similarity layers, which orthogonalise. `Graph
-Transformers Dream of Electric Flow <https://arxiv.org/abs/2410.16699>`_, Lemmas 6 to 8.
+A loop of the filter is a stack of linear-transformer layers without softmax. Each layer multiplies node vectors by the
+normalized adjacency, in one pass over the edges, and adds a multiple of them. The layers of a loop share one scalar,
+the cut. The number of layers grows with the diameter of the graph. A loop ends with similarity layers, which
+orthogonalise the columns. `Graph Transformers Dream of Electric Flow <https://arxiv.org/abs/2410.16699>`_, Lemmas 6
+to 8.
 
-:func:`leading_subspace` loops until the columns have settled, without gradient; :func:`looped_subspace` runs a given
-number of loops, with gradients to the edge weights and to the rule that chooses the cut.
+:func:`leading_subspace` loops until the columns converge, without gradient. :func:`looped_subspace` runs a given number
+of loops, with gradients to the edge weights and to the rule that chooses the cut.
 """
 
 from __future__ import annotations
@@ -33,33 +34,33 @@ from tg_lpe.ops.segment import scatter_sum
 from tg_lpe.ops.structures import AdjacencyRows
 
 FIRST_LAYERS = 8
-"""Layers of the first loop; each further loop has at most twice as many as the one before."""
+"""Number of layers of the first loop; each further loop has at most twice as many as the last."""
 
 AMPLIFICATION = 1e2
-"""Factor between the largest and the smallest column of a loop, at most: a longer loop of a cut that is too low costs
-more than it gains, and float32 must tell the columns apart."""
+"""Largest amplification in a loop: a longer loop with a cut that is too low costs more than it gains, and the columns
+must stay distinct in float32."""
 
 GAP = 1e-9
-"""Difference between Ritz values below which their columns are told apart by nothing."""
+"""Ritz values closer than this count as equal: the gradient does not turn their columns."""
 
 REPEATED = 1e-4
-"""Eigenvalues that are closer than this part of their gap to the rest count as equal."""
+"""Eigenvalues count as equal if their difference is below this share of their gap to the rest."""
 
 CHUNK = 2**16
-"""Rows whose products with each other are summed in float64 at a time."""
+"""Rows whose inner products are summed in float64 at a time."""
 
 LOWEST_CUT = -0.9
-"""At minus one nothing would be left to damp."""
+"""The smallest cut: at minus one the filter would damp nothing."""
 
 BELOW_ONE = 1 - 1e-12
-"""The largest cut: at one nothing would be left to amplify."""
+"""The largest cut: at one the filter would amplify nothing."""
 
 SECONDS = 10.0
-"""Time after which a progress bar appears."""
+"""Seconds after which a progress bar appears."""
 
 
 class Cut(ABC):
-    """A rule for the cut of a loop: eigenvalues of the normalized adjacency below it are damped."""
+    """Choose the cut of each loop: eigenvalues of the normalized adjacency below the cut are damped."""
 
     @abstractmethod
     def first(self) -> Tensor:
@@ -72,7 +73,7 @@ class Cut(ABC):
         Args:
             values: Ritz values of the columns, descending, ``[num_components, num_columns]``.
             missing: estimated share of the ``k`` eigenvectors that the columns miss, ``[num_components]``.
-            k: number of eigenvectors that are asked for.
+            k: number of wanted eigenvectors.
 
         Returns:
             The cuts, ``[num_components]``.
@@ -80,10 +81,10 @@ class Cut(ABC):
 
 
 class SmallestRitzValue(Cut):
-    """The cut that is certain to be too low: the smallest Ritz value of the loop before."""
+    """Choose the smallest Ritz value of the last loop, which is never too high."""
 
     def first(self) -> Tensor:
-        """Zero, the middle of the spectrum of a graph with many edges."""
+        """Return zero, the middle of the spectrum of a graph with many edges."""
         return torch.zeros(())
 
     def __call__(self, values: Tensor, missing: Tensor, k: int) -> Tensor:
@@ -92,19 +93,19 @@ class SmallestRitzValue(Cut):
 
 
 class Subspace(NamedTuple):
-    """The leading eigenvectors of each component of a batch."""
+    """Hold the leading eigenvectors of each component of a batch."""
 
     vectors: Tensor
-    """``[num_nodes, k]``, orthonormal within a component, largest eigenvalue of the normalized adjacency first; zero
-    where a component has fewer. Signs as those of :func:`~tg_lpe.graph.eigenvectors.laplacian_eigenvectors`."""
+    """``[num_nodes, k]``, orthonormal within a component, largest eigenvalue of the normalized adjacency first; missing
+    columns are zero. Signs as in :func:`~tg_lpe.graph.eigenvectors.laplacian_eigenvectors`."""
     values: Tensor
-    """Eigenvalues of ``I - D^-1/2 A D^-1/2``, float64 ``[num_components, k]``; NaN where there are fewer."""
+    """Eigenvalues of ``I - D^-1/2 A D^-1/2``, float64 ``[num_components, k]``; NaN for missing columns."""
     share: Tensor
-    """Estimate of how much of the ``k`` eigenvectors the columns hold, float64 ``[num_components]``; one is all."""
+    """Estimated share of the ``k`` eigenvectors that the columns contain, float64 ``[num_components]``."""
     component: Tensor
     """Component of each node, int64 ``[num_nodes]``."""
     layers: Tensor
-    """Layers that were run, int64 ``[num_components]``; zero where a component was solved densely."""
+    """Number of layers that were run, int64 ``[num_components]``; zero for a component solved densely."""
 
 
 @torch.compiler.disable  # sizes and components are read on the host
@@ -124,27 +125,28 @@ def leading_subspace(
     """Find the ``k`` leading non-trivial eigenvectors of the normalized adjacency of each component.
 
     Random columns go through loops of a Chebyshev filter, which damps all eigenvalues of the normalized adjacency below
-    a cut. A Rayleigh-Ritz step after each loop orders the columns and gives the next cut, the smallest Ritz value. A
-    loop is twice as long as the one before, unless it would drive the columns too close together. The loops end when
-    the estimated share of the ``k`` eigenvectors that the columns miss is below ``tolerance``: the mean of
-    ``(residual / gap)^2`` over the columns, with the gap to the smallest Ritz value (Davis and Kahan's theorem), and
-    what the columns after the first ``k`` hold of them.
+    a cut. A Rayleigh-Ritz step after each loop sorts the columns and gives the next cut, the smallest Ritz value. Each
+    loop is twice as long as the last, unless it would drive the columns too close together.
 
-    Each component is treated as if it were alone.
+    The loops end when the estimated share of the ``k`` eigenvectors that the first ``k`` columns miss is below
+    ``tolerance``. It is the mean of ``(residual / gap)^2`` over the columns, with the gap to the smallest Ritz value
+    (Davis and Kahan's theorem), plus the share that the other columns contain.
+
+    Each component is solved as if it were alone.
 
     Args:
         graph: the batch; without ground conductances.
         k: number of eigenvectors.
-        num_columns: columns that are filtered, more than ``k``; ``2 k``, at least ``k + 8``, if absent.
+        num_columns: number of filtered columns, more than ``k``; ``2 k``, at least ``k + 8``, if absent.
         tolerance: share of the eigenvectors that may be missing.
-        max_layers: products with the adjacency, at most; then a warning gives the share that was reached.
-        exact_nodes: nodes of a component up to which it is solved densely in float64, which is faster there.
-        seed: of the random columns.
-        dtype: of the filtered columns, float32 or float64.
+        max_layers: largest number of products with the adjacency; a warning gives the share that was reached.
+        exact_nodes: components of up to this many nodes are solved densely in float64, which is faster.
+        seed: seed of the random columns.
+        dtype: dtype of the filtered columns, float32 or float64.
         cut: rule for the cut; :class:`SmallestRitzValue` if absent.
 
     Returns:
-        The eigenvectors, their eigenvalues and the share that they hold.
+        The eigenvectors, their eigenvalues and the estimated share.
 
     Raises:
         ValueError: on an argument out of range, or ground conductances.
@@ -169,9 +171,9 @@ def leading_subspace(
         if group.size == 1:
             continue
         if group.size <= max(exact_nodes, 2 * num_columns):
-            found, basis = _exact(parts, group, k)
-            values[group.components[:, None], np.arange(found.shape[1])] = found
-            vectors[group.nodes[:, :, None], np.arange(found.shape[1])] = basis
+            eigenvalues, basis = _exact(parts, group, k)
+            values[group.components[:, None], np.arange(eigenvalues.shape[1])] = eigenvalues
+            vectors[group.nodes[:, :, None], np.arange(eigenvalues.shape[1])] = basis
             continue
         for part in group.each():
             looped = _Filter(parts, part, dtype, graph.device).run(k, num_columns, tolerance, max_layers, seed, cut)
@@ -180,9 +182,9 @@ def leading_subspace(
             share[number], layers[number] = looped.share, looped.layers
     if (low := share < 1 - 2 * tolerance).any():
         warnings.warn(
-            f"{int(low.sum())} of {parts.count} components have no {k} settled positions after {max_layers:,} layers: "
-            f"an estimated share of {share.min():.2f} was found; raise max_layers, or take fewer columns: their "
-            "eigenvalues lie too close together to be told apart",
+            f"{int(low.sum())} of {parts.count} components have not converged after {max_layers:,} layers: an "
+            f"estimated share of {share.min():.2f} of the {k} eigenvectors was found; raise max_layers, or take fewer "
+            "columns: their eigenvalues are too close together",
             stacklevel=2,
         )
     if parts.count:
@@ -194,11 +196,11 @@ def leading_subspace(
 
 def _check_ground(graph: Graph) -> None:
     if graph.ground is not None:
-        raise ValueError("graph must have no ground conductances: positions are those of the graph alone")
+        raise ValueError("graph must have no ground conductances")
 
 
 def _exact(parts: Components, group: ComponentGroup, k: int) -> tuple[Array, Array]:
-    """Eigenvalues ``[num_components, m]`` and vectors ``[num_components, n, m]``, ``m`` at most ``k``, of a group."""
+    """Compute eigenvalues ``[num_components, m]`` and vectors ``[num_components, n, m]`` densely, ``m <= k``."""
     root = np.sqrt(parts.diagonal[group.nodes])
     matrix = group.matrices(parts.diagonal, 1 / np.sqrt(np.where(parts.diagonal > 0, parts.diagonal, 1.0)))
     null = 2 * root / np.sqrt((root * root).sum(1, keepdims=True))  # lifts the null vector to eigenvalue 4, above all
@@ -213,7 +215,7 @@ class _Looped(NamedTuple):
 
 
 class _Filter:
-    """The loops of one component; ``P`` is its normalized adjacency, ``[n, n]``."""
+    """Run the loops of one component; ``P`` is its normalized adjacency, ``[n, n]``."""
 
     def __init__(self, parts: Components, group: ComponentGroup, dtype: torch.dtype, device: torch.device) -> None:
         diagonal = parts.diagonal[group.nodes[0]]
@@ -224,7 +226,7 @@ class _Filter:
         self.null = torch.from_numpy(np.sqrt(diagonal / diagonal.sum())).to(device, dtype)
 
     def run(self, k: int, num_columns: int, tolerance: float, max_layers: int, seed: int, rule: Cut) -> _Looped:
-        """Loop the filter until the first ``k`` columns have settled."""
+        """Loop the filter until the first ``k`` columns converge."""
         x = counter_normal(seed, self.null.numel(), num_columns, self.null)
         x /= torch.linalg.vector_norm(x, dim=0)
         cut, length, layers = float(rule.first()), FIRST_LAYERS, 0
@@ -236,22 +238,22 @@ class _Filter:
                 no_gap = values[k - 1] - values[-1] <= 64 * torch.finfo(x.dtype).eps
                 if missing + mixed < tolerance or layers >= max_layers or (is_exact and no_gap):
                     break
-                found = torch.from_numpy(values.copy()).unsqueeze(0), torch.tensor([missing], dtype=torch.float64)
-                cut = min(max(float(rule(*found, k)), LOWEST_CUT), BELOW_ONE)
+                state = torch.from_numpy(values.copy()).unsqueeze(0), torch.tensor([missing], dtype=torch.float64)
+                cut = min(max(float(rule(*state, k)), LOWEST_CUT), BELOW_ONE)
                 largest = (2 * values[0] + 1 - cut) / (1 + cut)  # where the first Ritz value is mapped to
                 most = math.acosh(AMPLIFICATION) / math.acosh(max(largest, 1 + 1e-12))
                 length = max(2, min(2 * length, int(most), max_layers - layers))
         return _Looped(x[:, :k].double().cpu().numpy(), 1 - values[:k], max(0.0, 1 - missing - mixed), layers)
 
     def filtered(self, x: Tensor, cut: float, length: int) -> Tensor:
-        """``T_length(P') x``: Chebyshev's polynomial, ``P`` being mapped so that ``[-1, cut]`` is ``[-1, 1]``.
+        """Compute the Chebyshev polynomial ``T_length(P') x``, where ``P'`` maps ``[-1, cut]`` to ``[-1, 1]``.
 
         Overwrites ``x``.
         """
         centre, radius = (cut - 1) / 2, (cut + 1) / 2
         rows = AdjacencyRows(self.rows.crow, self.rows.col, self.rows.value * (-2 / radius))
         diagonal = torch.full_like(self.null, -2 * centre / radius)
-        # The null vector of I - P grows faster than all columns: what rounding leaves of it is removed in time.
+        # The null vector of I - P grows faster than all columns, so its rounding errors are removed every few layers.
         largest = (1 - centre) / radius
         period = max(1, int(math.acosh(0.01 / torch.finfo(x.dtype).eps) / math.acosh(max(largest, 1 + 1e-12))))
         before, now = x, edges.laplacian(rows, diagonal, x) / 2
@@ -269,9 +271,9 @@ class _Filter:
         """Replace the columns by Ritz vectors of ``P`` in their span, orthogonal to the null vector.
 
         Returns:
-            The vectors, their Ritz values in descending order, float64, the estimated share of the first ``k``
-            eigenvectors that all columns miss, that which the later columns hold, and whether the first ``k`` are
-            eigenvectors up to rounding.
+            The vectors; their Ritz values in descending order, float64; the estimated share of the first ``k``
+            eigenvectors that all columns miss; the share that the columns after the first ``k`` contain; and whether
+            the first ``k`` columns are eigenvectors up to rounding.
         """
         x = self.without_null(x)
         x /= torch.linalg.vector_norm(x, dim=0)
@@ -285,16 +287,15 @@ class _Filter:
         norms = torch.linalg.vector_norm(residual, dim=0).double().cpu().numpy()
         gaps = np.maximum(values[:k] - values[-1], 1e-300)
         missing = np.minimum((norms[:k] / gaps) ** 2, 1.0).mean()
-        # To second order, what two columns lack outside of their span turns them towards each other; where their
-        # eigenvalues are equal, they may.
-        apart = np.maximum(values[:k, None] - values[None, k:], 1e-300)
-        turned = np.outer(norms[:k], norms[k:]) / apart / gaps[:, None]
-        mixed = np.minimum(turned**2, 1.0)[apart > REPEATED * gaps[:, None]].sum() / k
+        # To second order, the residuals of two columns mix them; columns with equal eigenvalues may be mixed.
+        differences = np.maximum(values[:k, None] - values[None, k:], 1e-300)
+        turned = np.outer(norms[:k], norms[k:]) / differences / gaps[:, None]
+        mixed = np.minimum(turned**2, 1.0)[differences > REPEATED * gaps[:, None]].sum() / k
         return x, values, float(missing), float(mixed), bool(norms[:k].max() <= 10 * torch.finfo(x.dtype).eps)
 
 
 def _inner(x: Tensor, y: Tensor) -> Array:
-    """``x^T y`` summed in float64."""
+    """Compute ``x^T y``, summed in float64."""
     pieces = zip(x.split(CHUNK), y.split(CHUNK), strict=True)
     return sum(a.double().T @ b.double() for a, b in pieces).cpu().numpy()  # type: ignore[union-attr]
 
@@ -304,24 +305,24 @@ def looped_subspace(
 ) -> Subspace:
     """Run a given number of loops of the filter on each component of a batch, with gradients.
 
-    The loops of :func:`leading_subspace`, for all components at once, small ones included: 8 layers, then 16, and so
-    on, fewer where a component's columns would be driven too close together, none where they span all there is.
-    Gradients reach the edge weights and the parameters of the cut: those of the columns as they are after the loops, up
-    to directions in which two Ritz values are equal, where columns are not defined. The share is that which all columns
-    hold.
+    The loops are those of :func:`leading_subspace`, run on all components at once, small ones included. They have 8
+    layers, then 16, and so on: fewer if a component's columns would be driven too close together, none if the columns
+    span the whole space. Gradients reach the edge weights and the parameters of the cut. If two Ritz values are equal,
+    their columns are not unique, and the gradient does not turn them into each other. The share is the share that all
+    columns contain.
 
     Args:
         graph: the batch; without ground conductances.
         k: number of columns that are returned.
         loops: number of loops.
-        num_columns: columns that are filtered; as :func:`leading_subspace`.
-        seed: of the random columns, which each component numbers by its own nodes.
+        num_columns: number of filtered columns, as for :func:`leading_subspace`.
+        seed: seed of the random columns; a row depends only on a node's index within its component.
         like: tensor whose dtype and device the columns take.
         cut: rule for the cut.
 
     Returns:
-        As :func:`leading_subspace`; values and share in the dtype of ``like``, columns beyond what a component has are
-        zero and their values NaN.
+        As :func:`leading_subspace`, with values and share in the dtype of ``like``. Missing columns are zero, their
+        values NaN.
 
     Raises:
         ValueError: on ground conductances.
@@ -352,7 +353,7 @@ def looped_subspace(
 
 
 class _Batch:
-    """The components of a batch, filtered together; ``P`` is the normalized adjacency."""
+    """Filter the components of a batch together; ``P`` is the normalized adjacency."""
 
     def __init__(self, graph: Graph, parts: Components, like: Tensor, num_columns: int) -> None:
         self.graph, self.count = graph, parts.count
@@ -367,11 +368,11 @@ class _Batch:
         self.null = (degree.unsqueeze(1) * self.scale) * inverse_sqrt(self.sum(degree))[self.label].unsqueeze(1)
 
     def sum(self, rows: Tensor) -> Tensor:
-        """Sums over each component."""
+        """Sum rows over each component."""
         return scatter_sum(rows, self.label, self.count)
 
     def product(self, x: Tensor) -> Tensor:
-        """``P x``."""
+        """Compute ``P x``."""
         return x - self.scale * self.graph.laplacian(self.scale * x)
 
     def without_null(self, x: Tensor) -> Tensor:
@@ -379,7 +380,7 @@ class _Batch:
         return x - self.null * self.sum(self.null * x)[self.label]
 
     def filtered(self, x: Tensor, cut: Tensor, lengths: Tensor, longest: int) -> Tensor:
-        """Chebyshev's polynomial of degree ``lengths`` of each component's ``P``, as :meth:`_Filter.filtered`."""
+        """Apply :meth:`_Filter.filtered` to each component, with degrees ``lengths``, ``[num_components]``."""
         centre, radius, last = ((part[self.label].unsqueeze(1)) for part in ((cut - 1) / 2, (cut + 1) / 2, lengths))
         before, now = x, torch.where(last > 0, (self.product(x) - centre * x) / radius, x)
         for layer in range(1, longest):
@@ -391,7 +392,7 @@ class _Batch:
         return now
 
     def inner(self, x: Tensor, y: Tensor) -> Tensor:
-        """``x^T y`` of each component, ``[num_components, num_columns, num_columns]``, float64."""
+        """Compute ``x^T y`` of each component, ``[num_components, num_columns, num_columns]``, float64."""
         return self.sum(x.double().unsqueeze(2) * y.double().unsqueeze(1))
 
     def ritz(self, x: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -401,7 +402,7 @@ class _Batch:
         columns = torch.arange(x.size(1), device=x.device)
         eye = torch.eye(x.size(1), dtype=torch.float64, device=x.device)
         factor = torch.linalg.cholesky(self.inner(x, x) + 1e-13 * eye)
-        absent = (columns >= self.dimensions.unsqueeze(1)).double()  # of a component of fewer nodes
+        absent = (columns >= self.dimensions.unsqueeze(1)).double()  # columns that a small component does not have
         inverse = torch.linalg.solve_triangular(factor, eye.expand_as(factor), upper=False).transpose(1, 2)
         x = torch.einsum("nc,ncd->nd", x.double(), inverse[self.label])
         product = self.product(x)

@@ -1,4 +1,4 @@
-"""Tuples of nodes with few components, by construction: the tokens of (k,s)-transformers, without listing all n^k."""
+"""List tuples of nodes with few components, the tokens of (k,s)-transformers, without listing all n^k tuples."""
 
 from __future__ import annotations
 
@@ -10,36 +10,37 @@ from tg_lpe.graph.graph import Graph
 from tg_lpe.ops.segment import group_pointers
 
 MAX_TUPLES = 2**26
-"""Tuples up to which they are listed: one int64 for each takes 512 MiB."""
+"""Largest number of tuples to list: one int64 for each takes 512 MiB."""
 
 TABLE = 4
-"""Tuples are found in a table of all numbers if it has at most this many entries for each that is listed or wanted."""
+"""Tuples are looked up in a table if it has at most this many entries for each tuple that is listed or wanted."""
 
 NO_EDGE = -1
-"""In an atomic type: two different nodes without an edge."""
+"""Mark in an atomic type: two different nodes without an edge."""
 
 SAME_NODE = -2
-"""In an atomic type: the same node twice."""
+"""Mark in an atomic type: the same node twice."""
 
 
 def component_tuples(graph: Graph, k: int, s: int) -> Tensor:
-    """The ``k``-tuples of nodes of one graph whose nodes have at most ``s`` components among them.
+    """List the ``k``-tuples of nodes of each graph that induce at most ``s`` connected components.
 
-    Two positions of a tuple are linked if they hold the same node or the ends of an edge. For ``s = 1`` these are the
-    connected tuples: ``(2,1)`` has ``n + 2 m`` of them, ``(3,1)`` has ``n + 6 m + 6 (sum_v C(d_v, 2) - 2 triangles)``.
+    Two positions of a tuple are linked if they hold the same node or the ends of an edge. With ``s = 1`` the tuples are
+    connected: ``(2,1)`` has ``n + 2 m`` of them, ``(3,1)`` has ``n + 6 m + 6 (sum_v C(d_v, 2) - 2 triangles)``.
     `Aligning Transformers with Weisfeiler-Leman <https://arxiv.org/abs/2406.03148>`_, section 4; the tuples are those
     of SpeqNets.
 
-    A tuple of ``s < k`` components has one with two positions, and at least two of its positions can be taken out
-    without cutting it. So tuples grow from those of all ``s`` nodes, by one linked node at any position but the first.
+    The tuples grow from all ``s``-tuples by inserting one linked node at a time, at any position except the first.
+    This reaches every tuple: one of ``s < k`` components has a component with two positions, and at least two of its
+    positions can be removed without cutting the component.
 
     Args:
-        graph: a graph, or a batch; edges of weight zero count as edges.
+        graph: the graph or batch; edges of weight zero count as edges.
         k: length of the tuples.
-        s: number of components at most, 1 to ``k``; with ``s = k`` these are all tuples.
+        s: largest number of components, 1 to ``k``; ``s = k`` lists all tuples.
 
     Returns:
-        Nodes, int64 ``[k, num_tuples]``, by graph, then in lexicographic order.
+        Nodes, int64 ``[k, num_tuples]``, sorted by graph, then in lexicographic order.
 
     Raises:
         ValueError: if ``k`` and ``s`` are out of range, or there are too many tuples to list.
@@ -62,7 +63,11 @@ def component_tuples(graph: Graph, k: int, s: int) -> Tensor:
 
 
 def edge_between(graph: Graph, first: Tensor, second: Tensor) -> Tensor:
-    """The undirected edge between two nodes each, :data:`NO_EDGE` or :data:`SAME_NODE`, in the shape of both."""
+    """Find the undirected edge between each two nodes.
+
+    Returns:
+        The edge, :data:`NO_EDGE` or :data:`SAME_NODE`, int64, shaped as ``first`` and ``second``.
+    """
     size = max(graph.num_nodes, 1)
     known = graph.tail * size + graph.head
     key = torch.minimum(first, second) * size + torch.maximum(first, second)
@@ -75,12 +80,12 @@ def edge_between(graph: Graph, first: Tensor, second: Tensor) -> Tensor:
 
 
 def find_tuples(graph: Graph, tuples: Tensor, wanted: Tensor) -> Tensor:
-    """Where some tuples are in the list of :func:`component_tuples`.
+    """Find the positions of some tuples in the list of :func:`component_tuples`.
 
     Args:
         graph: the graph or batch.
         tuples: the list, int64 ``[k, num_tuples]``.
-        wanted: int64 ``[k, num_wanted]``; the nodes of each are in the same graph.
+        wanted: the tuples to find, int64 ``[k, num_wanted]``; the nodes of a tuple are in one graph.
 
     Returns:
         int64 ``[num_wanted]``; -1 for a tuple that is not in the list.
@@ -89,14 +94,14 @@ def find_tuples(graph: Graph, tuples: Tensor, wanted: Tensor) -> Tensor:
 
 
 def neighbouring_tuples(graph: Graph, tuples: Tensor, place: int, *, everywhere: bool = False) -> Tensor:
-    """Pairs of tuples of a list that differ in one place at most: the ``j``-neighbours, ``j`` the place.
+    """List the ``j``-neighbours: pairs of tuples that differ in no other place than ``j``.
 
     Args:
         graph: the graph or batch.
-        tuples: the list, int64 ``[k, num_tuples]``, as :func:`component_tuples` makes it.
-        place: where the tuples of a pair differ.
-        everywhere: ``False``: by a step along an edge. ``True``: by any node, the same node too; these are the global
-            neighbours, and each tuple is its own.
+        tuples: the list of :func:`component_tuples`, int64 ``[k, num_tuples]``.
+        place: ``j``, the place where the tuples of a pair differ.
+        everywhere: if false, the nodes in this place are the ends of an edge (local neighbours). If true, they are any
+            two nodes (global neighbours), so each tuple is also its own neighbour.
 
     Returns:
         int64 ``[2, num_pairs]``: tuples, ascending, and their neighbours.
@@ -124,7 +129,7 @@ def neighbouring_tuples(graph: Graph, tuples: Tensor, place: int, *, everywhere:
 
 
 def _keys(graph: Graph, tuples: Tensor) -> Tensor:
-    """Numbers that order tuples by graph, then lexicographically."""
+    """Number tuples by graph, then lexicographically."""
     key, local = graph.batch[tuples[0]], graph.local_index
     for nodes in tuples:
         key = key * max(graph.max_nodes, 1) + local[nodes]
@@ -132,12 +137,12 @@ def _keys(graph: Graph, tuples: Tensor) -> Tensor:
 
 
 def _find(keys: Tensor, wanted: Tensor) -> Tensor:
-    """Positions in an ascending list, -1 where there is none."""
+    """Find positions in an ascending list, -1 for a missing key."""
     if not len(keys):
         return torch.full_like(wanted, -1)
     first = int(keys[0])
     span = int(keys[-1]) + 1 - first
-    if span <= TABLE * (len(keys) + len(wanted)):  # a table of all numbers is several times faster than a search
+    if span <= TABLE * (len(keys) + len(wanted)):  # a table is several times faster than a search
         table = torch.full((span + 2,), -1, device=keys.device)
         table[keys - first + 1] = torch.arange(len(keys), device=keys.device)
         return table[(wanted - (first - 1)).clamp_(0, span + 1)]
@@ -146,37 +151,37 @@ def _find(keys: Tensor, wanted: Tensor) -> Tensor:
 
 
 def closed_neighbours(graph: Graph) -> tuple[Tensor, Tensor]:
-    """Each node and its neighbours, in ascending order: pointers ``[num_nodes + 1]`` and nodes ``[n + 2 m]``."""
+    """List each node and its neighbours, ascending, as pointers ``[num_nodes + 1]`` and nodes ``[n + 2 m]``."""
     return _neighbours(graph, torch.arange(graph.num_nodes, device=graph.device))
 
 
-def _neighbours(graph: Graph, own: Tensor) -> tuple[Tensor, Tensor]:
-    """The neighbours of each node in ascending order, as pointers and nodes; ``own`` are their own neighbours too."""
-    source, target = torch.cat([graph.tail, graph.head, own]), torch.cat([graph.head, graph.tail, own])
+def _neighbours(graph: Graph, loops: Tensor) -> tuple[Tensor, Tensor]:
+    """List the neighbours of each node, ascending, as pointers and nodes; nodes in ``loops`` neighbour themselves."""
+    source, target = torch.cat([graph.tail, graph.head, loops]), torch.cat([graph.head, graph.tail, loops])
     source, order = source.mul(max(graph.num_nodes, 1)).add_(target).sort()
     rows = torch.div(source, max(graph.num_nodes, 1), rounding_mode="floor")
     return group_pointers(rows, graph.num_nodes), target[order]
 
 
 def repeat_ranges(starts: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
-    """Ranges one after the other: to which of them each entry belongs, and the entry, int64 ``[counts.sum()]``."""
+    """Concatenate ranges; return the range of each entry, and the entry, int64 ``[counts.sum()]``."""
     owner = torch.repeat_interleave(counts)
     before = counts.cumsum(0) - counts
     return owner, torch.arange(len(owner), device=counts.device) + (starts - before)[owner]
 
 
-def check_number(number: int, what: str) -> None:
-    """Refuse more than :data:`MAX_TUPLES`.
+def check_number(number: int, name: str) -> None:
+    """Refuse more than :data:`MAX_TUPLES` tuples.
 
     Raises:
         ValueError: with the number.
     """
     if number > MAX_TUPLES:
-        raise ValueError(f"{what}: {number:,} tuples do not fit in memory, at most {MAX_TUPLES:,} do")
+        raise ValueError(f"{name}: {number:,} tuples do not fit in memory, at most {MAX_TUPLES:,} do")
 
 
 def _all_tuples(graph: Graph, s: int, name: str) -> Tensor:
-    """All ``s``-tuples of each graph."""
+    """List all ``s``-tuples of each graph."""
     sizes = graph.ptr.diff()
     if s == 1:
         return torch.arange(graph.num_nodes, device=graph.device).unsqueeze(0)
@@ -187,11 +192,11 @@ def _all_tuples(graph: Graph, s: int, name: str) -> Tensor:
 
 
 def _insert_linked(graph: Graph, tuples: Tensor, starts: Tensor, neighbours: Tensor, name: str) -> Tensor:
-    """Tuples with one more node, that is linked to another."""
+    """Insert one more node that is linked to another into each tuple."""
     size = max(graph.max_nodes, 1)
     places = len(tuples)
     counts = starts.diff()[tuples]
-    check_number(places * int(counts.sum()), f"{name}, each as often as it is found")
+    check_number(places * int(counts.sum()), f"{name}, with repetitions")
     local = tuples - graph.ptr[graph.batch[tuples[0]]]
     keys = []
     for near in range(places):

@@ -1,4 +1,4 @@
-"""Graphs with more edges or nodes, whose polynomials have entries that are asked for of another graph."""
+"""Extend a graph so that entries of its matrix polynomials at arbitrary pairs of nodes can be read at edges."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from tg_lpe.graph.graph import Graph
 
 
 class WithPairs:
-    """A graph in which pairs of nodes are edges too, whose entries in a matrix are zero where they were none.
+    """Add pairs of nodes to a graph as edges; pairs that were no edges have zero matrix entries.
 
     Args:
         graph: the graph or batch.
-        pairs: pairs of nodes whose entries are asked for, ``[2, num_pairs]``; some may be edges, or a node with itself.
+        pairs: the pairs to read, ``[2, num_pairs]``; a pair may be an edge, or a node with itself.
 
     Attributes:
-        graph: the graph with more edges.
+        graph: the graph with the pairs as edges.
     """
 
     def __init__(self, graph: Graph, pairs: Tensor) -> None:
@@ -28,28 +28,28 @@ class WithPairs:
         self._nodes = pairs[0]
 
     def matrix(self, entries: Tensor) -> Tensor:
-        """Entries at the edges of the graph, ``[num_filters, num_edges]``, at those of :attr:`graph`."""
+        """Copy entries at the original edges, ``[num_filters, num_edges]``, to the edges of :attr:`graph`."""
         zero = entries.new_zeros(entries.size(0), self.graph.num_edges)
         return zero.index_copy(1, self._edges, entries)
 
     def read(self, nodes: Tensor, edges: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Values at the graph's nodes and undirected edges and at the pairs, from those of :attr:`graph`."""
+        """Read values at the original nodes, undirected edges and pairs from values of :attr:`graph`."""
         return nodes, edges.index_select(0, self._edges), _at(nodes, edges, self._asked, self._nodes)
 
 
 class MagneticCover:
-    r"""The graph of two nodes for each, whose symmetric matrices stand for Hermitian ones of a directed graph.
+    r"""Double the nodes of a directed graph, so that real symmetric matrices represent its Hermitian ones.
 
-    ``H = R + i J`` and the real symmetric
+    A Hermitian matrix ``H = R + i J`` is represented by
 
-    .. math:: \begin{pmatrix} R & -J \\ J & R \end{pmatrix}
+    .. math:: \begin{pmatrix} R & -J \\ J & R \end{pmatrix} .
 
-    have the same polynomials: what computes those of symmetric matrices computes those of Hermitian ones. Node ``2 u``
-    of the cover stands for the real part of node ``u``, ``2 u + 1`` for the imaginary one.
+    Polynomials of this matrix represent the same polynomials of ``H``. Node ``2 u`` of the cover stands for the real
+    part of node ``u``, ``2 u + 1`` for the imaginary part.
 
     Args:
         graph: the graph or batch.
-        pairs: pairs of nodes whose entries are asked for, ``[2, num_pairs]``, besides the undirected edges.
+        pairs: pairs of nodes to read in addition to the undirected edges, ``[2, num_pairs]``.
         potential: ``q``: entries are multiplied by ``exp(i 2 pi q)`` along an edge that is listed in one direction.
 
     Attributes:
@@ -69,17 +69,17 @@ class MagneticCover:
         self._parts = torch.stack([angle.cos(), angle.cos(), angle.sin(), -angle.sin()])
 
     def matrix(self, moduli: Tensor) -> Tensor:
-        """Entries of the cover's matrix, from their absolute values at the edges, ``[num_filters, num_edges]``."""
+        """Return entries of the cover's matrix from absolute values at the edges, ``[num_filters, num_edges]``."""
         entries = (moduli.unsqueeze(1) * self._parts.to(moduli)).flatten(1)
         zero = entries.new_zeros(entries.size(0), self.graph.num_edges)
         return zero.index_copy(1, self._edges.flatten(), entries)
 
     def read(self, nodes: Tensor, edges: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Values at the graph's nodes and undirected edges and at the pairs, from those of :attr:`graph`.
+        """Read values at the original nodes, undirected edges and pairs from values of :attr:`graph`.
 
         Returns:
-            The real ones of the nodes, ``[num_nodes, ...]``; at the edges, read from the smaller node to the larger,
-            ``[num_edges, 2 * ...]``, and at the pairs, real parts and then imaginary ones.
+            Real values at the nodes, ``[num_nodes, ...]``; real parts followed by imaginary parts at the edges, from
+            the smaller node to the larger, ``[num_edges, 2 * ...]``, and at the pairs.
         """
         at_edges = edges.index_select(0, self._edges[::2].mT.flatten())
         at_pairs = _at(nodes, edges, self._asked.mT.flatten(), self._nodes.repeat_interleave(2))
@@ -88,17 +88,17 @@ class MagneticCover:
 
 
 def directions(graph: Graph) -> Tensor:
-    """For each undirected edge, whether it is listed along the order of its nodes, minus whether it is against it.
+    """Return the direction in which each undirected edge is listed.
 
     Returns:
-        int64 ``[num_edges]``, of -1, 0 and 1.
+        int64 ``[num_edges]``: 1 from the smaller node to the larger, -1 from the larger to the smaller, 0 both ways.
     """
     row, col = graph.edge_index
-    listed = graph.tail.new_zeros(2, graph.num_edges + 1)  # the last column is that of self-loops, numbered -1
+    listed = graph.tail.new_zeros(2, graph.num_edges + 1)  # self-loops, numbered -1, go to the last column
     listed[(row > col).long(), graph.undirected_index] = 1
     return (listed[0] - listed[1])[:-1]
 
 
 def _at(nodes: Tensor, edges: Tensor, asked: Tensor, first: Tensor) -> Tensor:
-    """Values at pairs: at the edges ``asked``, or where that is -1 at the nodes ``first``."""
+    """Read values of pairs at the edges ``asked``, or at the nodes ``first`` where ``asked`` is -1."""
     return torch.cat([edges, nodes]).index_select(0, torch.where(asked < 0, first + len(edges), asked))
