@@ -840,7 +840,7 @@ def test_runs_in_place_of_encoders(labelled: str, capsys: pytest.CaptureFixture[
     assert "left out: folder is no run folder: it has no config.json" in shown.err
     assert "mine.csv" in shown.out and Path("page.html").exists()
     assert "mine.csv is no run folder: it is a file" in refused(capsys, "report", "mine.csv")
-    assert "there is no folder of that name" in refused(capsys, "report", "after", "nowhere")
+    assert "it does not exist" in refused(capsys, "report", "after", "nowhere")
 
 
 @pytest.mark.parametrize("encoder", ["RandomWalk", "LaplacianEigenvectors"])

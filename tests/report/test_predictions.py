@@ -109,4 +109,4 @@ def test_probabilities_have_the_area_of_the_table(tmp_path: Path) -> None:
     folder = run(tmp_path / "run", "binary", lambda size: float(size > 6))
     _, (one,) = scored(compare([read_run(folder)])[0])
     assert one.remarks == [f"ROC-AUC {read_run(folder).result['test_roc_auc']:.3f}"] and one.width == math.inf
-    assert "above the diagonal" in page(tmp_path, folder)
+    assert "Above the diagonal" in page(tmp_path, folder)

@@ -308,7 +308,7 @@ def test_difference_is_over_the_seeds_of_both(make_run: MakeRun) -> None:
     runs.append(make_run("ours", 1.0, seed=2))
     assert differences(*runs) == {"RandomWalk": 0.1, "GramTransformer": None, "none": None}
     table = comparison_table(runs)
-    assert "+0.1000 (+3.3 %)" in table and "same seeds" in table
+    assert "+0.1000 (+3.3 %)" in table and "different seeds" in table
 
 
 def test_larger_is_better_where_the_metric_says_so(make_run: MakeRun, page: Callable[..., Page]) -> None:
@@ -353,7 +353,7 @@ def test_split_is_read_from_the_folder(make_run: MakeRun) -> None:
         data = [{"source": "my/molecules.smi", "split": split} for split in splits]
         return comparison_table([make_run(test=0.3, data=each, seed=seed) for seed, each in enumerate(data)])
 
-    said = "split was drawn by the seed or fold"
+    said = "split depends on the seed or fold"
     assert said in table({"kind": "random", "seed": 0}, {"kind": "random", "seed": 1})
     assert said not in table({"kind": "random", "seed": 0}, {"kind": "random", "seed": 0})
     assert said not in table({"kind": "given"}, {"kind": "given"})
@@ -496,7 +496,7 @@ def test_lenient_about_what_is_missing(tmp_path: Path, page: Callable[..., Page]
 
 def test_no_run_folder(tmp_path: Path, make_run: MakeRun) -> None:
     run = make_run("inside", 0.3)
-    for folder, what in (("nowhere", "nowhere .*no folder"), (".", r"no config\.json.*inside")):
+    for folder, what in (("nowhere", "nowhere is no run folder: it does not exist"), (".", r"no config\.json.*inside")):
         with pytest.raises(ValueError, match=what):
             read_run(tmp_path / folder)
     for content, what in (("{", "JSON"), ("[]", "list"), ("{}", "'loop' and 'data'")):

@@ -1,6 +1,6 @@
-"""Compare runs from their folders alone: a table for the terminal, a page to look at, figures to keep.
+"""Compare runs from their folders: as a table for the terminal, a page, and figures.
 
-Runs on different data are never ranked against each other; runs that differ only in the seed share a row.
+Runs on different data get different tables; runs that differ only in the seed share a row.
 """
 
 from tg_lpe.report.figures import draw_curve

@@ -1,4 +1,4 @@
-"""Draw training curves, scores and learned tables, for a run's own folder and for the page."""
+"""Draw training curves, scores, predictions and learned tables for run folders and the report."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from tg_lpe.training.metrics import METRICS
 from tg_lpe.training.run_folder import RunFolder
 from tg_lpe.training.state import read_metrics
 
-INK = "#010203"  # replaced by the colour of the page's text, on light and dark pages
+INK = "#010203"  # replaced by the text colour of the page, which may be light or dark
 MAX_POINTS = 400
-"""Points of a panel, about, at most: a page holds each of them."""
+"""Approximate limit on the points of a panel, because the page stores each point."""
 
 
 def draw_curve(folder: RunFolder) -> Path | None:
@@ -49,7 +49,7 @@ def draw_curve(folder: RunFolder) -> Path | None:
     loss = lines["validation loss"]
     metrics = [points for label, points in lines.items() if label not in ("training loss", "validation loss")]
     if any(len(points) == len(loss) and np.allclose(points, loss, rtol=1e-3, atol=0) for points in metrics if points):
-        loss.clear()  # the metric is the loss, and its line would hide this one
+        loss.clear()  # the metric equals the loss, and one line would hide the other
     with _figure(6, 4) as figure:
         axes = figure.add_subplot()
         for label, points in lines.items():
@@ -67,9 +67,10 @@ def draw_curve(folder: RunFolder) -> Path | None:
 
 
 def curves_svg(table: Table) -> str:
-    """Draw validation figures by epoch, a thin line for each seed and a thick one for their mean, as ``<svg>``.
+    """Draw validation figures by epoch, with thin lines for seeds and a thick line for their mean.
 
-    Empty if there is no finite value to draw, on the logarithmic axis of errors no positive one.
+    Returns:
+        An ``<svg>`` element; empty if no value is finite, or positive on the logarithmic axis of errors.
     """
     log, values = not table.larger_is_better, []
     with _figure(5.2, 3.4 + 0.2 * len(table.rows)) as figure:
@@ -84,8 +85,8 @@ def curves_svg(table: Table) -> str:
                     axes.plot(*_columns(points), linewidth=0.8, alpha=0.5, **style)
             if max(map(len, seeds)) < 40:
                 style |= {"marker": "o", "markersize": 3}
-            reached = sorted(set.intersection(*map(set, seeds)))  # the mean is over all seeds or none
-            mean = {x: sum(points[x] for points in seeds) / len(seeds) for x in reached}
+            epochs = sorted(set.intersection(*map(set, seeds)))  # the mean is always over all seeds
+            mean = {x: sum(points[x] for points in seeds) / len(seeds) for x in epochs}
             label = row.label if row.finished else f"{row.label} (unfinished)"
             axes.plot(*_columns(mean), linewidth=1.9, label=label, **style)
         if not values:
@@ -95,15 +96,18 @@ def curves_svg(table: Table) -> str:
         figure_name = f"validation {table.metric}"
         axes.set(xlabel="epoch", ylabel=figure_name)
         axes.xaxis.get_major_locator().set_params(integer=True)
-        # Above the panel: a legend inside it hides lines, and labels beside it take a phone's whole width.
+        # A legend inside the panel would hide lines; one next to it would need a phone's whole width.
         figure.legend(loc="outside upper left", frameon=False, borderaxespad=0.2, handlelength=2.4)
         return _svg(figure, f"{table.source}: {figure_name} by epoch")
 
 
 def scores_svg(table: Table) -> str:
-    """Draw the test figure of each finished row: a dot for each seed, mean and standard deviation, as ``<svg>``.
+    """Draw the test figures of all finished rows, with a dot for each seed, the mean and the standard deviation.
 
-    A vertical stroke in every row marks the best row without an encoding. Empty if there is nothing finite to draw.
+    A vertical line in every row marks the best row without an encoding.
+
+    Returns:
+        An ``<svg>`` element; empty if no figure is finite.
     """
     rows = [row for row in table.rows if row.finished and row.test is not None]
     scores = [[run.test for run in row.runs if run.test is not None and math.isfinite(run.test)] for row in rows]
@@ -117,7 +121,7 @@ def scores_svg(table: Table) -> str:
             weight["transform"] = axes.get_yaxis_transform()
             axes.text(0.0, place - 0.2, row.label, ha="left", **weight)
             axes.text(1.0, place - 0.2, str(row.test), ha="right", **weight)
-            if none is not None:  # in pieces, so that it does not cross the text
+            if none is not None:  # one piece for each row, so that it does not cross the text
                 axes.plot([none] * 2, [place - 0.12, place + 0.32], color=INK, alpha=0.6, linewidth=1.2, zorder=1)
             axes.axhline(place + 0.1, color=INK, alpha=0.12, linewidth=0.8, zorder=0)
             if not values:
@@ -137,25 +141,24 @@ def scores_svg(table: Table) -> str:
 
 
 def parity_svg(drawn: Sequence[Scored], description: str) -> str:
-    """Draw predictions over labels, a panel for each of some scores, as ``<svg>``; dashed lines bound the intervals."""
+    """Draw predictions against labels as ``<svg>``, one panel for each entry; dashed lines bound the intervals."""
     across = min(2, len(drawn))
     down = math.ceil(len(drawn) / across)
     with _figure(5.2, (3.1 if across > 1 else 4.6) * down) as figure:
         panels = list(figure.subplots(down, across, squeeze=False).flat)
-        for axes, one in zip(panels, drawn, strict=False):
-            step = max(1, len(one.labels) // MAX_POINTS)
-            low, high = (float(edge) for edge in torch.cat([one.labels, one.scores]).aminmax())
+        for axes, entry in zip(panels, drawn, strict=False):
+            step = max(1, len(entry.labels) // MAX_POINTS)
+            low, high = (float(edge) for edge in torch.cat([entry.labels, entry.scores]).aminmax())
             ends = np.array([low, high])
             axes.plot(ends, ends, color=INK, alpha=0.6, linewidth=1)
-            for side in (-one.width, one.width) if math.isfinite(one.width) else ():
+            for side in (-entry.width, entry.width) if math.isfinite(entry.width) else ():
                 axes.plot(ends, ends + side, color=INK, alpha=0.6, linewidth=0.8, linestyle=(0, (3, 3)))
-            axes.plot(one.labels[::step], one.scores[::step], ".", color=one.color, markersize=4, alpha=0.5)
+            axes.plot(entry.labels[::step], entry.scores[::step], ".", color=entry.color, markersize=4, alpha=0.5)
             margin = 0.04 * (high - low) or 1.0
             axes.set(xlim=(low - margin, high + margin), ylim=(low - margin, high + margin), aspect="equal")
             axes.locator_params(nbins=5)
-            axes.set_title(
-                "\n".join([*textwrap.wrap(one.label, 32), ", ".join(one.remarks[:2]), *one.remarks[2:]]), fontsize=9
-            )
+            title = [*textwrap.wrap(entry.label, 32), ", ".join(entry.remarks[:2]), *entry.remarks[2:]]
+            axes.set_title("\n".join(title), fontsize=9)
         for axes in panels[len(drawn) :]:
             axes.set_axis_off()
         figure.supxlabel("label", fontsize=10)
@@ -164,31 +167,31 @@ def parity_svg(drawn: Sequence[Scored], description: str) -> str:
 
 
 def roc_svg(drawn: Sequence[Scored], description: str) -> str:
-    """Draw the share of positives over that of negatives above each score, a line for each of some, as ``<svg>``."""
+    """Draw ROC curves as ``<svg>``, one line for each entry."""
     with _figure(5.2, 4.2 + 0.2 * len(drawn)) as figure:
         axes = figure.add_subplot()
         axes.plot([0, 1], [0, 1], color=INK, alpha=0.4, linewidth=0.8)
-        for one in drawn:
-            scores, number = one.scores.unique(return_inverse=True)
+        for entry in drawn:
+            scores, number = entry.scores.unique(return_inverse=True)
             ends = []
-            for labels in (1 - one.labels, one.labels):
+            for labels in (1 - entry.labels, entry.labels):
                 count = torch.bincount(number, labels, minlength=len(scores)).flip(0).cumsum(0)
                 ends.append([0.0, *(count / count[-1]).tolist()])
-            axes.plot(*ends, color=one.color, linewidth=1.6, label=" ".join([one.label, *one.remarks]))
+            axes.plot(*ends, color=entry.color, linewidth=1.6, label=" ".join([entry.label, *entry.remarks]))
         axes.set(xlabel="share of negatives", ylabel="share of positives", aspect="equal")
         figure.legend(loc="outside upper left", frameon=False, borderaxespad=0.2)
         return _svg(figure, description)
 
 
 def calibration_svg(drawn: Sequence[Scored], description: str) -> str:
-    """Draw the share of positives over the mean probability, in groups of rows by probability, as ``<svg>``."""
+    """Draw the share of positives against the mean probability in groups of rows, as ``<svg>``."""
     with _figure(5.2, 4.2 + 0.2 * len(drawn)) as figure:
         axes = figure.add_subplot()
         axes.plot([0, 1], [0, 1], color=INK, alpha=0.4, linewidth=0.8)
-        for one in drawn:
-            groups = one.scores.argsort(stable=True).tensor_split(min(10, max(1, len(one.scores) // 20)))
-            points = [[float(values[group].mean()) for group in groups] for values in (one.scores, one.labels)]
-            axes.plot(*points, color=one.color, linewidth=1.2, marker="o", markersize=4, label=one.label)
+        for entry in drawn:
+            groups = entry.scores.argsort(stable=True).tensor_split(min(10, max(1, len(entry.scores) // 20)))
+            points = [[float(values[group].mean()) for group in groups] for values in (entry.scores, entry.labels)]
+            axes.plot(*points, color=entry.color, linewidth=1.2, marker="o", markersize=4, label=entry.label)
         axes.set(xlabel="mean predicted probability", ylabel="share of positives", aspect="equal")
         axes.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02))
         figure.legend(loc="outside upper left", frameon=False, borderaxespad=0.2)
@@ -196,12 +199,13 @@ def calibration_svg(drawn: Sequence[Scored], description: str) -> str:
 
 
 def learned_svg(before: LearnedTable | None, after: LearnedTable, types: dict[int, str], description: str) -> str:
-    """Draw a learned table, a panel for each column: blue after training, grey before, as ``<svg>``.
+    """Draw a learned table as ``<svg>``, a panel for each column: blue after training, grey before.
 
     Args:
-        before, after: values before training, if they are known, and after.
-        types: rows to draw and their names, of a table over types; empty for a table over eigenvalues.
-        description: read out where the picture is not seen.
+        before: values before training, or ``None``.
+        after: values after training.
+        types: rows to draw with their names, for a table over types; empty for a table over eigenvalues.
+        description: text alternative for screen readers.
     """
     columns, rows, places = after.columns, list(types), range(len(types))
     size = (1.4 + 2.0 * len(columns), 1.0 + 0.22 * len(types)) if types else (0.8 + 2.15 * len(columns), 2.6)
@@ -229,7 +233,7 @@ def learned_svg(before: LearnedTable | None, after: LearnedTable, types: dict[in
 
 @contextmanager
 def _figure(width: float, height: float) -> Iterator[Any]:
-    """Yield a figure without axes or a window system; matplotlib's settings hold inside the block alone."""
+    """Yield an empty figure that needs no display; matplotlib's settings hold only inside the block."""
     try:
         import matplotlib
         from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -253,7 +257,7 @@ def _figure(width: float, height: float) -> Iterator[Any]:
 
 
 def _log_scale(axes: Any, values: Sequence[float], axis: str = "y", max_ticks: int = 20) -> None:
-    """Make an axis logarithmic, with a few plainly written ticks also over less than a decade."""
+    """Make an axis logarithmic, with plain decimal ticks even if it spans less than a decade."""
     from matplotlib.ticker import FormatStrFormatter, LogLocator, MaxNLocator, NullLocator
 
     axes.set(**{f"{axis}scale": "log"})
@@ -277,11 +281,11 @@ def _is_drawable(value: Any, log: bool) -> bool:
 
 
 def _svg(figure: Any, description: str) -> str:
-    """Return the figure as one element that takes its width, font and ink from the page around it."""
+    """Return the figure as an ``<svg>`` element that takes its width, font and colour from the page."""
     import matplotlib
 
     out = io.StringIO()
-    # Marks are named by hash; the description keeps those of two pictures on a page apart.
+    # The salt makes the hashed ids of two pictures on a page different.
     with matplotlib.rc_context({"svg.hashsalt": description}):
         figure.savefig(out, format="svg", transparent=True, metadata={"Date": None})
     _, opening, content = re.split(r"(<svg[^>]*>)", out.getvalue(), maxsplit=1)

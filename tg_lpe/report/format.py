@@ -9,17 +9,17 @@ DASH = "–"
 
 
 def figure_text(value: float) -> str:
-    """Format a figure of merit as tables print it."""
+    """Format a metric for tables."""
     return format(value, figure_form(value))
 
 
 def figure_form(value: float) -> str:
-    """Return the format of a figure: four decimals, or four digits where those say nothing."""
+    """Return the format of a metric: four decimals, or four significant digits for very small or large values."""
     return ".4f" if value == 0 or 0.001 <= abs(value) < 1000 else ".4g"
 
 
 def signed(value: float, form: str) -> str:
-    """Format a number with its sign; the minus sign is as wide as the plus."""
+    """Format a number with its sign; the typographic minus is as wide as the plus."""
     return format(value, f"+{form}").replace("-", "−")
 
 
@@ -32,7 +32,7 @@ def duration_text(seconds: float) -> str:
 
 
 def counted(number: int, noun: str) -> str:
-    """Format a number and its noun, which takes an s unless the number is one."""
+    """Format a number with its noun, in the plural unless the number is 1."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 

@@ -1,4 +1,4 @@
-"""Write the comparison as one self-contained page."""
+"""Write a comparison of runs as one self-contained HTML page."""
 
 from __future__ import annotations
 
@@ -21,23 +21,26 @@ from tg_lpe.training.run_folder import RunFolder
 from tg_lpe.training.state import with_prefix
 
 MAX_TYPES, MAX_PANELS = 30, 8
-"""Types and columns that are drawn of a learned table, at most."""
+"""Largest numbers of types and columns drawn of a learned table."""
 
 
 def write_report(paths: Sequence[str | Path | Run], out: str | Path = "report.html") -> Path:
-    """Write the comparison of run folders as one self-contained page, and return its path.
+    """Write a comparison of runs as one self-contained HTML page.
 
     Args:
-        paths: run folders, or runs that were read; one named twice counts once.
-        out: the page.
+        paths: run folders, or runs of :func:`read_run`; a repeated run counts once.
+        out: file to write.
+
+    Returns:
+        The path of the page.
 
     Raises:
-        TypeError: if ``paths`` is one path.
-        ValueError: if there is no run, or a folder holds none.
+        TypeError: if ``paths`` is a single path.
+        ValueError: if there is no run, or a folder is no run folder.
         ModuleNotFoundError: if matplotlib is not installed.
     """
     if isinstance(paths, str | Path):
-        raise TypeError(f"paths must be a sequence of run folders such as [{str(paths)!r}], got one path")
+        raise TypeError(f"paths must be a list of run folders such as [{str(paths)!r}], got a single path")
     distinct = {(path.path if isinstance(path, Run) else Path(path)).resolve(): path for path in paths}.values()
     runs = [path if isinstance(path, Run) else read_run(path) for path in distinct]
     if not runs:
@@ -68,52 +71,52 @@ def write_report(paths: Sequence[str | Path | Run], out: str | Path = "report.ht
 
 def _pictures(table: Table) -> list[tuple[str, str]]:
     """Return the pictures of a table with their captions."""
-    several = any(len(row.runs) > 1 for row in table.rows)
-    caption = f"Validation {table.metric} by epoch." + (" Thin: each seed, thick: their mean." if several else "")
+    caption = f"Validation {table.metric} by epoch."
+    if any(len(row.runs) > 1 for row in table.rows):
+        caption += " Thin lines: single seeds; thick lines: their mean."
     pictures = [(curves_svg(table), caption)]
     if table.kind == "train":
         best = "highest" if table.larger_is_better else "lowest"
-        caption = f"Test {table.metric} at the epoch of {best} validation {table.metric}; {best} is best."
+        caption = f"Test {table.metric} at the epoch with the {best} validation {table.metric}; {best} is best."
         if any(len(row.runs) > 1 for row in table.rows if row.finished and row.test is not None):
-            caption += " Dots: seeds, diamond: mean, bar: ± one standard deviation."
+            caption += " Dots: seeds; diamond: mean; bar: ± one standard deviation."
         if none := [row.label for row in table.ranked if row.encoder is None]:
-            caption += f" Upright strokes: {none[0]}."
+            caption += f" Vertical lines: {none[0]}."
         pictures.append((scores_svg(table), caption))
     return [(svg, caption) for svg, caption in [*pictures, *_predictions(table)] if svg]
 
 
 def _predictions(table: Table) -> list[tuple[str, str]]:
-    """Return pictures of what the runs of a table predict for the test set, with their captions."""
+    """Return pictures of the test predictions of a table's runs, with their captions."""
     is_regression, drawn = scored(table)
     if not drawn:
         return []
-    whose = "" if drawn[0].label in [row.label for row in table.rows] else " by the best row"
+    rows = "" if drawn[0].label in [row.label for row in table.rows] else " by the best row"
     if any(len(row.runs) > 1 for row in table.rows):
-        whose += ", first seed" if whose else ", first seed of each row"
+        rows += ", first seed" if rows else ", first seed of each row"
     if is_regression:
-        caption = f"Test set: predictions over labels{whose}. Dashed: an interval that holds {100 * COVERAGE:.0f} % of "
-        caption += "validation labels (split conformal), and in numbers the share of test labels inside."
+        caption = f"Predictions against labels of the test set{rows}. Dashed lines: an interval that holds "
+        caption += f"{100 * COVERAGE:.0f} % of the validation labels (split conformal); the last line of each title is "
+        caption += "the share of test labels inside it."
         return [(parity_svg(drawn, f"{table.source}: predictions over labels"), caption)]
-    calibration = (
-        f"Calibration on the test set{whose}, in up to ten groups of equal size: above the diagonal there are "
-    )
-    calibration += "more positives than the probabilities say, below it fewer."
+    calibration = f"Calibration on the test set{rows}, in up to ten groups of equal size. Above the diagonal there are "
+    calibration += "more positives than predicted, below it fewer."
     return [
-        (roc_svg(drawn, f"{table.source}: ROC curves"), f"ROC curves on the test set{whose}."),
+        (roc_svg(drawn, f"{table.source}: ROC curves"), f"ROC curves on the test set{rows}."),
         (calibration_svg(drawn, f"{table.source}: calibration"), calibration),
     ]
 
 
 def learned_pictures(run: Run, description: str) -> list[tuple[str, str]]:
-    """Draw the tables of :meth:`Encoder.learned <tg_lpe.Encoder.learned>` for the weights in a run's folder.
+    """Draw the tables of :meth:`Encoder.learned <tg_lpe.Encoder.learned>` with the weights in a run's folder.
 
     Args:
         run: the run.
-        description: what stands for it where the picture is not seen.
+        description: text alternative for screen readers.
 
     Returns:
-        ``(<svg> element, caption)`` of each table; none if the run is unfinished, or its encoder has
-        nothing to tell, was kept as it was, or has a class that is not known here.
+        ``(<svg> element, caption)`` of each table; empty if the run is unfinished, or its encoder has no such tables,
+        was not trained, or has a class that is not imported.
     """
     folder = RunFolder(run.path)
     if run.settings.get("encoder_lr") == 0 or not run.finished or not folder.model.is_file():
@@ -131,32 +134,34 @@ def learned_pictures(run: Run, description: str) -> list[tuple[str, str]]:
         if old is not None:
             caption += f" Grey: before training{', the pretrained encoder' if run.pretrained else ''}."
         if len(types) == MAX_TYPES < len(names):
-            caption += f" The first {MAX_TYPES} of {len(names)} types."
+            caption += f" Only the first {MAX_TYPES} of {len(names)} types are shown."
         if len(new.columns) > MAX_PANELS:
-            caption += f" The first {MAX_PANELS} of {len(new.columns)} filters."
+            caption += f" Only the first {MAX_PANELS} of {len(new.columns)} filters are shown."
         shown = new._replace(columns=new.columns[:MAX_PANELS])
         pictures.append((learned_svg(old, shown, types, f"{description}: {new.title}"), caption))
     return pictures
 
 
 def _tables(run: Run, weights: Mapping[str, Tensor]) -> list[LearnedTable]:
-    """Return the tables of a run's encoder for some weights, its own or its model's."""
+    """Return the tables of a run's encoder for weights of the encoder or of the model."""
     if run.encoder is None:
         return []
     try:
         encoder = make_encoder(run.encoder)
         encoder.load_state_dict(with_prefix(dict(weights), "encoder.") or weights)
-    except (ValueError, RuntimeError):  # a class that is not imported here, or other arguments
+    except (ValueError, RuntimeError):  # the class is not imported, or its arguments have changed
         return []
     return encoder.learned()
 
 
 def _type_names(run: Run, table: LearnedTable) -> list[str]:
-    """Return a name for each row of a table over types; ``NONE`` is a bond type that no molecule has."""
+    """Name each row of a table over types; ``NONE`` stands for a bond type that no molecule has."""
     if table.over == "eigenvalue":
         return []
-    entry, what = {"x": ("atom_types", "node"), "edge_attr": ("bond_types", "edge")}[table.over]
+    entry, level = {"x": ("atom_types", "node"), "edge_attr": ("bond_types", "edge")}[table.over]
     names = run.data.get(entry)
     if isinstance(names, list) and len(names) == table.rows.numel():
         return [str(name) for name in names]
-    return [f"all {what}s"] if table.rows.numel() == 1 else [f"{what} type {number}" for number in table.rows.tolist()]
+    if table.rows.numel() == 1:
+        return [f"all {level}s"]
+    return [f"{level} type {number}" for number in table.rows.tolist()]

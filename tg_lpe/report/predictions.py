@@ -1,4 +1,4 @@
-"""Read what finished runs predict for the test set, for pictures of it."""
+"""Read the test predictions of finished runs for pictures."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from tg_lpe.training.run_folder import RunFolder
 from tg_lpe.training.tasks import Regression, make_task
 
 MAX_DRAWN = 6
-"""Rows, columns or classes that are drawn, at most."""
+"""Largest number of rows, columns or classes to draw."""
 
 COVERAGE = 0.9
-"""Share of labels that the intervals are to hold."""
+"""Share of labels that the intervals should hold."""
 
 
 class Scored(NamedTuple):
-    """Predictions beside labels, both ``[num_labels]`` and without missing labels: one line or panel of a picture."""
+    """Predictions and labels, both ``[num_labels]`` without missing labels, for one line or panel of a picture."""
 
     label: str
     color: str
@@ -31,16 +31,16 @@ class Scored(NamedTuple):
     scores: Tensor
     """Values, or probabilities of a class."""
     labels: Tensor
-    """Values, or whether a row is of the class, 0 or 1."""
+    """Values, or 1 for rows of the class and 0 for others."""
     width: float
     """Half the width of an interval, infinite if there is none."""
 
 
 def scored(table: Table) -> tuple[bool, list[Scored]]:
-    """Return whether a table's runs predict values, and what is drawn of their test sets.
+    """Return whether a table's runs predict values, and the test predictions to draw.
 
-    Of one column of labels that is the first seed of every row; of several columns or classes it is each of them, of
-    the best row. Runs without predictions in their folders, and tasks that are not known here, are left out.
+    With one label column, these are the first seed of every row; with several columns or classes, all of them for the
+    best row. Runs without predictions in their folders, and tasks of unknown classes, are left out.
     """
     is_regression, drawn = False, list[Scored]()
     for row in table.rows[:MAX_DRAWN] if table.kind == "train" else ():
@@ -50,7 +50,7 @@ def scored(table: Table) -> tuple[bool, list[Scored]]:
             continue
         try:
             task = make_task(run.task)
-        except ValueError:  # a class that is not imported here
+        except ValueError:  # the class is not imported
             continue
         is_regression, target = isinstance(task, Regression), run.data.get("target") or {}
         if not is_regression and "roc_auc" not in task.metrics and not hasattr(task, "num_classes"):
@@ -70,7 +70,7 @@ def scored(table: Table) -> tuple[bool, list[Scored]]:
             figures = {title_of(name): METRICS[name].column(scores, labels) for name in names} if len(labels) else {}
             remarks = [f"{name} {value:.3f}" for name, value in figures.items() if value is not None]
             if not remarks or not bool(scores.isfinite().all()):
-                continue  # all labels are equal, or there is none
+                continue  # all labels are equal, or there are none
             half = math.inf if intervals is None else float(intervals.width[column])
             if intervals is not None and math.isfinite(half):
                 remarks.append(f"± {half:.3g} holds {100 * intervals.reached[column]:.1f} %")

@@ -1,4 +1,4 @@
-"""Tell runs apart: the settings that had an effect on a run, and labels that name those in which rows differ."""
+"""Find the settings that affected a run, and label rows by the settings in which they differ."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from tg_lpe.training.config import READ_BY, TrainConfig
 from tg_lpe.training.run_folder import checkpoint_label, defaults_of
 
 RANKED_BY = ("level", "num_targets", "metric")
-"""Settings that a task's figures depend on; runs that agree in these are compared, whatever their loss."""
+"""Task settings that must agree for runs to be compared; their losses may differ."""
 
 ENTRY = ("edge_encoding", "pe_options.norm")
-"""How an encoding enters the model. If two rows differ in one of these settings, all rows that have it show it."""
+"""How an encoding enters the model. If rows differ in one of these settings, all labels show it."""
 
 DATA_SIZES = {"class", *DataSpec().to_dict()}
 _SWITCHES = {"edge_encoding": "edge encoding", "norm": "normalized encoding"}
@@ -25,15 +25,15 @@ _KINDS = ("attention", "global_attention", "local", "pooling", "basis", "conduct
 
 
 def effective_settings(run: Run) -> dict[str, Any]:
-    """Return the settings that had an effect, without the seed; those that the folder does not say are defaults."""
+    """Return the settings that affected a run, without the seed; settings missing in the folder have their defaults."""
     settings = _encoder_settings(run.encoder, run.pretrained)
     if run.kind == "train":
         loop = TrainConfig().to_dict()
-        del loop["epochs"]  # which all runs say
+        del loop["epochs"]  # all runs record it
         defaults = defaults_of(MODELS.get(run.model))
         arguments = {name: value for name, value in defaults.items() if name not in NOT_SETTINGS}
         settings |= {"model": run.model, "start": None, **arguments, **loop}
-    # Mean and standard deviation are those of the training set, which another seed may have drawn otherwise.
+    # Leave out mean and std: they depend on the training set, which may depend on the seed.
     task = {name: value for name, value in run.task.items() if name not in (*RANKED_BY, "name", "mean", "std")}
     settings |= {**run.settings, **task, **({"scaled labels": True} if "mean" in run.task else {})}
     settings["task"] = run.task.get("name")
@@ -41,25 +41,25 @@ def effective_settings(run: Run) -> dict[str, Any]:
     for name, cls in options.items():
         value = settings.pop(name, None)
         if cls is not None:
-            known = value if isinstance(value, Mapping) or cls.short is None else cls.mapping_of(name, value)
-            value = {**cls().to_dict(), **(known if isinstance(known, Mapping) else {})}
-        settings |= {key: one for key, one in _flattened(name, value).items() if key not in NOT_SETTINGS}
+            mapping = value if isinstance(value, Mapping) or cls.short is None else cls.mapping_of(name, value)
+            value = {**cls().to_dict(), **(mapping if isinstance(mapping, Mapping) else {})}
+        settings |= {key: option for key, option in _flattened(name, value).items() if key not in NOT_SETTINGS}
     if (bonds := run.data.get("bond_types")) is not None:
         settings["features"] = "types" if bonds else "ogb"
     settings["weight_column"] = run.data.get("weight_column")
     settings["extra_columns"] = ", ".join(run.data.get("extra_columns", ())) or None
     if run.precision is not None:
         settings["precision"] = run.precision
-    idle = {"seed"} | {name for name, at in READ_BY.items() if settings.get("schedule", at) != at}
+    unused = {"seed"} | {name for name, schedule in READ_BY.items() if settings.get("schedule", schedule) != schedule}
     if run.kind == "train" and run.encoder is None:
-        idle |= {"pe_options.norm", "encoder_lr"}
+        unused |= {"pe_options.norm", "encoder_lr"}
     if number_in(run.result, "encoder_parameters") == 0:
-        idle.add("encoder_lr")
-    return {name: value for name, value in settings.items() if name not in idle}
+        unused.add("encoder_lr")
+    return {name: value for name, value in settings.items() if name not in unused}
 
 
 def _encoder_settings(encoder: Mapping[str, Any] | None, pretrained: str | None = None) -> dict[str, Any]:
-    """Return class and arguments of an encoder but for sizes of the data, with the defaults of a known class."""
+    """Return class and arguments of an encoder, without sizes of the data, with the defaults of a known class."""
     if encoder is None:
         return {"encoder": None}
     name = str(encoder.get("class", "unknown"))
@@ -71,38 +71,38 @@ def _encoder_settings(encoder: Mapping[str, Any] | None, pretrained: str | None 
         if not arguments["edge_out_channels"]:
             del arguments["edge_out_channels"]
     if pretrained is not None:
-        return {**settings, "pretrained": pretrained}  # the checkpoint decides all its arguments
+        return {**settings, "pretrained": pretrained}  # the checkpoint determines all arguments
     for key, value in arguments.items():
         if isinstance(value, dict) and "class" in value:  # an encoder inside another
             inner = _encoder_settings(value)
-            settings |= {name if name == "edge_encoding" else f"encoder.{name}": one for name, one in inner.items()}
+            settings |= {name if name == "edge_encoding" else f"encoder.{name}": part for name, part in inner.items()}
         else:
             settings[f"encoder.{key}"] = value
     return settings
 
 
 def _flattened(name: str, value: Any) -> dict[str, Any]:
-    """Return options within options as settings of their own, ``NAME.OPTION``."""
+    """Flatten nested options to settings ``NAME.OPTION``."""
     if not isinstance(value, Mapping):
         return {} if value is None else {name: value}
-    return {key: each for inner, part in value.items() for key, each in _flattened(f"{name}.{inner}", part).items()}
+    return {key: leaf for inner, part in value.items() for key, leaf in _flattened(f"{name}.{inner}", part).items()}
 
 
 def labels(settings: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return a label for each row: its encoder, and the settings in which it differs from rows of the same encoder."""
-    bases = [_encoder_label(own) for own in settings]
-    entry = differing([{name: own[name] for name in ENTRY if name in own} for own in settings])
-    found: list[str] = []
-    for base, own in zip(bases, settings, strict=True):
-        alike = differing([other for b, other in zip(bases, settings, strict=True) if b == base])
-        names = dict.fromkeys([*alike, *(name for name in entry if name in own)])
-        parts = [(name, own.get(name, DASH)) for name in names]
+    """Label each row by its encoder and the settings in which it differs from other rows with the same encoder."""
+    bases = [_encoder_label(row) for row in settings]
+    entry = differing([{name: row[name] for name in ENTRY if name in row} for row in settings])
+    result: list[str] = []
+    for base, row in zip(bases, settings, strict=True):
+        same_encoder = differing([other for b, other in zip(bases, settings, strict=True) if b == base])
+        names = dict.fromkeys([*same_encoder, *(name for name in entry if name in row)])
+        parts = [(name, row.get(name, DASH)) for name in names]
         of_options = ("readout.", "attention_options.", "pe_options.")
         parts = [(name, value) for name, value in parts if value is not None or not name.startswith(of_options)]
         label = ", ".join([base, *(_in_words(name, value) for name, value in parts)])
-        found.append(label)
-    numbers = [found[:place].count(label) + 1 for place, label in enumerate(found)]
-    return [f"{label} ({number})" if number > 1 else label for label, number in zip(found, numbers, strict=True)]
+        result.append(label)
+    numbers = [result[:index].count(label) + 1 for index, label in enumerate(result)]
+    return [f"{label} ({number})" if number > 1 else label for label, number in zip(result, numbers, strict=True)]
 
 
 def _encoder_label(settings: Mapping[str, Any]) -> str:
@@ -115,7 +115,7 @@ def _encoder_label(settings: Mapping[str, Any]) -> str:
 
 
 def _in_words(name: str, value: Any) -> str:
-    """Return a setting as part of a label."""
+    """Describe a setting for a label."""
     if name == "model":
         return str(value)
     if name == "start":
@@ -129,15 +129,15 @@ def _in_words(name: str, value: Any) -> str:
 
 
 def differing(settings: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the names of settings that are not the same in all; a precision of ``auto`` does not count."""
+    """Return the names of settings that differ between rows; precision ``auto`` equals any other."""
     values: dict[str, set[str]] = {}
-    for each in settings:
-        for name, value in each.items():
+    for row in settings:
+        for name, value in row.items():
             if (name, value) != ("precision", "auto"):
                 values.setdefault(name, set()).add(str(value))
-    return [name for name, different in values.items() if len(different) > 1]
+    return [name for name, distinct in values.items() if len(distinct) > 1]
 
 
 def of_encoding(name: str) -> bool:
-    """Return whether a setting belongs to the encoding; rows that agree in all others are compared like with like."""
+    """Return whether a setting belongs to the encoding rather than to the model or the training."""
     return name.startswith("encoder") or name in ("pretrained", *ENTRY)

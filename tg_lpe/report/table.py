@@ -1,4 +1,4 @@
-"""Compare runs: a table for each data set, a row where only the seed differs; as text."""
+"""Compare runs in tables: one table for each dataset, one row for runs that differ only in the seed."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ from tg_lpe.report.settings import RANKED_BY, differing, effective_settings, lab
 
 CONSTANT = "constant (median of the training labels)"
 MAX_COLUMNS = 6
-"""Columns of labels that a table has room for; the figures of more are in the runs' own results."""
+"""Largest number of label columns in a table; results of runs have all of them."""
 
 UNITLESS = ("r2", "spearman")
-"""Test figures of a regression that stand beside its metric."""
+"""Test metrics of a regression that tables show in addition to its metric."""
 
-# Okabe and Ito's colours, which people with any colour vision can tell apart.
+# Okabe and Ito's colours, which colour-blind people can distinguish.
 GREY, BLUE = "#8a8a8a", "#0072b2"
 SPARE_COLORS = ("#cc79a7", "#d55e00", "#56b4e9", "#b5a800")
 ENCODING_COLORS = {"none": GREY, "LaplacianEigenvectors": "#e69f00", "RandomWalk": "#009e73", "GramTransformer": BLUE}
-"""Colours by class of the encoder; other encoders take the next spare colour."""
+"""Colours by encoder class; other encoders take the next spare colour."""
 
 SIZES = tuple(f"num_{part}" for part in PARTS)
-# Names of known sets: the name does not tell the path, so two sets of one name may differ.
+# Datasets with a fixed name instead of a path: two of the same name may differ.
 _NAMED = ("zinc", "zinc12k", "qm9", "qm9-solubility")
 
 
 @dataclass(frozen=True)
 class Spread:
-    """Mean and sample standard deviation of a figure over seeds; one seed has no deviation."""
+    """Mean and sample standard deviation over seeds; the deviation of one seed is ``None``."""
 
     mean: float
     std: float | None
@@ -51,10 +51,10 @@ class Row:
     """Runs that differ only in the seed: all finished, or all unfinished.
 
     Attributes:
-        settings: those that had an effect, without the seed; arguments of the encoder are named ``encoder.NAME``.
-        rest: the same but for those of the encoding; rows that agree in these are compared like with like.
+        settings: settings that affected the runs, without the seed; encoder arguments are named ``encoder.NAME``.
+        rest: the settings except those of the encoding.
         speed: median of graphs per second over all epochs of all runs.
-        label, color: what tells the row from the others of its table.
+        label, color: label and colour of the row in its table.
     """
 
     def __init__(self, runs: Sequence[Run], settings: Mapping[str, Any]) -> None:
@@ -70,15 +70,16 @@ class Row:
 
 
 class Table:
-    """All runs of one kind on one data set.
+    """All runs of one kind on one dataset.
 
     Attributes:
-        source: what the data was called, numbered where other data goes by the same name.
-        rows: best first, unfinished ones last; pretrainings in the order they were named.
-        ranked: finished rows with a finite test figure, best first; none of pretrainings, whose losses differ.
-        best: the first of these, where there is another.
-        columns: names of columns of labels, as in :meth:`Run.columns`; none where there are too many for a table.
-        beside: names of further test figures that stand beside the metric.
+        source: name of the data, with a number if other data has the same name.
+        rows: rows with the best first and unfinished ones last; pretrainings in the order of the input.
+        ranked: finished rows with a finite test figure, best first; empty for pretrainings, whose losses differ.
+        best: the first of ``ranked`` if it has several rows, else ``None``.
+        columns: names of the label columns, as in :meth:`Run.columns`; empty if there are too many for a table.
+        beside: names of the test metrics shown in addition to the metric.
+        further: additional columns from :attr:`Run.cells`, with a dash as default.
     """
 
     def __init__(self, source: str, runs: Sequence[Run]) -> None:
@@ -99,7 +100,7 @@ class Table:
 
     @property
     def heading(self) -> str:
-        """The data, and what is predicted: the columns of the labels and the metric."""
+        """The data, the label columns and the metric."""
         if self.kind != "train":
             return f"{self.source}, pretraining"
         columns = [str(column) for column in _target_of(self.data) if column is not None]
@@ -109,7 +110,7 @@ class Table:
 
     @property
     def sizes(self) -> str:
-        """Graphs of each split, or labelled nodes where nodes are predicted, in words; empty if not known."""
+        """Number of graphs, or of labelled nodes, in each split as text; empty if unknown."""
         for prefix, noun in (("num_labelled_", "labelled nodes"), ("num_", "graphs")):
             counts = [(part, number_in(self.data, f"{prefix}{part}")) for part in PARTS]
             if text := ", ".join(f"{count:,.0f} {part}" for part, count in counts if count is not None):
@@ -117,24 +118,26 @@ class Table:
         return ""
 
     def against_none(self, row: Row) -> tuple[float, float] | None:
-        """Compare the test figure with that of the row without an encoding and with otherwise the same settings.
+        """Compare the test figure with the row without an encoding that otherwise has the same settings.
 
         Returns:
-            The difference and the other figure, means over the seeds that both rows have; ``None`` without such a row.
+            The difference and the figure of that row, both as means over the seeds that both rows have; ``None`` if
+            there is no such row or seed.
         """
         base = next((other for other in self.ranked if other.encoder is None and other.rest == row.rest), None)
         if base is None or row.encoder is None or row not in self.ranked:
             return None
-        pairs = [[(run.draw, run.test) for run in each.runs] for each in (row, base)]
-        figures, others = ({seed: test for seed, test in each if test is not None} for each in pairs)
-        seeds = [seed for seed in figures if seed in others]
+        figures, base_figures = (
+            {run.draw: run.test for run in other.runs if run.test is not None} for other in (row, base)
+        )
+        seeds = [seed for seed in figures if seed in base_figures]
         if not seeds:
             return None
-        mean = statistics.fmean(others[seed] for seed in seeds)
+        mean = statistics.fmean(base_figures[seed] for seed in seeds)
         return statistics.fmean(figures[seed] for seed in seeds) - mean, mean
 
     def cells(self, row: Row) -> dict[str, str]:
-        """Return the text of a row by column."""
+        """Return the cells of a row as text, by column."""
         run, training = row.runs[0], self.kind == "train"
         epochs, planned = sorted({run.epochs for run in row.runs}), number_in(row.settings, "epochs")
         done = "–".join(map(str, dict.fromkeys((epochs[0], epochs[-1]))))
@@ -166,12 +169,12 @@ class Table:
         }
 
     def constant_cells(self) -> dict[str, str]:
-        """Return the text of the row of the median of the training labels; empty if no run tells its figure."""
+        """Return the cells of the row that predicts the median of the training labels; empty if not recorded."""
 
         def text(values: list[float | None], unit: str) -> str:
             seeds = [run.draw for run in self.runs]
             by_seed = dict([pair for pair in zip(seeds, values, strict=True) if pair[1] is not None][::-1])
-            distinct = set(by_seed.values())  # one split for all seeds has one constant
+            distinct = set(by_seed.values())  # one constant if all seeds have the same split
             return _text(distinct if len(distinct) == 1 else by_seed.values(), unit)
 
         run = self.runs[0]
@@ -184,7 +187,7 @@ class Table:
         return {} if test == DASH else cells
 
     def _title(self, column: str) -> str:
-        """Return the heading of the test figure of one of several columns of labels."""
+        """Return the heading of the test figure of a label column."""
         run = self.runs[0]
         unit = run.units.get(column, "")
         return f"test {title_of(run.column_figure)}, {column}{unit and f' in {unit}'}"
@@ -197,7 +200,7 @@ class Table:
 
     @property
     def verdict(self) -> str:
-        """The outcome in a sentence or two; empty where there is nothing to compare."""
+        """The outcome in a few sentences; empty if there is nothing to compare."""
         if self.best is None:
             return ""
         best, second = self.ranked[:2]
@@ -206,39 +209,40 @@ class Table:
         text = f"{extreme} test {self.metric}: {best.label}, {best.test}{against}. Next: {second.label}, {second.test}."
         first, last = best.test, second.test
         if first and last and abs(last.mean - first.mean) < max(first.std or 0.0, last.std or 0.0):
-            text += " The two are closer than the spread over seeds."
+            text += " Their difference is smaller than the standard deviation over seeds."
         return text
 
     @property
     def notes(self) -> list[str]:
-        """List what a reader of the table must bear in mind."""
+        """List notes on how to read the table."""
         rows, machines = self.rows, [run.environment for run in self.runs if run.environment]
         several = any(len(row.runs) > 1 for row in rows)
         uneven = len({tuple(row.seeds) for row in rows if row.finished}) > 1
         is_unfinished = not all(row.finished for row in rows)
         useless = ", ".join(row.label for row in rows if _is_no_better_than_constant(row))
         others = ", ".join(differing([row.rest for row in rows])) if self.kind == "train" else ""
-        drawn = len({json.dumps(run.data["split"], sort_keys=True) for run in self.runs if run.data.get("split")}) > 1
+        splits = {json.dumps(run.data["split"], sort_keys=True) for run in self.runs if run.data.get("split")}
         computers = {str([m.get("accelerator") or m.get("processor"), m.get("threads")]) for m in machines}
+        like = "`against none` only compares rows that agree in these settings."
         notes = [
             ("± is the sample standard deviation over seeds or folds; a row of one run has none.", several),
             (
-                "After `against`, ± is the standard error of the paired difference, over test rows and seeds.",
+                "In columns `against ...`, ± is the standard error of the paired difference over test rows and seeds.",
                 any(name.startswith("against ") for name in self.further),
             ),
-            ("One seed a row: how far another seed would move a figure is not known.", not several and self.best),
-            ("Not all rows were run with the same seeds; `against none` is over those that both rows have.", uneven),
-            (f"No better than the constant, and so of no use: {useless}.", useless),
-            (f"Rows differ in more than the encoding: {others}. `against none` compares like with like.", others),
-            ("The split was drawn by the seed or fold: runs with others were tested on different molecules.", drawn),
-            ("Not all runs had the same machine and threads: graphs/s and times do not compare.", len(computers) > 1),
+            ("Each row has one seed, so the variation between seeds is unknown.", not several and self.best),
+            ("Rows have different seeds; `against none` is the mean over the seeds that both rows have.", uneven),
+            (f"These rows are no better than the constant: {useless}.", useless),
+            (f"Rows differ in more than the encoding: {others}. {like}", others),
+            ("The split depends on the seed or fold, so other seeds or folds have other test sets.", len(splits) > 1),
+            ("Machines or numbers of threads differ, so graphs/s and times are not comparable.", len(computers) > 1),
             ("Unfinished runs are not ranked; their validation figure is the best so far.", is_unfinished),
         ]
         return [note for note, applies in notes if applies]
 
 
 def compare(runs: Sequence[Run]) -> list[Table]:
-    """Sort runs into tables, one for each kind of run and data set, trainings first."""
+    """Sort runs into tables, one for each kind of run and dataset, trainings first."""
     names: Counter[tuple[str, str]] = Counter()
     tables = []
     for same_words in _grouped(sorted(runs, key=lambda run: run.kind != "train"), _data_key):
@@ -251,11 +255,11 @@ def compare(runs: Sequence[Run]) -> list[Table]:
 
 
 def comparison_table(runs: Sequence[Run], without: Sequence[str] = ()) -> str:
-    """Format the comparison for a terminal: a star marks the best row of a table, and notes follow it.
+    """Format a comparison of runs for a terminal; a star marks the best row of each table, and notes follow.
 
     Args:
         runs: the runs.
-        without: columns to leave out.
+        without: names of columns to leave out.
     """
     blocks = []
     for table in compare(runs):
@@ -273,7 +277,7 @@ def comparison_table(runs: Sequence[Run], without: Sequence[str] = ()) -> str:
 
 
 def _spread(values: Iterable[float | None]) -> Spread | None:
-    """Return the spread of the values that are not ``None``; ``None`` if all are, NaN if one is not finite."""
+    """Return mean and deviation of the values except ``None``; ``None`` without values, NaN if one is not finite."""
     known = [value for value in values if value is not None]
     if not all(map(math.isfinite, known)):
         return Spread(math.nan, None, len(known))
@@ -301,48 +305,48 @@ def _grouped(runs: Iterable[Run], key: Callable[[Run], str]) -> list[list[Run]]:
 
 
 def _data_key(run: Run) -> str:
-    """Return a key that is equal for runs on the same data, as far as their descriptions tell.
+    """Return a key that is equal for runs on the same data, as far as their descriptions show.
 
-    A file or folder is known by its path; its constants follow from its split, which may be drawn by the seed.
+    A file or folder is identified by its path, not by constants of its split, which may depend on the seed.
     """
     split = value_in(run.data, "split", dict) or {}
-    folds = split.get("folds")  # whose sizes may differ by one
+    folds = split.get("folds")  # their sizes may differ by one
     names = ((), ("normalization", "atom_types"))[run.source in _NAMED]
     key = [run.kind, run.source, folds, *(run.data.get(name) for name in (*(SIZES if folds is None else ()), *names))]
     if run.kind == "train":
         key += [*(run.task.get(name) for name in RANKED_BY), _target_of(run.data)]
     if run.source == UNNAMED:
-        key.append(run.data.get("spec"))  # no path tells data from Python apart
+        key.append(run.data.get("spec"))  # data from Python has no path
     if split.get("kind") in ("scaffold", "butina", "column"):
-        key.append(split)  # a harder split of the same file, perhaps
+        key.append(split)  # such a split may be harder than a random one
     return json.dumps(key, sort_keys=True)
 
 
 def _target_of(data: Mapping[str, Any]) -> list[Any]:
-    """Return the columns of the labels, or what they were computed as; empty if the folder does not say."""
+    """Return the label columns, or the name of a computed label; empty if not recorded."""
     target = value_in(data, "target", dict) or {}
     computed = target.get("computed")
     return list(target.get("columns") or []) if computed is None else [computed, None]
 
 
 def _by_digest(runs: Sequence[Run]) -> list[list[Run]]:
-    """Group runs by the digest of their data; one group if digests do not differ.
+    """Group runs by the digest of their data if that shows different data, else keep them in one group.
 
-    A digest covers the split and the numbers of atom types: two of them tell data apart where these agree, such as two
-    files split by one seed. Which of the other seeds belong to which file is not known then, so each digest is apart.
+    A digest also covers the split and the numbering of atom types. So only runs that agree in these, such as those of
+    one seed, show by different digests that their files differ. Then each digest is a group.
     """
     digests: dict[str, set[str]] = {}
     for run in runs:
         if (digest := value_in(run.data, "digest", str)) is not None:
             names = ("split", "atom_types", "bond_types", "target", "weight_column", "extra_columns")
-            how = [run.data.get(name) for name in names]
-            digests.setdefault(json.dumps(how, sort_keys=True), set()).add(digest)
-    clash = any(len(same) > 1 for same in digests.values())
+            description = [run.data.get(name) for name in names]
+            digests.setdefault(json.dumps(description, sort_keys=True), set()).add(digest)
+    clash = any(len(group) > 1 for group in digests.values())
     return _grouped(runs, lambda run: str(run.data.get("digest")) if clash else "")
 
 
 def _rows(runs: Sequence[Run]) -> list[Row]:
-    """Sort runs on the same data into rows, with labels and colours of their own."""
+    """Sort runs on the same data into rows, and label and colour the rows."""
     order = {id(run): number for number, run in enumerate(runs)}
     copies: Counter[str] = Counter()
     settings: dict[int, dict[str, Any]] = {}
@@ -351,7 +355,7 @@ def _rows(runs: Sequence[Run]) -> list[Row]:
         settings[id(run)] = effective_settings(run)
         same = json.dumps([settings[id(run)], run.finished, run.test is None, run.title], sort_keys=True)
         seed = json.dumps([same, run.draw])
-        copies[seed] += 1  # the same seed again adds no spread: a row of its own
+        copies[seed] += 1  # a repeated seed says nothing about the spread, so it gets its own row
         return f"{same}{copies[seed]}"
 
     def seed(run: Run) -> tuple[float, str]:
@@ -364,8 +368,9 @@ def _rows(runs: Sequence[Run]) -> list[Row]:
         return not row.finished, value is None, (value or 0.0) * (-1 if row.runs[0].larger_is_better else 1)
 
     groups = _grouped(sorted(runs, key=seed), key)
-    options = dict.fromkeys(name for own in settings.values() for name in own if name.startswith("attention_options."))
-    rows = [Row(same, {**options, **settings[id(same[0])]}) for same in groups]
+    names = (name for of_run in settings.values() for name in of_run)
+    options = dict.fromkeys(name for name in names if name.startswith("attention_options."))
+    rows = [Row(group, {**options, **settings[id(group[0])]}) for group in groups]
     rows.sort(key=rank if runs[0].kind == "train" else lambda row: min(order[id(run)] for run in row.runs))
     colors, spare = set[str](), list(SPARE_COLORS)
     for row, label in zip(rows, labels([row.settings for row in rows]), strict=True):
