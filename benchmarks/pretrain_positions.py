@@ -302,7 +302,8 @@ def ship(cut: LearnedCut, results: dict[str, Any], steps: int) -> None:
     card: dict[str, Any] = {
         "name": name,
         "class": "Positions",
-        "summary": "sixteen columns that tell where a node lies: the leading eigenvectors of each component",
+        "summary": "Place of each node in its component: 16 columns that span the leading Laplacian eigenvectors. "
+        "For any graph.",
         "num_parameters": sum(parameter.numel() for parameter in encoder.parameters()),
         "data": {"source": "graphs of many families", "atom_types": None, "bond_types": None},
         "command": f"python benchmarks/pretrain_positions.py --steps {steps} --ship",

@@ -895,7 +895,7 @@ def test_labels_of_another_size(labelled: str, capsys: pytest.CaptureFixture[str
     out, err = capsys.readouterr()
     assert "labels are standardised: mean 11" in err
     result = json.loads(Path("run/result.json").read_text())
-    assert result["test_mae"] < 300 and f"of a constant {result['test_mae_constant']:.4f}" in out
+    assert result["test_mae"] < 300 and f"constant prediction {result['test_mae_constant']:.4f}" in out
     assert json.loads(Path("run/config.json").read_text())["task"]["std"][0] > 50
     assert main(["predict", "run", "far.csv", "predicted.csv", "--quiet"]) == 0
     values = [float(row["predicted_value"]) for row in table_of("predicted.csv")]
@@ -933,7 +933,7 @@ def test_properties_of_qm9_have_units(tmp_path: Path, capsys: pytest.CaptureFixt
         assert main(["report", run, "--out", str(tmp_path / "report.html")]) == 0
         said.append(capsys.readouterr().out)
     one, one_table, energies, energies_table, several, several_table = said
-    energy = r"MAE [\d.]+ Hartree \([\d.,]+ meV\), of a constant [\d.]+ Hartree \([\d.,]+ meV\)"
+    energy = r"MAE [\d.]+ Hartree \([\d.,]+ meV\), constant prediction [\d.]+ Hartree \([\d.,]+ meV\)"
     assert re.search(f"test {energy} ", one) and "qm9, gap (MAE, Hartree)" in one_table and "meV)" in one_table
     assert len(re.findall(energy, energies)) == 3 and "qm9, homo, gap (MAE, Hartree)" in energies_table
     assert re.search(f"gap: test {energy}", several) and re.search(r"mu: test MAE [\d.]+ Debye, ", several)

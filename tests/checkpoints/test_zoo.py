@@ -132,7 +132,7 @@ def test_all_of_it_is_small() -> None:
 def test_list_and_card_on_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["zoo"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in lines] == zoo.names()
+    assert [line.split()[0] for line in lines if "parameters)" in line] == zoo.names()
     assert main(["zoo", "heat-k8"]) == 0
     assert json.loads(capsys.readouterr().out) == zoo.card("heat-k8")
     assert main(["zoo", "nothing"]) == 1

@@ -238,7 +238,7 @@ def _beside(title: str, value: float | None, constant: float | None, unit: str) 
     def text(number: float) -> str:
         return f"{figure_text(number)}{unit and f' {unit}'}{in_mev(number, unit)}"
 
-    beside = "" if constant is None else f", of a constant {text(constant)}"
+    beside = "" if constant is None else f", constant prediction {text(constant)}"
     return f"{title} {DASH if value is None else text(value)}{beside}"
 
 

@@ -16,16 +16,24 @@ def parse(parser: Parser, words: Sequence[str]) -> Namespace:
 
 
 def run(args: Namespace) -> None:
-    """List the checkpoints that ship with the package."""
+    """List the checkpoints that ship with the package, or print one card."""
     import json
+    import textwrap
 
     from tg_lpe import zoo
+    from tg_lpe.training.metrics import METRICS
 
     if args.name is not None:
         print(json.dumps(zoo.card(args.name), indent=2))
         return
-    cards = {name: zoo.card(name) for name in zoo.names()}
-    wide = max(len(name) for name in cards)
-    for name, card in cards.items():
-        figures = zoo.figures_text(card)
-        print(f"{name:{wide}}  {card['class']}, {card['num_parameters']:,} parameters: {card['summary']} ({figures})")
+    for name in zoo.names():
+        card = zoo.card(name)
+        text = card["summary"]
+        if "task" in card:
+            metric = card["task"]["metric"]
+            test = {f"test_{metric}": card["metrics"][f"test_{metric}"]}
+            figure = zoo.figures_text({**card, "metrics": test}).removeprefix(f"test_{metric}")
+            text += f" Test {METRICS[metric].title}{figure}."
+        print(f"{name}  ({card['class']}, {card['num_parameters']:,} parameters)")
+        print(textwrap.fill(text, 100, initial_indent="    ", subsequent_indent="    "))
+    print("\ntg-lpe zoo NAME prints a whole card: data, command and all figures.")
