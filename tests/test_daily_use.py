@@ -150,7 +150,7 @@ def test_several_seeds_have_one_split(table: Path, tmp_path: Path, capsys: pytes
     assert "logp_spread" in predictions.read_text(encoding="utf-8").partition("\n")[0]
     capsys.readouterr()
     assert main(["predict", str(tmp_path / "runs"), str(table), str(predictions)]) == 1
-    assert "config.json is missing; the folders in it do hold one, name them: s0, s5" in capsys.readouterr().err
+    assert "config.json is missing; name one of the folders in it that have one: s0, s5" in capsys.readouterr().err
     with pytest.raises(
         ValueError, match=r"is the run folder of a training; its model is tg_lpe.zoo.load\('.*s0'\).model"
     ):

@@ -244,7 +244,7 @@ def test_the_missing_shards_alone_are_encoded(
     first = (out / "part-000001.parquet").stat().st_mtime_ns
     (out / "part-000003.parquet").write_bytes((out / "part-000003.parquet").read_bytes()[:-9])
     assert EncodingJob(molecules, out, transform, rows_per_shard=2).run(progress=False).num_shards == 4
-    assert "part-000003.parquet is damaged and is made anew" in caplog.text
+    assert "part-000003.parquet is damaged and will be replaced" in caplog.text
     assert (out / "part-000001.parquet").stat().st_mtime_ns == first
     again = tmp_path / "again"
     EncodingJob(molecules, again, transform, rows_per_shard=2).run(progress=False)
@@ -274,7 +274,7 @@ def test_another_job_is_refused(tmp_path: Path, molecules: Path, transform: AddP
     with pytest.raises(ValueError, match="another job: release is"):
         EncodingJob(molecules, out, transform, rows_per_shard=2).run()
     (out / MANIFEST).unlink()
-    with pytest.raises(ValueError, match=f"holds shards, and no {MANIFEST}"):
+    with pytest.raises(ValueError, match=f"holds shards without their {MANIFEST}"):
         EncodingJob(molecules, out, transform, rows_per_shard=2).run()
     assert {name: (out / name).read_bytes() for name in names(out)} == {
         name: content for name, content in before.items() if name != MANIFEST
@@ -306,24 +306,24 @@ def test_refusals(tmp_path: Path, molecules: Path, transform: AddPositionalEncod
     write_graphs(tmp_path / "some" / "1.parquet", rings(3))
     weighted = AddPositionalEncoding(RandomWalk(4), edge_weight="weight")
     for source, change, said in (
-        (molecules, {"out": molecules}, "shards need a folder of their own"),
+        (molecules, {"out": molecules}, "out must be a separate folder"),
         (molecules, {"smiles_column": "structure"}, "has no column 'structure'; there are"),
-        (tmp_path / "reason.parquet", {}, "has a column 'reason' already"),
+        (tmp_path / "reason.parquet", {}, "already has a column 'reason'"),
         (tmp_path / "numbers.parquet", {}, "the SMILES must be strings, got a column 'smiles' of int64 in "),
-        (molecules, {"transform": weighted}, "molecules have no edge weights, and the transform reads"),
+        (molecules, {"transform": weighted}, "molecules have no edge weights, but the transform reads"),
         (graphs, {"transform": weighted}, r"has no column 'weight'; there are \['edge_index', 'num_nodes'\]"),
         (tmp_path / "some", {}, "1.parquet has no column 'edge_weight'"),
-        (graphs, {"reader": MoleculeReader(None)}, "a reader is for SMILES"),
+        (graphs, {"reader": MoleculeReader(None)}, "reader is for SMILES"),
     ):
         with pytest.raises(ValueError, match=said):
             EncodingJob(source, **{"out": out, "transform": transform, **change})
     with pytest.raises(ValueError, match=r"part must be \(i, n\)"):
         EncodingJob(molecules, out, transform).run((2, 2))
-    with pytest.raises(ValueError, match="must write an attribute of its own"):
+    with pytest.raises(ValueError, match="must write a new attribute"):
         EncodingJob(molecules, out, AddPositionalEncoding(RandomWalk(4), attr_name=None)).run()
     job = EncodingJob(graphs, out, transform)
     write_graphs(graphs, [])
-    with pytest.raises(ValueError, match=r"has changed: it ends before row 1"):
+    with pytest.raises(ValueError, match=r"was changed: it ends before row 1"):
         job.encode(job.shards[0])
 
 
@@ -403,7 +403,7 @@ def test_a_job_that_begins_before_the_first_shard_of_another(tmp_path: Path, mol
     )
     first.start()
     second.start()
-    with pytest.raises(ValueError, match=r"another job has begun in .*out meanwhile; choose another folder"):
+    with pytest.raises(ValueError, match=r"another job has started in .*out; choose another folder"):
         first.encode(first.shards[0])
     done = second.run(progress=False)
     assert done.num_shards == len(second.shards)

@@ -1,4 +1,4 @@
-"""Checks of arguments that many constructors share; their messages quote what came and what is allowed."""
+"""Check arguments; the error messages quote the value and say what is allowed."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ import torch
 
 
 class ArgumentError(ValueError):
-    """Report wrong arguments in the spelling of the caller: Python, or a command line, which writes them otherwise.
+    """Report a wrong argument; the message can spell arguments as in Python or as on a command line.
 
-    ``ArgumentError("{} holds a run; go on with {resume}", path, resume=True)`` ends, in Python, in ``resume=True``.
+    The message of ``ArgumentError("{} holds a run: continue it with {resume}", path, resume=True)`` ends in
+    ``resume=True`` in Python, and in ``--resume`` on the command line.
 
     Args:
-        template: the message, with ``{}`` for each value in their order and ``{name}`` for each argument.
-        values: what the message quotes.
-        arguments: arguments by name, with the value that came or that helps; ``...`` where it may be any.
+        template: the message, with ``{}`` for each value in order and ``{name}`` for each argument.
+        values: values to quote.
+        arguments: arguments by name, with the value to show; ``...`` for any value.
     """
 
     def __init__(self, template: str, *values: object, **arguments: object) -> None:
@@ -25,16 +26,16 @@ class ArgumentError(ValueError):
         super().__init__(self.told(as_keyword))
 
     def told(self, write: Callable[[str, object], str]) -> str:
-        """The message, with each argument as ``write(name, value)`` writes it."""
+        """Return the message with each argument formatted by ``write(name, value)``."""
         written = {name: write(name, value) for name, value in self.arguments.items()}
         return self.template.format(*self.values, **written)
 
-    def about(self, what: object) -> ArgumentError:
-        """The same error with what it is about before the message."""
-        return ArgumentError("{}: " + self.template, what, *self.values, **self.arguments)
+    def about(self, subject: object) -> ArgumentError:
+        """Return the same error with a subject before the message."""
+        return ArgumentError("{}: " + self.template, subject, *self.values, **self.arguments)
 
     def __reduce__(self) -> tuple[Callable[..., ArgumentError], tuple[object, ...]]:
-        """From one process to another."""
+        """Support pickling, so that the error can pass between processes."""
         return _argument_error, (self.template, self.values, self.arguments)
 
 
@@ -43,7 +44,7 @@ def _argument_error(template: str, values: Sequence[object], arguments: Mapping[
 
 
 def as_keyword(name: str, value: object) -> str:
-    """An argument as a call in Python has it."""
+    """Format an argument as in a Python call."""
     return name if value is ... else f"{name}={value!r}"
 
 
@@ -66,16 +67,16 @@ def check_choice(name: str, value: object, allowed: Sequence[object]) -> None:
 
 
 def check_flags(**flags: object) -> None:
-    """Raise ``ValueError`` unless each argument, given by its name, is ``True`` or ``False``."""
+    """Raise ``ValueError`` unless each keyword argument is ``True`` or ``False``."""
     for name, value in flags.items():
         if not isinstance(value, bool):
             raise ValueError(f"{name} must be True or False, got {value!r}")
 
 
 def check_options(name: str, options: object) -> None:
-    """Raise ``ValueError`` unless ``options`` is a mapping of names of arguments to their values, or ``None``."""
+    """Raise ``ValueError`` unless ``options`` is a mapping from argument names to values, or ``None``."""
     if options is not None and not isinstance(options, Mapping):
-        raise ValueError(f"{name} must be a dictionary from names of arguments to values, got {options!r}")
+        raise ValueError(f"{name} must be a dictionary from argument names to values, got {options!r}")
 
 
 def check_share(name: str, value: float) -> None:
@@ -85,7 +86,7 @@ def check_share(name: str, value: float) -> None:
 
 
 def check_positive(name: str, value: object, or_zero: bool = False) -> None:
-    """Raise ``ValueError`` unless ``value`` is positive and finite; with ``or_zero`` zero is allowed."""
+    """Raise ``ValueError`` unless ``value`` is finite and positive, or zero with ``or_zero``."""
     is_number = isinstance(value, Real) and not isinstance(value, bool)
     if not is_number or not 0 <= float(value) < math.inf or (value == 0 and not or_zero):  # type: ignore[arg-type]
         allowed = "finite and at least 0" if or_zero else "positive and finite"
@@ -93,31 +94,31 @@ def check_positive(name: str, value: object, or_zero: bool = False) -> None:
 
 
 def checked_numbers(name: str, values: object) -> tuple[float, ...]:
-    """Return a sequence of numbers as floats, or raise ``TypeError`` if it is none."""
-    given: object = list(values) if isinstance(values, Iterable) and not isinstance(values, str) else values
-    if not isinstance(given, list) or not all(isinstance(v, Real) and not isinstance(v, bool) for v in given):
-        raise TypeError(f"{name} must be a sequence of numbers, got {given!r}")
-    return tuple(map(float, given))
+    """Convert a sequence of numbers to floats; raise ``TypeError`` for anything else."""
+    numbers: object = list(values) if isinstance(values, Iterable) and not isinstance(values, str) else values
+    if not isinstance(numbers, list) or not all(isinstance(v, Real) and not isinstance(v, bool) for v in numbers):
+        raise TypeError(f"{name} must be a sequence of numbers, got {numbers!r}")
+    return tuple(map(float, numbers))
 
 
 def check_no_effect(reason: str, **options: tuple[object, object]) -> None:
-    """Raise ``ValueError`` if an option, given with its default, is not that though nothing would read it."""
+    """Raise ``ValueError`` if an unused option, passed as ``(value, default)``, differs from its default."""
     for name, (value, default) in options.items():
         if value != default:
             raise ValueError(f"{name}={value!r} would have no effect with {reason}")
 
 
 def check_type(name: str, value: object, kind: type, hint: str = "") -> None:
-    """Refuse an object of another class; ``hint`` says where one comes from."""
+    """Raise ``TypeError`` unless ``value`` is a ``kind``; ``hint`` says where to get one."""
     if not isinstance(value, kind):
         raise TypeError(f"{name} must be a {kind.__name__}{hint}, got {type(value).__name__}")
 
 
 def check_generator(generator: object) -> None:
-    """Raise ``TypeError`` unless ``generator`` is a generator of random numbers or ``None``."""
+    """Raise ``TypeError`` unless ``generator`` is a ``torch.Generator`` or ``None``."""
     if generator is not None and not isinstance(generator, torch.Generator):
         raise TypeError(
-            f"generator must be a torch.Generator or None, got {generator!r}; torch.Generator().manual_seed(0) is one"
+            f"generator must be a torch.Generator or None, got {generator!r}; pass torch.Generator().manual_seed(0)"
         )
 
 

@@ -1,4 +1,4 @@
-"""Collections of graphs larger than memory: Parquet files in, Parquet files with encodings out, shard by shard."""
+"""Encode graphs in Parquet files that are larger than memory, shard by shard."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ if TYPE_CHECKING:
     from tg_lpe.datasets.molecules import MoleculeReader
 
 MANIFEST = "_manifest.json"
-"""Says what the shards of a folder depend on; readers of Parquet folders pass over names that begin with ``_``."""
+"""File that lists what the shards depend on; readers of Parquet folders ignore names that begin with ``_``."""
 
 ROWS = 10_000
-"""Rows of a shard, if not said otherwise: some seconds of work, and some tens of MB, where the rows are molecules."""
+"""Default number of rows of a shard: for molecules, some seconds of work and tens of MB."""
 
 _FORMAT = 1
 _JOB = b"tg_lpe.job"
-"""In the metadata of a shard: the digest of the manifest that it was made under."""
+"""Metadata key of a shard with the digest of its manifest."""
 _LOGGER = logging.getLogger("tg_lpe.jobs")
 
 
 class Shard(NamedTuple):
-    """Rows of an input file, and the file that they are written to with their encodings."""
+    """Consecutive rows of an input file, and the name of the output file."""
 
     name: str
     source: Path
@@ -55,45 +55,44 @@ class Shard(NamedTuple):
 
 
 class JobReport(NamedTuple):
-    """Counts of one call."""
+    """Counts of a call of :meth:`EncodingJob.run`."""
 
     num_shards: int
-    """Shards that were encoded; those that were there already do not count."""
+    """Number of shards that this call encoded."""
     num_rows: int
-    """Rows of these shards."""
+    """Number of rows of these shards."""
     num_refused: int
-    """Rows without an encoding; the column ``reason`` says why."""
+    """Number of rows without an encoding; the column ``reason`` says why."""
 
 
 class EncodingJob:
-    """Encodings of all rows of a Parquet file, or of a folder of them, as a folder of Parquet files.
+    """Encode all rows of a Parquet file, or of a folder of Parquet files, into a folder of Parquet files.
 
-    The input is cut into shards of consecutive rows. A shard is done when its file is there: it is written under
-    another name and renamed. So a job may be stopped at any time, and the next :meth:`run` encodes what is missing. A
-    manifest in the output folder says what the shards depend on: the transform with its weights, how molecules are
-    read, and digests of the input; a job that differs is refused. One shard is in memory at a time. A process that is
-    killed may leave a hidden file, ``.part-*``, which is never read.
+    The input is cut into shards of consecutive rows, and one shard is in memory at a time. A shard's file appears only
+    when it is complete, so a job may be stopped at any time, and the next :meth:`run` encodes the missing shards. A
+    manifest in the output folder lists what the shards depend on: the transform with its weights, the reader of
+    molecules, and digests of the input. A job with another manifest is refused.
 
-    Rows are molecules, as SMILES, or graphs, as :mod:`tg_lpe.data.tables` has them. A shard holds the columns of its
-    input, the attributes that the transform writes, ``reason``, which is null where the row could be encoded, and for
-    molecules their graph: ``num_nodes``, ``edge_index``, ``edge_attr``, atoms in the order of the string, and ``x``
-    if a reader says how atoms are numbered. :func:`tg_lpe.data.tables.read_graphs` reads them back.
+    Rows are molecules as SMILES, or graphs in the format of :mod:`tg_lpe.data.tables`. A shard holds the columns of its
+    input, the attributes written by the transform, and ``reason``, which is null if the row could be encoded. For
+    molecules it also holds their graph: ``num_nodes``, ``edge_index`` and ``edge_attr``, with atoms in the order of the
+    string, and ``x`` if there is a reader. :func:`tg_lpe.data.tables.read_graphs` reads the graphs back.
 
     Args:
-        source: a Parquet file, or a folder with ``NAME.parquet`` files, which are taken in the order of their names.
+        source: a Parquet file, or a folder with ``NAME.parquet`` files, which are read in the order of their names.
         out: folder for the shards, ``part-000000.parquet`` and so on in the order of the input.
-        transform: what is computed, such as ``LinearTransformerPE(k=8)``.
-        reader: how SMILES become graphs, if ``x`` is wanted or the encoder reads features; absent for graphs.
-        smiles_column: column of the SMILES; if absent, ``"smiles"`` where the input has no column ``edge_index``.
-        rows_per_shard: rows of a shard; the last of each input file may have fewer.
+        transform: the transform to apply, such as ``LinearTransformerPE(k=8)``.
+        reader: converts SMILES to graphs with atom types ``x``. Needed if the encoder reads features; not allowed for
+            graphs.
+        smiles_column: column of the SMILES; ``"smiles"`` if absent and the input has no column ``edge_index``.
+        rows_per_shard: rows of a shard; the last shard of each input file may have fewer.
         strict: whether to stop at the first row that cannot be encoded.
 
     Raises:
         ModuleNotFoundError: if pyarrow, or for molecules RDKit, is not installed.
         TypeError: if ``transform`` is no transform of this library.
-        ValueError: if there is no input, it lacks a column that is needed, such as one that ``edge_weight`` of the
-            transform names, or has one that would be written, the column of the SMILES holds no strings, or
-            ``rows_per_shard`` is no integer of at least 1.
+        ValueError: if there is no input; the input lacks a column that the transform reads, or has one that would be
+            written; the SMILES are no strings; or ``rows_per_shard`` is no integer of at least 1.
     """
 
     def __init__(
@@ -112,11 +111,11 @@ class EncodingJob:
         check_count("rows_per_shard", rows_per_shard)
         self.out, self.transform, self.reader, self.strict = Path(out), transform, reader, strict
         self.rows_per_shard = rows_per_shard
-        self._own_columns = ["num_nodes", "edge_index", "edge_attr", *([] if reader is None else ["x"])]
+        self._graph_columns = ["num_nodes", "edge_index", "edge_attr", *([] if reader is None else ["x"])]
         self._digest: str | None = None
         self._files = parquet_files(source)
         if self.out.resolve() in {file.parent.resolve() for file in self._files}:
-            raise ValueError(f"shards need a folder of their own, got {out}, which holds the input")
+            raise ValueError(f"out must be a separate folder for the shards, got {out}, which holds the input")
         schemas, self._rows = [], []
         for file in self._files:
             with open_parquet(file) as opened:
@@ -134,15 +133,15 @@ class EncodingJob:
         self.shards = tuple(Shard(f"part-{number:06}.parquet", *piece) for number, piece in enumerate(pieces))
 
     def run(self, part: tuple[int, int] = (0, 1), progress: bool = True) -> JobReport:
-        """Encode the shards that are missing.
+        """Encode the missing shards.
 
         Args:
-            part: ``(i, n)``: take shards ``i``, ``i + n``, ``i + 2n`` and so on alone, so that ``n`` processes, on
-                one machine or on many with a common file system, share a job.
+            part: ``(i, n)`` to encode only shards ``i``, ``i + n``, ``i + 2n`` and so on. So ``n`` processes, on one
+                machine or on several with a shared file system, can divide a job.
             progress: whether to show a progress bar.
 
         Raises:
-            ValueError: if ``out`` belongs to another job, ``part`` is out of range, an input file is damaged or has
+            ValueError: if ``out`` belongs to another job, ``part`` is out of range, an input file is damaged or was
                 changed, or ``strict`` is set and a row cannot be encoded.
         """
         index, count = part
@@ -159,22 +158,22 @@ class EncodingJob:
         return _total(reports)
 
     def run_on_ray(self, num_cpus: float = 1) -> JobReport:
-        """Call :meth:`run` with each missing shard as a task of Ray Data, on the cluster that Ray is connected to.
+        """Encode the missing shards as tasks of Ray Data, on the cluster that Ray is connected to.
 
-        Without ``ray.init(address=...)`` before it, Ray starts on this machine. Input and output must lie in folders
-        that all machines see under the same name, and all need this release of the library.
+        Call ``ray.init(address=...)`` first to use a cluster; otherwise Ray starts on this machine. All machines must
+        see input and output under the same paths, and have the same release of this library.
 
         Args:
-            num_cpus: cores of a task.
+            num_cpus: number of cores of a task.
 
         Raises:
             ModuleNotFoundError: if Ray is not installed.
-            ValueError: as :meth:`run`, before the first task; inside tasks, as Ray raises it.
+            ValueError: as in :meth:`run`; Ray wraps errors of its tasks.
         """
         try:
             import ray.data
         except ModuleNotFoundError as error:
-            raise ModuleNotFoundError("a cluster needs Ray: pip install 'tg-lpe[ray]'") from error
+            raise ModuleNotFoundError("run_on_ray needs Ray: pip install 'tg-lpe[ray]'") from error
         self.start()
         missing = set(self.pending(self.shards))
         if not missing:
@@ -185,14 +184,14 @@ class EncodingJob:
         return _total([JobReport(**row) for row in done.take_all()])
 
     def start(self) -> None:
-        """Write the manifest, or raise ``ValueError`` if shards are there with another one, or with none."""
+        """Write the manifest; raise ``ValueError`` if the folder holds shards with another manifest or with none."""
         path, manifest = self.out / MANIFEST, self.manifest()
         self._digest = _digest(manifest)
         if not any(self.out.glob("part-*.parquet")):
             write_json(path, manifest)
             return
         if not path.exists():
-            raise ValueError(f"{self.out} holds shards, and no {MANIFEST} that says of what; choose another folder")
+            raise ValueError(f"{self.out} holds shards without their {MANIFEST}; choose another folder")
         recorded = read_object(path)
         for name in {**manifest, **recorded}:
             if manifest.get(name) != recorded.get(name):
@@ -202,7 +201,7 @@ class EncodingJob:
                 )
 
     def manifest(self) -> dict[str, Any]:
-        """Return what the content of the shards depends on, for JSON; read the input once for its digests."""
+        """Return everything that the shards depend on, JSON-able; this reads the input once for its digests."""
         release: dict[str, Any] = {"tg_lpe": vars(sys.modules["tg_lpe"])["__version__"]}
         if self.smiles_column is not None:
             from rdkit import rdBase
@@ -231,7 +230,7 @@ class EncodingJob:
         return [shard for shard in shards if not self._is_done(shard)]
 
     def encode(self, shard: Shard) -> JobReport:
-        """Encode one shard, whether or not it is there already."""
+        """Encode one shard, even if its file exists already."""
         arrow = import_pyarrow()
         table = _read_rows(shard)
         graphs_of, reasons = self._molecules(table) if self.smiles_column else self._graphs(table)
@@ -247,15 +246,15 @@ class EncodingJob:
                 reasons[rows[start]] = piece
             else:
                 pieces.append(piece)
-        wrong = next((row for row, reason in enumerate(reasons) if reason is not None), None)
-        if wrong is not None and (self.strict or not pieces):
-            refusal = f"{shard.source}: row {shard.start + wrong}: {reasons[wrong]}"
+        refused = next((row for row, reason in enumerate(reasons) if reason is not None), None)
+        if refused is not None and (self.strict or not pieces):
+            refusal = f"{shard.source}: row {shard.start + refused}: {reasons[refused]}"
             if self.strict:
                 raise ValueError(refusal)
             try:
                 graphs = _one_without_nodes(graphs_of(0, 0))
                 pieces = [_Piece(0, graphs, self.transform.encode_dataset(graphs, progress=False))]
-            except (ValueError, TypeError) as error:  # what is wrong with the rows is wrong with this graph too
+            except (ValueError, TypeError) as error:  # the fault of the rows does not depend on their nodes
                 raise ValueError(f"{refusal}; no other row could be encoded either") from error
         columns = self._columns(pieces, [reason is None for reason in reasons])
         columns[REASON] = arrow.array(reasons, arrow.string())
@@ -265,30 +264,30 @@ class EncodingJob:
             table = table.append_column(name, values)
         if self._digest is not None:
             if _digest(read_object(self.out / MANIFEST)) != self._digest:
-                raise ValueError(f"another job has begun in {self.out} meanwhile; choose another folder")
+                raise ValueError(f"another job has started in {self.out}; choose another folder")
             table = table.replace_schema_metadata({**(table.schema.metadata or {}), _JOB: self._digest.encode()})
         with replacing(self.out / shard.name) as temporary:
             arrow.parquet.write_table(table, temporary, compression="zstd")
         return JobReport(1, len(reasons), sum(reason is not None for reason in reasons))
 
     def _check(self, schemas: list[Any]) -> None:
-        """Refuse input without the columns that are read, or with those that are written."""
+        """Raise ``ValueError`` if the input lacks columns to read or has columns that would be written."""
         features, weight = [*self.transform.features], self.transform.edge_weight
-        # The default names a column that need not be there; another name, or one that some files have, is meant.
+        # The default edge_weight column is optional; any other name, or a column that some files have, is required.
         if weight is not None and (weight != EDGE_WEIGHT or any(weight in schema.names for schema in schemas)):
             features.append(weight)
         if self.smiles_column is None:
             if self.reader is not None:
-                raise ValueError("a reader is for SMILES, and the input has graphs: a column edge_index")
+                raise ValueError("reader is for SMILES, but the input holds graphs: it has a column edge_index")
             needed, added = ["edge_index", *features], [REASON]
         else:
-            from tg_lpe.datasets import molecules as _  # noqa: F401 (says what to install)
+            from tg_lpe.datasets import molecules as _  # noqa: F401 (raises if RDKit is missing)
 
             if "x" in features and self.reader is None:
                 raise ValueError("the encoder reads atom types: pass reader=MoleculeReader(...), which numbers them")
             if weight in features and weight != EDGE_WEIGHT:
-                raise ValueError(f"molecules have no edge weights, and the transform reads edge_weight={weight!r}")
-            needed, added = [self.smiles_column], [*self._own_columns, REASON]
+                raise ValueError(f"molecules have no edge weights, but the transform reads edge_weight={weight!r}")
+            needed, added = [self.smiles_column], [*self._graph_columns, REASON]
         for file, schema in zip(self._files, schemas, strict=True):
             columns = schema.names
             for name in needed:
@@ -296,7 +295,7 @@ class EncodingJob:
                     raise ValueError(f"{file} has no column {name!r}; there are {columns}")
             for name in added:
                 if name in columns:
-                    raise ValueError(f"{file} has a column {name!r} already, which would be written")
+                    raise ValueError(f"{file} already has a column {name!r}, which would be overwritten")
             if self.smiles_column is not None and not _holds_strings(kind := schema.field(self.smiles_column).type):
                 raise ValueError(f"the SMILES must be strings, got a column {self.smiles_column!r} of {kind} in {file}")
 
@@ -310,14 +309,14 @@ class EncodingJob:
                 job = (file.schema_arrow.metadata or {}).get(_JOB, b"").decode()
         except ValueError:
             is_whole, job = False, ""
-        is_ours = not job or self._digest in (None, job)
-        if not (is_whole and is_ours):
-            why = "damaged" if not is_whole else "a shard of another job"
-            _LOGGER.warning("%s is %s and is made anew", path, why)
-        return bool(is_whole and is_ours)
+        is_of_job = not job or self._digest in (None, job)
+        if not (is_whole and is_of_job):
+            fault = "damaged" if not is_whole else "a shard of another job"
+            _LOGGER.warning("%s is %s and will be replaced", path, fault)
+        return bool(is_whole and is_of_job)
 
     def _molecules(self, table: Any) -> tuple[_GraphsOf, list[str | None]]:
-        """Return the usable SMILES of a table as graphs, and why others are not usable."""
+        """Return the valid SMILES of a table as graphs, and for each row ``None`` or the reason why it is invalid."""
         from tg_lpe.datasets.molecules._pool import read_smiles
         from tg_lpe.datasets.molecules.reader import dataset_of, molecules_of
 
@@ -333,21 +332,19 @@ class EncodingJob:
         return partial(_part, graphs), list(reasons)
 
     def _graphs(self, table: Any) -> tuple[_GraphsOf, list[str | None]]:
-        """Return the graphs of a table, and for each that nothing is known against it."""
+        """Return the graphs of a table, and ``None`` for each row, since faults only show up later."""
         weight = self.transform.edge_weight
         columns = [*self.transform.features, *([] if weight is None or weight not in table.column_names else [weight])]
         return lambda start, stop: graphs_of_table(table.slice(start, stop - start), columns), [None] * len(table)
 
     def _columns(self, pieces: list[_Piece], usable: list[bool]) -> dict[str, Any]:
-        """Return the columns to write by name; null in rows that are not usable."""
-        given = pieces[0].graphs._data.keys()
-        written = [name for name in pieces[0].encoded._data.keys() if name not in given]  # noqa: SIM118 (not a mapping)
+        """Return the columns to write by name, with nulls in rows that are not usable."""
+        read = pieces[0].graphs._data.keys()
+        written = [name for name in pieces[0].encoded._data.keys() if name not in read]  # noqa: SIM118 (not a mapping)
         if not written:
-            raise ValueError(
-                f"the transform must write an attribute of its own, as attr_name= says, got {self.transform}"
-            )
-        names = [*(self._own_columns if self.smiles_column else []), *written]
-        # Rows between two pieces are not usable: nulls at the end of the first.
+            raise ValueError(f"the transform must write a new attribute: set its attr_name, got {self.transform}")
+        names = [*(self._graph_columns if self.smiles_column else []), *written]
+        # Unusable rows between two pieces are nulls at the end of the first piece.
         starts = [0, *(piece.start for piece in pieces[1:]), len(usable)]
         columns = [
             columns_of_graphs(piece.encoded, names, usable[low:high])
@@ -357,22 +354,22 @@ class EncodingJob:
 
 
 _GraphsOf = Callable[[int, int], GraphDataset]
-"""The usable graphs from one number up to another."""
+"""Returns the usable graphs ``start..stop - 1``."""
 
 
 class _Piece(NamedTuple):
-    """Consecutive rows of a table with their encodings."""
+    """Encoded graphs of consecutive usable rows."""
 
     start: int
     """The first row."""
     graphs: GraphDataset
-    """The usable ones of the rows; one graph without nodes if no row of the table is usable."""
+    """The graphs of the usable rows; one graph without nodes if no row of the table is usable."""
     encoded: Any
-    """The same with what the transform writes, collated."""
+    """These graphs with the attributes of the transform, collated."""
 
 
 def _part(graphs: GraphDataset, start: int, stop: int) -> GraphDataset:
-    """Return consecutive graphs of a dataset whose attributes all have slices, without a copy of their values."""
+    """Return the graphs ``start..stop - 1`` of a dataset without copying their values; all attributes need slices."""
     data, slices = copy.copy(graphs._data), {}
     for name, ptr in (graphs.slices or {}).items():
         value, low = data[name], int(ptr[start])
@@ -382,15 +379,15 @@ def _part(graphs: GraphDataset, start: int, stop: int) -> GraphDataset:
 
 
 def _holds_strings(kind: Any) -> bool:
-    """Tell whether a column of this type holds strings, perhaps all null."""
+    """Return whether a column type holds strings, possibly all null."""
     import pyarrow.types as types
 
     name = str(kind.value_type if types.is_dictionary(kind) else kind)
-    return name in ("string", "large_string", "string_view", "null")  # by name: pyarrow 15 knows no string_view
+    return name in ("string", "large_string", "string_view", "null")  # by name, because pyarrow 15 has no string_view
 
 
 def _one_without_nodes(graphs: GraphDataset) -> GraphDataset:
-    """Make a graph without nodes from a dataset without graphs: it shows the widths of what is written."""
+    """Make one graph without nodes from an empty dataset; its encoding has the widths of all columns."""
     data = copy.copy(graphs._data)
     data._store.__dict__["_num_nodes"] = [0]
     return GraphDataset(data, {name: torch.zeros(2, dtype=torch.int64) for name in graphs.slices or {}})
@@ -403,7 +400,7 @@ def _read_rows(shard: Shard) -> Any:
     batches = iterate_batches(shard.source, shard.start, shard.stop)
     table = import_pyarrow().Table.from_batches(batches, schema=schema)
     if len(table) != shard.stop - shard.start:
-        raise ValueError(f"{shard.source} has changed: it ends before row {shard.stop}")
+        raise ValueError(f"{shard.source} was changed: it ends before row {shard.stop}")
     return table
 
 

@@ -212,7 +212,7 @@ def test_a_link_stays_one(tmp_path: Path) -> None:
 def test_only_files_are_replaced(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     for call in (lambda: check_writable(tmp_path / "pipe"), lambda: write_json(tmp_path / "pipe", 1)):
-        with pytest.raises(ValueError, match="pipe: it is a device or a pipe, and only files are written"):
+        with pytest.raises(ValueError, match="pipe: it is a device or a pipe; only regular files"):
             call()
     assert (tmp_path / "pipe").is_fifo() and len(list(tmp_path.iterdir())) == 1
 

@@ -1,1 +1,1 @@
-"""Files, checkpoints and the zoo."""
+"""Files, checkpoints, registries and the zoo."""

@@ -1,4 +1,4 @@
-"""Saving and loading of modules: safetensors and JSON, verified, through huggingface_hub's mixin."""
+"""Save and load modules as safetensors and JSON with a digest, through huggingface_hub's mixin."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ from tg_lpe.checkpoints.registry import Registry
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
 DESCRIPTION = "card.json"
-"""File in which a checkpoint describes its task and its training data."""
+"""File that describes the task and the training data of a checkpoint."""
 DIGEST = "sha256"
 DTYPE = "dtype"
-"""Entry of ``config.json`` for a module without tensors whose dtype is not float32."""
+"""Entry of ``config.json`` with the dtype of a module without tensors, if it is not float32."""
 
 QUOTED = 120
-"""Characters of an argument that are quoted, at most."""
+"""Largest number of characters of a quoted argument."""
 
 LISTED = 20
-"""Names that a message lists, at most."""
+"""Largest number of names listed in a message."""
 
 LAYER_COUNTS, MAX_LAYERS = ("num_layers", "num_blocks", "num_loops"), 10_000
-"""Arguments that count layers, and how many a checkpoint may ask for."""
+"""Arguments that count layers, and the largest count allowed in a checkpoint."""
 
 NOT_OPTIONS = ("repo_id", "filename")
 
@@ -64,13 +64,13 @@ Made with these arguments:
 {{ arguments }}
 ```
 """
-"""The model card that is written where there is none."""
+"""Template of the model card, written if a checkpoint has none."""
 
 T = TypeVar("T", bound="CheckpointMixin")
 
 
 CLASSES = Registry("class of a checkpoint")
-"""Every class that :func:`load` can make, by the name that ``config.json`` says."""
+"""Every class that :func:`load` can make, by its name in ``config.json``."""
 
 
 class Kind(Enum):
@@ -82,7 +82,7 @@ class Kind(Enum):
 
 
 def kind_of(config: Mapping[str, Any]) -> Kind:
-    """Return what a folder holds, by the content of its ``config.json``."""
+    """Return the kind of a folder from the content of its ``config.json``."""
     if "class" in config or "command" not in config:
         return Kind.CHECKPOINT
     return Kind.TRAINING if config["command"] == "train" else Kind.PRETRAINING
@@ -95,25 +95,24 @@ class CheckpointMixin(
     pipeline_tag="graph-ml",
     tags=["pytorch-geometric"],
 ):
-    """``save_pretrained``, ``push_to_hub`` and ``from_pretrained``, for a constructor that takes JSON-able arguments.
+    """Add ``save_pretrained``, ``push_to_hub`` and ``from_pretrained`` to modules with JSON-able constructor arguments.
 
-    A checkpoint is a folder with ``config.json`` (the class, its arguments and a digest) and ``model.safetensors``.
-    Nothing is ever unpickled, parameters must match to the last name, and a file that was truncated or altered is
-    refused.
+    A checkpoint is a folder with ``config.json`` (class, arguments and a digest) and ``model.safetensors``. Loading
+    never unpickles, requires all parameter names to match, and refuses files that were truncated or altered.
     """
 
-    _hub_mixin_config: ClassVar[dict[str, Any]] = {}  # type: ignore[misc]  # huggingface_hub takes down nothing
+    _hub_mixin_config: ClassVar[dict[str, Any]] = {}  # type: ignore[misc]  # huggingface_hub records no arguments
     _arguments: Mapping[str, Any]
-    """The constructor's arguments, those left out at their defaults, as far as they are JSON-able."""
+    """The JSON-able constructor arguments, including defaults."""
     _not_jsonable: Mapping[str, str]
-    """The others, quoted."""
+    """The other constructor arguments, quoted."""
     _modules_in_config: tuple[str, ...] = ()
-    """Arguments that may be modules, whose configuration :meth:`config_dict` of the class adds itself."""
+    """Arguments that may be modules; the class's own :meth:`config_dict` adds their configuration."""
     _rng_state: Tensor
-    """State of torch's global generator before the constructor drew weights from it."""
+    """State of torch's global generator before the constructor drew weights."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Show the constructor's own arguments: tools prefer ``__new__``, which takes any."""
+        """Set the signature to that of the constructor; otherwise tools would read ``__new__``."""
         super().__init_subclass__(**kwargs)
         _, *parameters = inspect.signature(cls.__init__).parameters.values()
         if cls.__init__ in (nn.Module.__init__, object.__init__):
@@ -123,20 +122,20 @@ class CheckpointMixin(
     __signature__: ClassVar[inspect.Signature]
 
     def __new__(cls: type[T], *args: Any, **kwargs: Any) -> T:
-        """Take down the constructor's arguments, which of them are not JSON-able, and the generator's state."""
+        """Record the constructor's arguments and the generator's state."""
         instance: T = super().__new__(cls, *args, **kwargs)
         instance._rng_state = torch.get_rng_state()
         parameters = cls.__signature__.parameters
-        given = {**dict(zip(parameters, args, strict=False)), **kwargs}
-        lost = {name: value for name, value in given.items() if is_dataclass(value) or not cls._is_jsonable(value)}
-        kept = {name: value for name, value in given.items() if name not in lost}
+        passed = {**dict(zip(parameters, args, strict=False)), **kwargs}
+        others = {name: value for name, value in passed.items() if is_dataclass(value) or not cls._is_jsonable(value)}
+        jsonable = {name: value for name, value in passed.items() if name not in others}
         defaults = {name: each.default for name, each in parameters.items() if cls._is_jsonable(each.default)}
-        instance._arguments = copy.deepcopy({**defaults, **kept})  # the caller's own dictionaries may change later
-        instance._not_jsonable = {n: _quoted(value) for n, value in lost.items() if n not in cls._modules_in_config}
+        instance._arguments = copy.deepcopy({**defaults, **jsonable})  # the caller may change its dictionaries
+        instance._not_jsonable = {n: _quoted(value) for n, value in others.items() if n not in cls._modules_in_config}
         return instance
 
     def config_dict(self) -> dict[str, Any]:
-        """Return the class and the constructor's arguments, JSON-able: what ``config.json`` says.
+        """Return the class and the constructor's arguments as JSON-able values, as in ``config.json``.
 
         Raises:
             TypeError: if an argument of the constructor is not JSON-able.
@@ -149,9 +148,9 @@ class CheckpointMixin(
         return {"class": type(self).__name__, **copy.deepcopy(self._arguments)}
 
     def made_anew(self: T, **changes: Any) -> T:
-        """Make a module of the same class and arguments but for ``changes``, with weights of its own.
+        """Make a module of the same class and arguments, except for ``changes``, with fresh weights.
 
-        They are drawn from torch's global generator, which is left as it was.
+        They are drawn from torch's global generator, whose state is then restored.
         """
         arguments = {**self.config_dict(), **changes}
         arguments.pop("class")
@@ -159,64 +158,64 @@ class CheckpointMixin(
             return type(self)(**arguments)
 
     def extra_repr(self) -> str:
-        """Show the constructor's arguments that are not its defaults, without modules, which are parts."""
+        """Show the constructor's arguments that differ from the defaults, except modules."""
         arguments = {**self._arguments, **self._not_jsonable}
-        told = []
+        shown = []
         for name, parameter in inspect.signature(type(self)).parameters.items():
-            is_told = name in arguments and name not in self._modules_in_config
-            if is_told and arguments[name] != parameter.default:
-                told.append(f"{name}={self._not_jsonable.get(name) or repr(arguments[name])}")
-        return ", ".join(told)
+            is_module = name not in arguments or name in self._modules_in_config
+            if not is_module and arguments[name] != parameter.default:
+                shown.append(f"{name}={self._not_jsonable.get(name) or repr(arguments[name])}")
+        return ", ".join(shown)
 
     def save_pretrained(self, save_directory: str | Path, **kwargs: Any) -> str | None:
-        """Write a checkpoint folder; each file is replaced as a whole, the configuration last.
+        """Write a checkpoint folder. Files are replaced as a whole, ``config.json`` last.
 
         Args:
-            save_directory: the folder, made if absent. A ``card.json`` in it, which says what another model predicts,
-                is removed.
-            kwargs: as :meth:`huggingface_hub.ModelHubMixin.save_pretrained`, such as ``push_to_hub``.
+            save_directory: the folder, created if absent. A ``card.json`` in it is removed, because it may describe
+                another model.
+            kwargs: as for :meth:`huggingface_hub.ModelHubMixin.save_pretrained`, such as ``push_to_hub``.
 
         Raises:
             TypeError: if an argument of the constructor is not JSON-able.
         """
-        self.config_dict()  # before any file is made, refuse what cannot be saved
+        self.config_dict()  # raises before any file is written
         target = Path(save_directory)
         target.mkdir(parents=True, exist_ok=True)
         if kwargs.get("push_to_hub"):
-            kwargs["repo_id"] = kwargs.get("repo_id") or target.name  # not the temporary folder's name
+            kwargs["repo_id"] = kwargs.get("repo_id") or target.name  # instead of the temporary folder's name
             kwargs["model_card_kwargs"] = _with_repo_id(kwargs.get("model_card_kwargs"), kwargs["repo_id"])
         with tempfile.TemporaryDirectory(prefix=".saving-", dir=target) as temporary:
             result = super().save_pretrained(temporary, **kwargs)
             (target / DESCRIPTION).unlink(missing_ok=True)
             for name in sorted(os.listdir(temporary), key=lambda name: name == CONFIG):
-                if name != "README.md" or not (target / name).exists():  # keep a card that was written by hand
+                if name != "README.md" or not (target / name).exists():  # keep an existing card
                     (Path(temporary) / name).replace(target / name)
         return result
 
     def push_to_hub(self, repo_id: str, **kwargs: Any) -> str:
-        """Write a checkpoint, with its model card, to a repository of the Hugging Face Hub, made if absent.
+        """Write a checkpoint with its model card to a repository on the Hugging Face Hub, created if absent.
 
         Args:
-            repo_id: ``OWNER/NAME``, or ``NAME`` for one of your own.
-            kwargs: as :meth:`huggingface_hub.ModelHubMixin.push_to_hub`: ``private``, ``token``, ``branch``,
+            repo_id: ``OWNER/NAME``, or ``NAME`` in your own namespace.
+            kwargs: as for :meth:`huggingface_hub.ModelHubMixin.push_to_hub`: ``private``, ``token``, ``branch``,
                 ``commit_message``, ``create_pr`` and others.
 
         Returns:
-            Address of the commit.
+            URL of the commit.
 
         Raises:
             TypeError: if an argument of the constructor is not JSON-able.
         """
-        self.config_dict()  # before a repository is made, refuse what cannot be saved
+        self.config_dict()  # raises before a repository is created
         kwargs["model_card_kwargs"] = _with_repo_id(kwargs.get("model_card_kwargs"), repo_id)
         return super().push_to_hub(repo_id, **kwargs)
 
     def card_usage(self, repo_id: str) -> str:
-        """Show how a checkpoint is loaded, for its model card: lines of Python after the import of the class."""
+        """Return Python code for the model card that loads the checkpoint, to follow the import of the class."""
         return f'\nmodel = {type(self).__name__}.from_pretrained("{repo_id}")'
 
     def generate_model_card(self, *args: Any, **kwargs: Any) -> ModelCard:
-        """Make the model card: what the checkpoint is, how it is used, and its arguments."""
+        """Make the model card: class, usage and arguments."""
         cls, config = type(self), self.config_dict()
         values = {"repo_id": "OWNER/NAME", **kwargs}
         values["usage"] = f"from {_import_path(cls)} import {cls.__name__}\n{self.card_usage(values['repo_id'])}"
@@ -241,31 +240,31 @@ class CheckpointMixin(
         map_location: str | torch.device = "cpu",
         **download: Any,
     ) -> T:
-        """Load a checkpoint, in eval mode; that of a registered subclass as well, as what it is.
+        """Load a checkpoint of this class or of a registered subclass, in eval mode.
 
         Args:
-            pretrained_model_name_or_path: name of a checkpoint that ships with the package, a folder that
-                :meth:`save_pretrained` wrote, or ``OWNER/NAME`` on the Hugging Face Hub.
+            pretrained_model_name_or_path: name of a checkpoint that ships with the package, a folder written by
+                :meth:`save_pretrained`, or ``OWNER/NAME`` on the Hugging Face Hub.
             map_location: the device of the parameters.
-            download: for the Hub, as :func:`huggingface_hub.hf_hub_download`: ``revision``, ``cache_dir``, ``token``,
-                ``force_download``, ``local_files_only``.
+            download: options for the Hub, as for :func:`huggingface_hub.hf_hub_download`: ``revision``, ``cache_dir``,
+                ``token``, ``force_download``, ``local_files_only``.
 
         Raises:
             ValueError: if there is no such checkpoint, or it is incomplete, damaged or of another class.
-            TypeError: if an option of the download is unknown.
+            TypeError: if a download option is unknown.
         """
         checkpoint = Checkpoint.open(pretrained_model_name_or_path, **download)
         return checkpoint.load(map_location, cls)  # type: ignore[no-any-return]
 
 
 class Checkpoint:
-    """A checkpoint or a run folder, opened once and handed on in place of its name. :meth:`open` makes one.
+    """An open checkpoint or run folder, which can be passed on instead of its name. :meth:`open` makes one.
 
     Attributes:
-        name: what it was opened by.
-        folder: where its files are.
-        kind: what it holds.
-        config: the class and its constructor's arguments; of a run folder, the settings of the run.
+        name: the name or path that it was opened by.
+        folder: the folder of its files.
+        kind: the kind of the folder.
+        config: the class and its constructor's arguments; the settings of the run if it is a run folder.
     """
 
     def __init__(self, name: str, folder: Path) -> None:
@@ -273,21 +272,21 @@ class Checkpoint:
         self._stored = read_object(folder / CONFIG)
         self._digest = self._stored.pop(DIGEST, None)
         self.config = dict(self._stored)
-        held = CLASSES.get(self.config.get("class", ""))
-        if held is not None and DTYPE not in inspect.signature(held).parameters:
+        cls = CLASSES.get(self.config.get("class", ""))
+        if cls is not None and DTYPE not in inspect.signature(cls).parameters:
             self.config.pop(DTYPE, None)
         self.kind = kind_of(self.config)
 
     @classmethod
     def open(cls, name_or_dir: str | Path | Checkpoint, **download: Any) -> Checkpoint:
-        """Open a checkpoint by name, folder or ``OWNER/NAME`` on the Hub; one that is open is returned as it is.
+        """Open a checkpoint by name, folder or ``OWNER/NAME`` on the Hub; return an open one unchanged.
 
         Args:
-            name_or_dir, download: as :meth:`CheckpointMixin.from_pretrained`.
+            name_or_dir, download: as for :meth:`CheckpointMixin.from_pretrained`.
 
         Raises:
             ValueError: if there is no such checkpoint, it is incomplete, or its configuration is damaged.
-            TypeError: if an option of the download is unknown.
+            TypeError: if a download option is unknown.
         """
         if isinstance(name_or_dir, Checkpoint):
             return name_or_dir
@@ -299,44 +298,49 @@ class Checkpoint:
 
     @property
     def encoder(self) -> Checkpoint:
-        """Return the checkpoint of an encoder: this one, or that inside the folder of a pretraining."""
+        """The checkpoint of the encoder: this one, or the one inside the run folder of a pretraining."""
         return Checkpoint.open(Path(self.name, "encoder")) if self.kind is Kind.PRETRAINING else self
 
     @property
     def is_model(self) -> bool:
-        """Tell whether it holds a trained model, not an encoder alone."""
+        """Whether it holds a trained model rather than an encoder."""
         has_encoder = "encoder" in self.config and self.config.get("class") in CLASSES
         return self.kind is Kind.TRAINING or (self.kind is Kind.CHECKPOINT and has_encoder)
 
     @cached_property
     def card(self) -> dict[str, Any]:
-        """Read what ``card.json`` says of the task and the training data; empty if there is none."""
+        """The content of ``card.json``, which describes the task and the training data; empty if there is none."""
         file = self.folder / DESCRIPTION
         return read_object(file) if file.is_file() else {}
 
     @cached_property
     def descriptions(self) -> list[tuple[Path, Mapping[str, Any]]]:
-        """Read what the card, the run and the run around it say of the training data, each with its file."""
-        around = self.folder.resolve().parent / CONFIG
-        of_run = read_object(around) if around.is_file() else {}
-        files = {self.folder / DESCRIPTION: self.card, self.folder / CONFIG: self.config, around: of_run}
+        """Descriptions of the training data in the card, the run folder and the folder around it, with their files."""
+        run_config = self.folder.resolve().parent / CONFIG
+        run = read_object(run_config) if run_config.is_file() else {}
+        files = {self.folder / DESCRIPTION: self.card, self.folder / CONFIG: self.config, run_config: run}
         return [(file, content.get("data", {})) for file, content in files.items()]
 
     @property
     def is_canonical(self) -> bool:
-        """Tell whether molecules are read from their canonical SMILES: unless the training says that its were not."""
+        """Whether molecules are read from canonical SMILES, which is so unless the training data says otherwise."""
         return all(data.get("canonical") is not False for _, data in self.descriptions)
 
     @cached_property
     def module(self) -> Any:
-        """Load the module once, on the CPU and in eval mode."""
+        """The module, loaded once on the CPU in eval mode."""
         return self.load()
 
     def load(self, map_location: str | torch.device = "cpu", cls: type[CheckpointMixin] | None = None) -> Any:
-        """Make the module, of class ``cls`` if one is wanted, and load its weights; in eval mode.
+        """Make the module and load its weights, in eval mode.
+
+        Args:
+            map_location: the device of the parameters.
+            cls: the class that the module must have, or a base class of it; any registered class if absent.
 
         Raises:
-            ValueError: if the class is unknown or another one, or the checkpoint is damaged or does not fit its class.
+            ValueError: if the class is unknown or does not fit ``cls``, or the checkpoint is damaged or does not fit
+                its class.
         """
         if cls is None:
             if "class" not in self.config:
@@ -352,15 +356,15 @@ class Checkpoint:
         config = dict(self._stored)
         name = config.pop("class", cls.__name__)
         if name != cls.__name__:
-            held = CLASSES.get(name)
-            if held is None or held is cls or not issubclass(held, cls):
+            stored_cls = CLASSES.get(name)
+            if stored_cls is None or stored_cls is cls or not issubclass(stored_cls, cls):
                 raise ValueError(f"checkpoint {self.folder} does not fit {cls.__name__}: it holds a {name}")
-            cls = held
+            cls = stored_cls
         stored = None if DTYPE in inspect.signature(cls).parameters else config.pop(DTYPE, "float32")
         try:
             inspect.signature(cls).bind(**config)
             check_fit(config, lambda: cls(**config), tensors)
-            with torch.random.fork_rng(devices=[]):  # the weights that are drawn here are overwritten
+            with torch.random.fork_rng(devices=[]):  # the initial weights are overwritten
                 model: Any = cls(**config)
             is_floating = any(tensor.is_floating_point() for tensor in tensors.values())
             dtype = None if stored is None or is_floating else _floating_dtype(stored)
@@ -374,7 +378,7 @@ class Checkpoint:
         return model.to(map_location).eval()
 
     def _tensors(self) -> dict[str, Tensor]:
-        """Read the weights, opening their file once."""
+        """Read the weights and check the digest, reading the file once."""
         path = self.folder / WEIGHTS
         content = path.read_bytes()
         if self._digest != _digest(self._stored, content):
@@ -386,17 +390,17 @@ class Checkpoint:
 
 
 def load(name_or_dir: str | Path, **options: Any) -> Any:
-    """Load a checkpoint of whichever registered class; arguments as of :meth:`CheckpointMixin.from_pretrained`."""
+    """Load a checkpoint of any registered class, with the arguments of :meth:`CheckpointMixin.from_pretrained`."""
     location = options.pop("map_location", "cpu")
     return Checkpoint.open(name_or_dir, **options).load(location)
 
 
 def _find_folder(name_or_dir: str | Path, **download: Any) -> Path:
-    """Return the folder of a checkpoint or a run, which has a configuration; downloaded if it is on the Hub."""
+    """Return the folder of a checkpoint or a run, after a download if it is on the Hub."""
     allowed = [option for option in inspect.signature(hf_hub_download).parameters if option not in NOT_OPTIONS]
     for option, value in download.items():
         if option not in allowed:
-            raise TypeError(f"{option}={value!r} is no option; there are {['map_location', *allowed]}")
+            raise TypeError(f"{option}={value!r} is no option; options are {['map_location', *allowed]}")
     name = str(name_or_dir)
     if name in zoo.names():
         folder = zoo.path(name)
@@ -406,7 +410,7 @@ def _find_folder(name_or_dir: str | Path, **download: Any) -> Path:
         folder = _download(name, **download)
     else:
         raise ValueError(
-            f"{name!r} is no checkpoint: neither one of the shipped {zoo.names()}, nor a folder{_there(Path(name))}, "
+            f"{name!r} is no checkpoint: neither one of the shipped {zoo.names()}, nor a folder{_listing(Path(name))}, "
             "nor OWNER/NAME on the Hub"
         )
     if not (folder / CONFIG).is_file():
@@ -415,9 +419,9 @@ def _find_folder(name_or_dir: str | Path, **download: Any) -> Path:
 
 
 def folders_inside(folder: Path) -> str:
-    """Name the folders in one without a configuration that have one, such as the seeds of a training, for messages."""
+    """Name subfolders that have a configuration, such as the seeds of a training, for messages."""
     inside = sorted(child.parent.name for child in folder.glob(f"*/{CONFIG}"))
-    return f"; the folders in it do hold one, name them: {', '.join(inside[:5])}" if inside else ""
+    return f"; name one of the folders in it that have one: {', '.join(inside[:5])}" if inside else ""
 
 
 def _download(repo_id: str, **download: Any) -> Path:
@@ -428,16 +432,16 @@ def _download(repo_id: str, **download: Any) -> Path:
         with suppress(EntryNotFoundError):
             hf_hub_download(repo_id=repo_id, filename=DESCRIPTION, **download)
     except (OSError, ValueError, EntryNotFoundError) as error:
-        said = " ".join(str(error).split())
-        raise ValueError(f"{repo_id!r} is no checkpoint: no folder here, and on the Hub: {said}") from error
+        message = " ".join(str(error).split())
+        raise ValueError(f"{repo_id!r} is no checkpoint: no such folder, and the Hub says: {message}") from error
     return folder
 
 
-def _there(path: Path) -> str:
-    """List the folder of a path that does not exist, or the nearest one above that exists, for messages."""
+def _listing(path: Path) -> str:
+    """List the nearest existing folder above a path that does not exist, for messages."""
     if len(path.parts) < 2:
         return ""
-    folder = next(above for above in path.parents if above.exists())
+    folder = next(parent for parent in path.parents if parent.exists())
     if not folder.is_dir():
         return f" ({folder} is a file)"
     names = sorted(entry.name for entry in folder.iterdir() if not entry.name.startswith("."))
@@ -446,7 +450,7 @@ def _there(path: Path) -> str:
 
 
 def check_fit(arguments: Mapping[str, Any], make: Callable[[], Any], tensors: Mapping[str, Tensor]) -> None:
-    """Refuse weights that are not those of a module, before it is made: its sizes come from a file, and may be any.
+    """Check that weights fit a module before it is made, because its sizes come from a file and may be huge.
 
     Raises:
         RuntimeError: if names or shapes differ.
@@ -454,10 +458,10 @@ def check_fit(arguments: Mapping[str, Any], make: Callable[[], Any], tensors: Ma
     """
     _check_depth(arguments)
     try:
-        with torch.device("meta"), torch.random.fork_rng(devices=[]):  # shapes alone: nothing is allocated
+        with torch.device("meta"), torch.random.fork_rng(devices=[]):  # only shapes: nothing is allocated
             make().load_state_dict(tensors, assign=True)
     except RuntimeError as error:
-        # Otherwise it is a constructor that reads the values of its tensors.
+        # Ignore errors of constructors that read the values of their tensors, which meta tensors lack.
         if not isinstance(error, NotImplementedError) and "meta tensor" not in str(error):
             raise
 
@@ -472,20 +476,20 @@ def _check_depth(arguments: Mapping[str, Any]) -> None:
 
 
 def described_arguments(module: CheckpointMixin) -> dict[str, Any]:
-    """Return the constructor's arguments, for descriptions: what is not JSON-able is quoted."""
+    """Return the constructor's arguments for descriptions; values that are not JSON-able are quoted."""
     if not module._not_jsonable:
         return module.config_dict()
     return {"class": type(module).__name__, **copy.deepcopy(module._arguments), **module._not_jsonable}
 
 
 def module_dtype(module: nn.Module) -> torch.dtype | None:
-    """Return the dtype of a module's first floating point parameter or buffer; ``None`` if it has none."""
+    """Return the dtype of a module's first floating-point parameter or buffer; ``None`` if it has none."""
     tensors = itertools.chain(module.parameters(), module.buffers())
     return next((tensor.dtype for tensor in tensors if tensor.is_floating_point()), None)
 
 
 def module_digest(module: nn.Module) -> str:
-    """Compute a short digest of a module's structure, its constructor's arguments and its weights, bit by bit."""
+    """Compute a short digest of a module's structure, its constructor's arguments and the bits of its weights."""
     sha = hashlib.sha256(repr(module).encode())
     if isinstance(module, CheckpointMixin):
         sha.update(json.dumps(described_arguments(module), sort_keys=True).encode())
@@ -502,12 +506,12 @@ def _digest(config: dict[str, Any], weights: bytes) -> str:
 
 
 def _with_repo_id(model_card: Mapping[str, Any] | None, repo_id: str) -> dict[str, Any]:
-    """Return arguments of the model card that say where the checkpoint is."""
+    """Add the repository to the arguments of a model card."""
     return {"repo_id": repo_id if "/" in repo_id else f"OWNER/{repo_id}", **(model_card or {})}
 
 
 def _import_path(cls: type) -> str:
-    """Return the shortest module that a class can be imported from: its own, or a package around it."""
+    """Return the shortest module path from which a class can be imported."""
     parts = cls.__module__.split(".")
     paths = (".".join(parts[:length]) for length in range(1, len(parts) + 1))
     return next((path for path in paths if getattr(sys.modules.get(path), cls.__name__, None) is cls), cls.__module__)
@@ -519,7 +523,7 @@ def _quoted(value: Any) -> str:
 
 
 def _cast_as_stored(module: nn.Module, tensors: Mapping[str, Tensor], prefix: str = "") -> None:
-    """Bring a module, or parts of it that differ, to the floating point dtype of their stored tensors."""
+    """Cast a module to the dtypes of its stored tensors, part by part if these differ."""
     dtypes = {
         tensor.dtype for name, tensor in tensors.items() if name.startswith(prefix) and tensor.is_floating_point()
     }
@@ -536,5 +540,5 @@ def _cast_as_stored(module: nn.Module, tensors: Mapping[str, Tensor], prefix: st
 def _floating_dtype(name: str) -> torch.dtype:
     dtype = getattr(torch, name, None)
     if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
-        raise ValueError(f"{DTYPE} must name a floating point dtype of torch, got {name!r}")
+        raise ValueError(f"{DTYPE} must name a floating-point dtype of torch, got {name!r}")
     return dtype

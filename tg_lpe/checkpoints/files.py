@@ -1,4 +1,4 @@
-"""Files written whole or not at all, and never pickled."""
+"""Read and write files atomically, without pickle."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from safetensors.torch import load, save_file
 from torch import Tensor
 
 MAX_JSON = 2**26
-"""Bytes of a JSON file, at most: what is read from it may take fifty times as many."""
+"""Largest size of a JSON file in bytes; its content may take fifty times as much memory."""
 
 
 def check_writable(path: Path) -> None:
-    """Raise ``ValueError`` or ``OSError`` if :func:`replacing` would not be able to write a file, before any work."""
-    folder = next(above for above in _regular(path).absolute().parents if os.path.lexists(above))
+    """Raise ``ValueError`` or ``OSError`` if :func:`replacing` cannot write a file."""
+    folder = next(parent for parent in _regular(path).absolute().parents if os.path.lexists(parent))
     try:
         tempfile.TemporaryFile(dir=folder).close()
     except OSError as error:
@@ -30,19 +30,19 @@ def check_writable(path: Path) -> None:
 
 
 def _regular(path: Path) -> Path:
-    """Return the file that a path names, at the end of its links; nothing but a file is ever replaced."""
+    """Return the file that a path or link leads to; raise ``ValueError`` if it is no regular file."""
     if path.is_dir():
         raise ValueError(f"cannot write {path}: it is a folder")
     if path.exists() and not path.is_file():
-        raise ValueError(f"cannot write {path}: it is a device or a pipe, and only files are written")
+        raise ValueError(f"cannot write {path}: it is a device or a pipe; only regular files are written")
     return path.resolve() if path.is_symlink() else path
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yield a temporary name beside ``path`` that takes its place when the block ends without an error.
+    """Yield a temporary path that replaces ``path`` when the block ends without an error.
 
-    A link stays one: the file that it leads to is replaced.
+    If ``path`` is a link, the file that it leads to is replaced.
     """
     path = _regular(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -53,14 +53,14 @@ def replacing(path: Path) -> Iterator[Path]:
         yield temporary
         umask = os.umask(0)
         os.umask(umask)
-        temporary.chmod(0o666 & ~umask)  # mkstemp's files are private
+        temporary.chmod(0o666 & ~umask)  # mkstemp makes private files
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
 
 
 def digest_of_file(path: Path) -> str:
-    """Return the SHA-256 of a file's content, hexadecimal, without reading it into memory as a whole."""
+    """Compute the SHA-256 of a file in pieces, as hexadecimal text."""
     sha = hashlib.sha256()
     with path.open("rb") as file:
         while piece := file.read(2**20):
@@ -69,7 +69,7 @@ def digest_of_file(path: Path) -> str:
 
 
 def digest_of_tensors(tensors: Mapping[str, Tensor], metadata: Mapping[str, Any]) -> str:
-    """Return the SHA-256 of tensors, bit by bit with their names, and of JSON-able metadata."""
+    """Compute the SHA-256 of tensors, with their names, and of JSON-able metadata."""
     sha = hashlib.sha256(json.dumps(metadata, sort_keys=True).encode())
     for name, tensor in sorted(tensors.items()):
         sha.update(f"{name} {tensor.dtype} {list(tensor.shape)}".encode())
@@ -78,24 +78,24 @@ def digest_of_tensors(tensors: Mapping[str, Tensor], metadata: Mapping[str, Any]
 
 
 def write_json(path: Path, values: Any) -> None:
-    """Write JSON, keeping key order, by temporary name and rename."""
+    """Write JSON atomically, in key order."""
     with replacing(path) as temporary:
         temporary.write_text(json.dumps(values, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def read_json(path: Path) -> Any:
-    """Read JSON of at most :data:`MAX_JSON` bytes; a ``ValueError`` that names the file if it is none."""
+    """Read JSON of at most :data:`MAX_JSON` bytes; raise ``ValueError`` if it is invalid or larger."""
     try:
         size = path.stat().st_size
         if size > MAX_JSON:
-            raise ValueError(f"it has {size:,} bytes, and {MAX_JSON:,} are the most that are read")
+            raise ValueError(f"it has {size:,} bytes, more than the limit of {MAX_JSON:,}")
         return parse_json(path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise ValueError(f"{path} is not valid JSON: {error}") from error
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """Read a JSON object; raise a ``ValueError`` that names the file if it holds something else."""
+    """Read a JSON object; raise ``ValueError`` if the file holds something else."""
     values = read_json(path)
     if not isinstance(values, dict):
         raise ValueError(f"{path} must hold a JSON object, got {type(values).__name__}")
@@ -103,7 +103,7 @@ def read_object(path: Path) -> dict[str, Any]:
 
 
 def parse_json(text: str) -> Any:
-    """Parse a JSON text; raise a ``ValueError`` if it is none, or nested too deeply."""
+    """Parse JSON text; raise ``ValueError`` if it is invalid or nested too deeply."""
     try:
         return json.loads(text)
     except RecursionError:
@@ -111,7 +111,7 @@ def parse_json(text: str) -> Any:
 
 
 def save_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: dict[str, Any] | None = None) -> None:
-    """Write tensors, and JSON-able metadata inside the same file, as safetensors by temporary name and rename."""
+    """Write tensors and JSON-able metadata into one safetensors file, atomically."""
     with replacing(path) as temporary:
         flat = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
         try:
@@ -121,17 +121,17 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: dict[str, 
 
 
 def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Read what :func:`save_tensors` wrote; a ``ValueError`` names a file that is damaged."""
+    """Read tensors and metadata of :func:`save_tensors`; raise ``ValueError`` if the file is damaged."""
     try:
         with safe_open(path, framework="pt") as file:
             metadata = parse_json((file.metadata() or {}).get("json", "{}"))
-            return {name: file.get_tensor(name) for name in file.keys()}, metadata  # noqa: SIM118 (no mapping)
+            return {name: file.get_tensor(name) for name in file.keys()}, metadata  # noqa: SIM118 (not a mapping)
     except (SafetensorError, ValueError) as error:
         raise ValueError(f"{path} is damaged or not a safetensors file: {error}") from error
 
 
 def parse_tensors(content: bytes, path: Path) -> dict[str, Tensor]:
-    """Return the tensors in the content of a file that :func:`save_tensors` wrote, or refuse it by its name."""
+    """Parse the content of a file of :func:`save_tensors`; raise ``ValueError`` with its path if it is damaged."""
     try:
         tensors: dict[str, Tensor] = load(content)
     except (SafetensorError, ValueError) as error:

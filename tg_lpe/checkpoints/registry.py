@@ -1,4 +1,4 @@
-"""Names for classes, as a command line or a ``config.json`` uses them."""
+"""Register classes by the names that the command line and ``config.json`` use."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ T = TypeVar("T")
 
 
 class Registry(Mapping[str, Any]):
-    """A read-only mapping from names to classes that grows by :meth:`register` alone.
+    """A mapping from names to classes that only :meth:`register` changes.
 
     Args:
-        kind: what its entries are, for error messages: ``"encoder"``.
+        kind: name of the kind of entries for error messages, such as ``"encoder"``.
     """
 
     def __init__(self, kind: str) -> None:
@@ -20,15 +20,15 @@ class Registry(Mapping[str, Any]):
         self._entries: dict[str, Any] = {}
 
     def register(self, entry: T | None = None, *, name: str | None = None) -> Any:
-        """Add a class under a name, or its own, and return it; a decorator with or without arguments.
+        """Add a class under ``name``, or its own name, and return it; usable as a decorator with or without arguments.
 
-        The same class defined again, in a notebook for instance, takes the place of the former.
+        A class that is defined again, as in a notebook, replaces the previous one.
 
         Raises:
             ValueError: if the name belongs to another class.
         """
         if entry is None:
-            decorator: Callable[[T], T] = lambda late: self.register(late, name=name)  # noqa: E731
+            decorator: Callable[[T], T] = lambda decorated: self.register(decorated, name=name)  # noqa: E731
             return decorator
         key = name if name is not None else entry.__name__  # type: ignore[attr-defined]
         registered = self._entries.get(key)
@@ -40,13 +40,13 @@ class Registry(Mapping[str, Any]):
         return entry
 
     def __getitem__(self, name: str) -> Any:
-        """Return the class of a name; where there is none, a ``ValueError`` lists what there is."""
+        """Return the class of a name; raise ``ValueError`` with the known names if there is none."""
         try:
             return self._entries[name]
         except (KeyError, TypeError):
             raise ValueError(
-                f"{self.kind} must be one of {list(self._entries)}, got {name!r}; a class of your own is known "
-                "once its module is imported: import it, or say --import MODULE on the command line"
+                f"{self.kind} must be one of {list(self._entries)}, got {name!r}; to use your own class, "
+                "import its module first, with --import MODULE on the command line"
             ) from None
 
     def __contains__(self, name: object) -> bool:

@@ -1,4 +1,4 @@
-"""Folders and cards of the checkpoints of :mod:`tg_lpe.zoo`."""
+"""Find the folders and cards of shipped checkpoints."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ _FOLDER = Path(__file__).parents[1] / "zoo"
 
 
 def names() -> list[str]:
-    """List the names that ``from_pretrained`` loads without a network."""
+    """List the names of the checkpoints that ship with the package."""
     return sorted(path.parent.name for path in _FOLDER.glob("*/config.json"))
 
 
 def path(name: str) -> Path:
-    """Return the folder of a shipped checkpoint, or raise ``ValueError`` if there is none of that name."""
+    """Return the folder of a shipped checkpoint; raise ``ValueError`` if the name is unknown."""
     if name not in names():
         raise ValueError(f"no checkpoint named {name!r} ships with tg_lpe; there are {names()}")
     return _FOLDER / name
 
 
 def card(name: str) -> dict[str, Any]:
-    """Read how a shipped checkpoint was made and what it scores.
+    """Read the card of a shipped checkpoint, which says how it was made and how well it performs.
 
     Returns:
-        ``class``, ``summary``, ``data`` (with ``atom_types`` and ``bond_types`` where it reads them), ``command``,
-        ``seed``, ``epochs``, ``metrics`` on the test split, and ``sample``: a figure that
-        ``benchmarks/_score.py`` computes anew from molecules that ship with RDKit.
+        A dictionary with ``class``, ``summary``, ``data`` (with ``atom_types`` and ``bond_types`` if the checkpoint
+        reads them), ``command``, ``seed``, ``epochs``, ``metrics`` on the test split, and ``sample``, a figure on
+        RDKit's molecules that ``benchmarks/_score.py`` can reproduce.
     """
     return read_object(path(name) / "card.json")

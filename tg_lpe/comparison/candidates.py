@@ -1,4 +1,4 @@
-"""The encodings of a comparison: by name, from a file, or your own."""
+"""Encodings of a comparison: by name, from a file, or your own."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ class Candidate:
     """One row of a comparison: an encoding, and how the trainings use it.
 
     Args:
-        encoder: as :func:`~tg_lpe.training.build_model` takes it: ``None`` for none, ``"class"`` and arguments, an
-            encoder, or a pretrained one by name, folder or open checkpoint. Each training has a copy of its own.
+        encoder: the encoder, as in :func:`~tg_lpe.training.build_model`: ``None``; a dictionary with ``"class"`` and
+            arguments; an object; or a pretrained encoder by name, folder or open checkpoint. Each training gets a copy.
         encoder_lr: peak learning rate of the encoder, 0 to keep its weights; that of the budget if absent.
-        edge_encoding: whether the encoding of edges is used, if there is one.
-        model: arguments of the model that this row needs, over those of all rows: an encoding of pairs of nodes needs
-            an attention that reads them, ``{"attention": "pairs"}``.
+        edge_encoding: whether the model uses the edge encoding, if there is one.
+        model: model arguments that only this row needs. For example, an encoding of node pairs needs an attention that
+            reads it: ``{"attention": "pairs"}``.
 
     Raises:
         ValueError: if an option is out of range.
@@ -50,7 +50,7 @@ class Candidate:
 
     @property
     def pretrained(self) -> str | None:
-        """Name or folder of the checkpoint that it begins from."""
+        """Name or folder of the encoder's checkpoint; ``None`` if it is not pretrained."""
         if isinstance(self.encoder, Checkpoint):
             return self.encoder.name
         return str(self.encoder) if isinstance(self.encoder, str | Path) else None
@@ -67,28 +67,27 @@ ENCODINGS: dict[str, Candidate] = {
     "positions": Candidate({"class": "Positions", "k": 8}),
     "GramTransformer": Candidate({"class": "GramTransformer", "out_channels": 8, "edge_out_channels": 8}),
 }
-"""The rows of a comparison that names none. ``gram-k16`` is what ``LinearTransformerPE(k=16)`` writes."""
+"""Default rows of a comparison. ``gram-k16`` is the encoding of ``LinearTransformerPE(k=16)``."""
 
 
 def candidates_of(encodings: Mapping[str, Any] | Sequence[Any] | None = None) -> dict[str, Candidate]:
     """Return the rows of a comparison by name.
 
     Args:
-        encodings: a sequence, or a mapping from names of your choice, whose entries are
+        encodings: a sequence of entries, or a mapping from names of your choice to entries; all of :data:`ENCODINGS` if
+            absent. An entry is
 
-            - a name of :data:`ENCODINGS`;
-            - the name of a class of encoders, ``"HeatKernel"``, with its default arguments; a class; an encoder; or
-              ``"class"`` and arguments;
-            - name or folder of a pretrained encoder, whose weights are kept;
-            - a YAML file with ``encoder`` (``class`` and arguments) or ``pretrained``, and perhaps ``encoder_lr``,
-              ``edge_encoding`` and ``model``, as ``tg-lpe train --config`` reads;
+            - a name in :data:`ENCODINGS`;
+            - an encoder class or its name, such as ``"HeatKernel"``, for its default arguments; an encoder; or a
+              dictionary with ``"class"`` and arguments;
+            - the name or folder of a pretrained encoder, whose weights are not trained;
+            - a YAML file with ``encoder`` (``class`` and arguments) or ``pretrained``, and optionally ``encoder_lr``,
+              ``edge_encoding`` and ``model``, as for ``tg-lpe train --config``;
             - a :class:`Candidate`.
-
-            All of :data:`ENCODINGS` if absent.
 
     Raises:
         TypeError: if an entry is of another kind.
-        ValueError: if an entry is not known, a file is not of this form, two have one name, or there is none.
+        ValueError: if an entry is unknown, a file has another format, two entries have one name, or there are none.
     """
     if encodings is None:
         return dict(ENCODINGS)
@@ -102,10 +101,10 @@ def candidates_of(encodings: Mapping[str, Any] | Sequence[Any] | None = None) ->
             candidate = _candidate(entry)
             name = _name(entry, candidate)
             if name in candidates:
-                raise ValueError(f"two encodings are called {name!r}: give names, as encodings={{'first': ..., ...}}")
+                raise ValueError(f"two encodings are called {name!r}: name them, as in encodings={{'first': ..., ...}}")
             candidates[name] = candidate
     if not candidates:
-        raise ValueError("encodings must name at least one, got none")
+        raise ValueError("encodings must have at least one entry, got none")
     return candidates
 
 
@@ -131,8 +130,8 @@ def _candidate(entry: Any) -> Candidate:
     if text not in zoo.names() and not Path(text).is_dir():
         near = difflib.get_close_matches(text, [*ENCODINGS, *ENCODERS, *zoo.names()], n=1)
         raise ValueError(
-            f"an encoding is one of {', '.join(ENCODINGS)}; a class, {', '.join(ENCODERS)}; a checkpoint, see "
-            f"tg-lpe zoo, or its folder; or a file of {' or '.join(FILES)}; got {text!r}"
+            f"an encoding is one of {', '.join(ENCODINGS)}; a class: {', '.join(ENCODERS)}; a checkpoint of tg-lpe "
+            f"zoo, or its folder; or a file {' or '.join(FILES)}; got {text!r}"
             + (f"; did you mean {near[0]}?" if near else "")
         )
     return Candidate(_encoder_in(text), encoder_lr=0)
@@ -142,9 +141,9 @@ def _of_file(path: Path) -> Candidate:
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ValueError(f"{path} is not readable as YAML: {' '.join(str(error).split())}") from error
+        raise ValueError(f"{path} cannot be read as YAML: {' '.join(str(error).split())}") from error
     if not isinstance(content, dict) or not set(content) <= set(KEYS) or len({*KEYS[:2]} & set(content)) != 1:
-        raise ValueError(f"{path} must hold either encoder or pretrained, and of the rest {KEYS[2:]}; got {content!r}")
+        raise ValueError(f"{path} must hold encoder or pretrained, and optionally {KEYS[2:]}; got {content!r}")
     encoder = content.pop("encoder", None)
     if "pretrained" in content:
         encoder = _encoder_in(str(content.pop("pretrained")))
@@ -156,12 +155,12 @@ def _of_file(path: Path) -> Candidate:
 def _encoder_in(name: str) -> Checkpoint:
     checkpoint = Checkpoint.open(name)
     if checkpoint.is_model:
-        raise ValueError(f"an encoding must be an encoder, and {name} is a trained model")
+        raise ValueError(f"an encoding must be an encoder, but {name} is a trained model")
     return checkpoint.encoder
 
 
 def _name(entry: Any, candidate: Candidate) -> str:
-    """Return the name of an entry that was given none."""
+    """Return the default name of an entry."""
     if isinstance(entry, str | Path) and (str(entry) in ENCODINGS or str(entry).endswith(FILES)):
         return Path(entry).stem if str(entry).endswith(FILES) else str(entry)
     if candidate.pretrained is not None:

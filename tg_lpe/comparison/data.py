@@ -1,4 +1,4 @@
-"""The data of a comparison as splits."""
+"""Convert the data of a comparison to splits."""
 
 from __future__ import annotations
 
@@ -16,29 +16,34 @@ from tg_lpe.data.splits import Level, node_splits
 def splits_of(
     data: Any, target: str | Sequence[str] | None = None, level: Level | None = None, seed: int = 0
 ) -> GraphSplits:
-    """Return training, validation and test set of anything that holds graphs with labels.
+    """Convert graphs with labels to training, validation and test set.
 
     Args:
-        data: splits; or a dataset of PyG or a sequence of ``Data``, divided at random 80/10/10; or one graph with
-            labels of its nodes, divided by its masks or at random 60/20/20; or the path of a file or folder of
-            molecules, or of an ``.npz`` file with one graph, see ``tg-lpe train --help``.
-        target: columns to predict of a table of molecules.
-        level: what a row of ``y`` belongs to, where its shape does not tell.
-        seed: of the random draw; of a graph with several published splits, which one.
+        data: one of
+
+            - splits;
+            - a PyG dataset or a sequence of ``Data``, split at random 80/10/10;
+            - one graph with labels of its nodes, split by its masks or at random 60/20/20;
+            - the path of a file or folder of molecules, or of an ``.npz`` file with one graph, see
+              ``tg-lpe train --help``.
+
+        target: label columns of a table of molecules.
+        level: whether rows of ``y`` belong to graphs or nodes, if their shape is ambiguous.
+        seed: seed of the random split, or number of the split if a graph has several published ones.
 
     Raises:
-        TypeError: if ``data`` is nothing of these.
-        ValueError: if the data do not have this form, or an option would have no effect.
+        TypeError: if ``data`` is of another kind.
+        ValueError: if the data are malformed, or an option would have no effect.
     """
     is_table = isinstance(data, str | Path) and Path(data).suffix != ".npz"
     if target is not None and not is_table:
-        raise ValueError(f"target={target!r} names columns of a table of molecules, and the data are none")
+        raise ValueError(f"target={target!r} names columns of a table of molecules, but the data are no table")
     if isinstance(data, GraphSplits):
         return data
     if isinstance(data, str | Path):
         return _of_path(str(data), target, seed)
     if isinstance(data, Batch):
-        raise TypeError("data must be a dataset or a sequence of Data, got a Batch: batch.to_data_list() is one")
+        raise TypeError("data must be a dataset or a sequence of Data, got a Batch: pass batch.to_data_list()")
     if isinstance(data, Data):
         return node_splits(data, seed)
     try:
@@ -53,7 +58,7 @@ def splits_of(
 
 def _of_path(path: str, target: str | Sequence[str] | None, seed: int) -> GraphSplits:
     if path.endswith((".pt", ".pth")):
-        raise ValueError(f"{path} must be a file of molecules or .npz: what torch.load gives of it can be passed")
+        raise ValueError(f"{path} must be a file of molecules or .npz: pass the graphs that torch.load reads from it")
     if path.endswith(".npz"):
         from tg_lpe.datasets.nodes import load_node_graph
 

@@ -1,4 +1,4 @@
-"""Train every encoding with every seed, in one process or several, and go on with what was stopped."""
+"""Train every encoding with every seed, in one or several processes, and resume interrupted trainings."""
 
 from __future__ import annotations
 
@@ -38,24 +38,24 @@ from tg_lpe.training.run_folder import FolderInUseError, RunFolder, describe_mod
 from tg_lpe.training.tasks import Task
 
 MODEL: dict[str, Any] = {"hidden_channels": 64}
-"""Arguments of the model that differ from its defaults where the data are small and the rows many."""
+"""Model arguments of a comparison: a smaller model than the default, since there are many trainings."""
 
 SEEDS = (0, 1, 2)
 
 ONE_GRAPH = TrainConfig(epochs=300, lr=3e-3)
-"""Budget on one graph, whose epoch is a single step: more of them, and larger ones."""
+"""Budget for one graph: an epoch is a single step, so there are more epochs and a larger learning rate."""
 
 QUICK = {"epochs": 3, "steps": 15, "graphs": 300, "hidden_channels": 32}
-"""Bounds of the budget under ``quick``."""
+"""Limits of the budget with ``quick``."""
 
 TIMED, LONG = 100, 5.0
-"""Test graphs whose encoding is timed, at most, and seconds after which it is not timed again."""
+"""Largest number of test graphs to time the encoding on, and seconds after which the timing is not repeated."""
 
 _LOGGER = logging.getLogger("tg_lpe.comparison")
 
 
 class Cell(NamedTuple):
-    """One training: the name of an encoding, and a seed."""
+    """One training of a comparison: an encoding and a seed."""
 
     name: str
     seed: int
@@ -80,39 +80,38 @@ class Grid:
 
     @property
     def cells(self) -> list[Cell]:
-        """All trainings, seed after seed: the table is of use before the last seed is done."""
+        """All trainings, seed by seed, so that the table is useful before the last seed is complete."""
         return [Cell(name, seed) for seed in self.seeds for name in self.candidates]
 
     def folder(self, cell: Cell) -> RunFolder:
-        """Return the run folder of a training; it is made by the training."""
-        safe = "".join(letter if letter.isalnum() or letter in "-_." else "-" for letter in cell.name)
-        return RunFolder(self.out / f"{safe}-s{cell.seed}")
+        """Return the run folder of a training, which may not exist yet."""
+        safe_name = "".join(letter if letter.isalnum() or letter in "-_." else "-" for letter in cell.name)
+        return RunFolder(self.out / f"{safe_name}-s{cell.seed}")
 
     def is_complete(self, cell: Cell) -> bool:
-        """Tell whether a training is done and measured."""
+        """Return whether a training is complete and measured."""
         folder = self.folder(cell)
         return folder.result.exists() and (folder.path / FIGURES).exists()
 
     def build(self, cell: Cell) -> Model:
         """Make the model of a training, with its initial weights."""
         candidate = self.candidates[cell.name]
-        encoder = candidate.encoder
-        encoder = copy.deepcopy(encoder) if isinstance(encoder, Encoder) else encoder
+        encoder = copy.deepcopy(candidate.encoder) if isinstance(candidate.encoder, Encoder) else candidate.encoder
         options = {"seed": cell.seed, "edge_encoding": candidate.edge_encoding, **self.model, **(candidate.model or {})}
         return build_model(self.splits.spec, self.task, encoder, **options)
 
     def config_of(self, cell: Cell) -> TrainConfig:
-        """Return the budget of a training."""
+        """Return the settings of a training's loop."""
         rate = self.candidates[cell.name].encoder_lr
         return replace(self.config, seed=cell.seed, encoder_lr=self.config.encoder_lr if rate is None else rate)
 
     @cached_property
     def data(self) -> dict[str, Any]:
-        """Describe the data as run folders do."""
+        """Description of the data, as in run folders."""
         return {"source": self.source, **self.splits.describe()}
 
     def settings(self, cell: Cell, model: Model) -> dict[str, Any]:
-        """Return what decides the result of a training, as its folder holds it."""
+        """Return everything that decides the result of a training, as in ``config.json``."""
         return {
             **describe_model(model),
             "pretrained": self.candidates[cell.name].pretrained,
@@ -122,7 +121,7 @@ class Grid:
         }
 
     def run(self, cell: Cell) -> None:
-        """Train, or go on, and measure."""
+        """Train or resume a training, then measure it."""
         folder, model = self.folder(cell), self.build(cell).to(self.device)
         config, settings = self.config_of(cell), self.settings(cell, model)
 
@@ -135,7 +134,7 @@ class Grid:
 
     @torch.no_grad()
     def measure(self, model: Model, precision: str) -> tuple[Tensor, float]:
-        """Return the test figure of each graph, or node of a single graph, and the seconds of encoding a graph."""
+        """Return the test figure of each graph, or of each node of a single graph, and the encoding time of a graph."""
         model.eval()
         dataset, kind = self.splits.test, torch.device(self.device).type
         loader = batch_loader(store_precomputed(model.encoder, dataset), 4 * self.config.batch_size)
@@ -149,15 +148,15 @@ class Grid:
         return figures, seconds_a_graph(model.encoder, sample, self.config.batch_size, self.device)
 
     def check(self) -> None:
-        """Try each encoding that is still to be trained on two test graphs; an error names it, before any training."""
-        known = getattr(self.splits, "vocabulary", None)
+        """Try each incomplete encoding on two test graphs; raise ``ValueError`` with its name if it fails."""
+        vocabulary = getattr(self.splits, "vocabulary", None)
         sample: InMemoryDataset = whole(self.splits.test[:2])
         for name, candidate in self.candidates.items():
             if all(self.is_complete(Cell(name, seed)) for seed in self.seeds):
                 continue
             try:
-                if isinstance(candidate.encoder, Checkpoint) and known is not None:
-                    _check_types(candidate.encoder, list(known))
+                if isinstance(candidate.encoder, Checkpoint) and vocabulary is not None:
+                    _check_types(candidate.encoder, list(vocabulary))
                 model = self.build(Cell(name, self.seeds[0])).eval()
                 check_training(model, self.splits, self.task)
                 if model.encoder is not None and model.encoder.is_fitted:
@@ -198,43 +197,45 @@ def compare(
     collect: bool = False,
     progress: bool = True,
 ) -> Comparison:
-    """Train one model with each of several encodings, with one budget, and compare them on the test set::
+    """Train a model with each of several encodings, under the same settings, and compare them on the test set::
 
         tg_lpe.compare("mine.csv", target="y")
         tg_lpe.compare(dataset, ["none", "walks", MyEncoder], out="runs/mine")
 
-    What is complete in ``out`` is not trained again, and what was stopped goes on: call it again with the same
-    arguments. Several processes, or several calls at once, share the work. The results are written there as
-    ``comparison.json``, ``comparison.csv`` and, with matplotlib, ``comparison.html``.
+    A repeated call with the same arguments skips complete trainings and resumes interrupted ones. Several processes or
+    simultaneous calls share the work. The results are written to ``out``: ``comparison.json``, ``comparison.csv`` and,
+    with matplotlib, ``comparison.html``.
+
+    A training that fails, for example because it diverges, is logged as a warning and left out of the table. Its error
+    is raised if no training is complete.
 
     Args:
-        data, target, level: as :func:`~tg_lpe.comparison.data.splits_of` takes them: splits, a dataset or a sequence of
-            graphs, one graph with labels of its nodes, or the path of a table of molecules.
+        data, target, level: the data, as for :func:`~tg_lpe.comparison.data.splits_of`: splits, a dataset or sequence
+            of graphs, one graph with labels of its nodes, or the path of a table of molecules.
         encodings: the rows, see :func:`candidates_of`; :data:`ENCODINGS` if absent.
-        task: what to predict, or its name; found from the labels if absent.
-        model: ``"model"``, a class or its name, and arguments, as :func:`~tg_lpe.training.build_model` takes them. By
-            default a :class:`~tg_lpe.GraphTransformer` of 64 channels.
-        config: the budget, by default that of :func:`default_config`; its ``seed`` plays no part.
-        seeds: of the trainings, which all have the same split.
-        split_seed: of the split, if it is drawn.
+        task: the task or its name; chosen from the labels if absent.
+        model: ``"model"``, a class or its name, and further arguments of :func:`~tg_lpe.training.build_model`. The
+            default is a :class:`~tg_lpe.GraphTransformer` with 64 channels.
+        config: settings of the trainings, :func:`default_config` if absent; its ``seed`` is ignored.
+        seeds: seeds of the trainings. All of them have the same split.
+        split_seed: seed of the split, if it is random.
         out: folder of the run folders and the results.
-        source: what the table calls the data.
-        processes: how many train at once, each with its share of the threads. More than one import the caller's main
-            module again, so a script needs ``if __name__ == "__main__":``.
+        source: name of the data in the table.
+        processes: number of processes that train at once and share the threads. If there are several, they import the
+            caller's main module again, so a script needs ``if __name__ == "__main__":``.
         device: where to train.
-        quick: whether to see that all works: at most 3 epochs (15 on a single graph) with 32 channels, 300 training
-            graphs, the first seed.
-        collect: whether to train nothing, and to write the table of what is complete, also while another call trains.
-        progress: whether to show what is done and when it will end.
+        quick: whether to only try out the comparison, with at most 3 epochs (15 for a single graph), 32 channels, 300
+            training graphs and the first seed.
+        collect: whether to train nothing and write the table of the complete trainings, even while another call trains.
+        progress: whether to show progress and the remaining time.
 
     Returns:
-        The table, with all figures.
+        The comparison, with all figures.
 
     Raises:
         TypeError: if an argument is of another class.
         ValueError: if an argument is out of range, an encoding does not work on the data, or ``out`` holds trainings
-            with other settings. A training that fails for another reason, such as divergence, is named in a warning
-            and is missing in the table; its error is raised if none is complete.
+            with other settings.
     """
     check_count("processes", processes)
     check_flags(quick=quick, collect=collect, progress=progress)
@@ -261,7 +262,7 @@ def compare(
     grid = Grid(splits, task, candidates, options, config, tuple(seeds), folder, device, source)
     if len({grid.folder(cell).path for cell in grid.cells}) < len(grid.cells):
         raise ValueError(
-            f"the names {', '.join(grid.candidates)} need folders of their own: let them differ by letters"
+            f"the names {', '.join(grid.candidates)} must give different folder names: use different letters or digits"
         )
     failures: dict[Cell, Exception] = {}
     if not collect:
@@ -279,7 +280,7 @@ def compare(
 
 @torch.no_grad()
 def seconds_a_graph(encoder: Encoder | None, graphs: InMemoryDataset, batch_size: int, device: str) -> float:
-    """Return the seconds of encoding a graph, batched already: the least of three times, of fewer if they are long."""
+    """Measure the seconds to encode a graph, without batching time: the least of up to three measurements."""
     times = list[float]()
     while encoder is not None and len(times) < 3 and sum(times) < LONG:
         start = time.perf_counter()
@@ -294,7 +295,7 @@ def seconds_a_graph(encoder: Encoder | None, graphs: InMemoryDataset, batch_size
 
 
 def default_config(splits: GraphSplits) -> TrainConfig:
-    """Return a budget of 20 epochs at a rate of 0.001, or on a single graph of 300 steps at 0.003."""
+    """Return settings with 20 epochs and lr 0.001, or for a single graph 300 epochs and lr 0.003."""
     return TrainConfig() if len(splits.train) > 1 else ONE_GRAPH
 
 
@@ -303,23 +304,23 @@ def _run(grid: Grid, processes: int) -> dict[Cell, Exception]:
     threads = max(1, torch.get_num_threads() // processes)
     classes = [cls for cls in ENCODERS.values() if not cls.__module__.startswith("tg_lpe.")]
     start: Callable[..., Any] = multiprocessing.get_context("spawn").Process
-    others = [start(target=_work, args=(grid, classes, threads), daemon=True) for _ in range(processes - 1)]
-    with _threads(threads if others else None):
+    workers = [start(target=_work, args=(grid, classes, threads), daemon=True) for _ in range(processes - 1)]
+    with _threads(threads if workers else None):
         try:
-            for other in others:
-                other.start()
+            for worker in workers:
+                worker.start()
             failures = _run_cells(grid)
-            for other in others:
-                other.join()
+            for worker in workers:
+                worker.join()
         finally:
-            for other in others:
-                if other.is_alive():
-                    other.terminate()
+            for worker in workers:
+                if worker.is_alive():
+                    worker.terminate()
     return failures
 
 
 def _work(grid: Grid, classes: Sequence[type[Encoder]], threads: int) -> None:
-    """Train what no other process trains, in a process of its own."""
+    """Train, in a worker process, the cells that no other process trains."""
     torch.set_num_threads(threads)
     for cls in classes:
         if cls.__name__ not in ENCODERS:
@@ -332,10 +333,10 @@ def _work(grid: Grid, classes: Sequence[type[Encoder]], threads: int) -> None:
 
 
 def _run_cells(grid: Grid) -> dict[Cell, Exception]:
-    """Train cell after cell what is not complete and in no other process's hands."""
+    """Train the incomplete cells that no other process trains; return failures with their errors."""
     failures: dict[Cell, Exception] = {}
     parent, has_run = multiprocessing.parent_process(), True
-    while has_run:  # again: what another process held may have been stopped there
+    while has_run:  # repeat, because another process may have stopped without completing its cell
         has_run = False
         for cell in grid.cells:
             if parent is not None and not parent.is_alive():
@@ -355,7 +356,7 @@ def _run_cells(grid: Grid) -> dict[Cell, Exception]:
 
 @contextmanager
 def _threads(number: int | None) -> Iterator[None]:
-    """Compute with that many threads for a while; ``None`` leaves the number as it is."""
+    """Set the number of threads inside the context; ``None`` keeps the number."""
     before = torch.get_num_threads()
     if number is not None:
         torch.set_num_threads(number)
@@ -366,10 +367,10 @@ def _threads(number: int | None) -> Iterator[None]:
 
 
 def _check_types(encoder: Checkpoint, known: Sequence[str]) -> None:
-    """Raise ``ValueError`` if a pretrained encoder numbers atom types otherwise than the data."""
+    """Raise ``ValueError`` if a pretrained encoder reads atom types and numbers them differently than the data."""
     types = next((data["atom_types"] for _, data in encoder.descriptions if data.get("atom_types")), None)
     if encoder.module.reads & {"x"} and types is not None and list(types) != known:
         raise ValueError(
-            f"{encoder.name} reads atom types, numbered {', '.join(types)}, and those of the data are "
-            f"{', '.join(known)}: choose an encoder that reads none, or pretrain one on the data"
+            f"{encoder.name} reads atom types in the order {', '.join(types)}, but the data have the order "
+            f"{', '.join(known)}: choose an encoder that reads no atom types, or pretrain one on the data"
         )

@@ -1,4 +1,4 @@
-"""Show how far a comparison is, read from its run folders, whichever process trains."""
+"""Show the progress of a comparison, read from the run folders of all processes."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from tg_lpe.comparison.grid import Cell, Grid
 
 INTERVAL = 1.0
-"""Seconds between two looks at the folders."""
+"""Seconds between two readings of the folders."""
 
 _LOGGER = logging.getLogger("tg_lpe.comparison")
 
 
 @contextmanager
 def shown_progress(grid: Grid, shown: bool) -> Iterator[None]:
-    """Show a bar of all epochs where there is a terminal, and a line for each training that is done."""
+    """Show a bar of all epochs if stderr is a terminal, and a line for each complete training."""
     if not shown:
         yield
         return
@@ -59,10 +59,10 @@ class _Progress:
         self.done_before = self.epochs()
         self.bar.initial = self.bar.n = self.done_before
         if complete:
-            self.tell(f"{len(complete)} of {len(grid.cells)} trainings are complete already")
+            self.tell(f"{len(complete)} of {len(grid.cells)} trainings are already complete")
 
     def epochs(self) -> int:
-        """Return how many epochs are done; a complete training counts in full, wherever it ended."""
+        """Count the completed epochs; a complete training counts in full even if it ended early."""
         return sum(self._epochs(cell) if cell in self.open else self.grid.config.epochs for cell in self.grid.cells)
 
     def _epochs(self, cell: Cell) -> int:
@@ -71,7 +71,7 @@ class _Progress:
         return min(lines, self.grid.config.epochs)
 
     def look(self) -> None:
-        """Read the folders and show what is new."""
+        """Read the folders and show the new state."""
         ended = [cell for cell in self.grid.cells if cell in self.open and self.grid.is_complete(cell)]
         for cell in ended:
             self.open.discard(cell)
@@ -88,7 +88,7 @@ class _Progress:
         self.bar.refresh()
 
     def tell(self, text: str) -> None:
-        """Print a line above the bar, or log it where there is none."""
+        """Print a line above the bar, or log it if there is no bar."""
         if self.bar.disable:
             _LOGGER.info(text)
         else:

@@ -1,4 +1,4 @@
-"""The outcome of a comparison: figures of each row, as a table, JSON, csv and a page."""
+"""The result of a comparison as a table, JSON, csv and a page."""
 
 from __future__ import annotations
 
@@ -24,26 +24,26 @@ if TYPE_CHECKING:
     from tg_lpe.comparison.grid import Cell, Grid
 
 SCHEMA = 1
-"""Version of the format of ``comparison.json``, which docs/compare.md describes."""
+"""Format version of ``comparison.json``, which docs/compare.md describes."""
 
 FIGURES = "comparison.safetensors"
-"""File of a run folder: the test figure of each part of the test set, and the seconds of encoding a graph."""
+"""File in a run folder with the test figure of each part of the test set, and the encoding time of a graph."""
 
 REFERENCES = ("none", "walks")
-"""Rows that the others are compared with, where they are there."""
+"""Rows with which all others are compared, if present."""
 
 WITHOUT = ("R²", "Spearman", "epochs", "graphs/s", "time a run", "precision")
-"""Columns of the page that a terminal has no room for."""
+"""Columns of the page that do not fit into a terminal."""
 
 _LOGGER = logging.getLogger("tg_lpe.comparison")
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """The outcome of :func:`~tg_lpe.compare`; ``print`` shows it as a table.
+    """The result of :func:`~tg_lpe.compare`; ``print`` shows it as a table.
 
     Attributes:
-        rows: a dictionary for each encoding with a complete training, in the order in which they were named.
+        rows: a dictionary for each encoding with a complete training, in the order of the encodings.
         about: data, task, model, budget and machine.
         runs: the run folders of all trainings, complete or not.
     """
@@ -54,7 +54,7 @@ class Comparison:
 
     @classmethod
     def of(cls, grid: Grid) -> Comparison:
-        """Read the run folders of a comparison; all that is not there is missing in the table."""
+        """Read the run folders of a comparison; the table leaves out incomplete trainings."""
         complete: dict[str, list[Cell]] = {name: [] for name in grid.candidates}
         for cell in sorted(cell for cell in grid.cells if grid.is_complete(cell)):
             complete[cell.name].append(cell)
@@ -87,16 +87,16 @@ class Comparison:
         return cls(rows, about, runs)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what ``comparison.json`` holds."""
+        """Return the content of ``comparison.json``."""
         return {**self.about, "rows": self.rows}
 
     def __str__(self) -> str:
         missing = [f"{name} ({', '.join(map(str, seeds))})" for name, seeds in self.about["missing"].items()]
-        note = f"\n  - Trainings that are missing, with their seeds: {', '.join(missing)}." if missing else ""
+        note = f"\n  - Missing trainings (seeds): {', '.join(missing)}." if missing else ""
         return comparison_table(self.runs, without=WITHOUT) + note
 
     def __getitem__(self, name: str) -> dict[str, Any]:
-        """Return the row of a name."""
+        """Return the row of an encoding by name."""
         return next(row for row in self.rows if row["name"] == name)
 
     def save(self, folder: str | Path) -> None:
@@ -124,7 +124,7 @@ def _figures(grid: Grid, cell: Cell) -> dict[str, Any]:
 def _row(
     grid: Grid, name: str, cells: Sequence[Cell], figures: Mapping[str, Mapping[int, Mapping[str, Any]]]
 ) -> dict[str, Any]:
-    """Return the row of an encoding from its complete trainings and the figures of all rows by seed."""
+    """Make the row of an encoding from its complete trainings and the figures of all rows by seed."""
     candidate, folders, metric = grid.candidates[name], [grid.folder(cell) for cell in cells], grid.task.metric
     results = [read_object(folder.result) for folder in folders]
     epochs = [line["seconds"] for folder in folders for line in read_metrics(folder.metrics)]
@@ -144,7 +144,7 @@ def _row(
             for reference in REFERENCES
             if name != reference and set(figures.get(reference, ())) & set(figures[name])
         },
-        "encode_seconds": statistics.median(one["encode_seconds"] for one in figures[name].values()),
+        "encode_seconds": statistics.median(each["encode_seconds"] for each in figures[name].values()),
         "epoch_seconds": statistics.median(epochs),
         "num_parameters": results[0]["num_parameters"],
         "encoder_parameters": results[0]["encoder_parameters"],
@@ -152,9 +152,9 @@ def _row(
 
 
 def _difference(row: Mapping[int, Mapping[str, Any]], reference: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
-    """Compare two rows on the seeds that both have."""
+    """Compare two rows over the seeds that both have."""
     seeds = [seed for seed in row if seed in reference]
-    pair = paired_difference(*(torch.stack([one[seed]["figures"] for seed in seeds]) for one in (row, reference)))
+    pair = paired_difference(*(torch.stack([side[seed]["figures"] for seed in seeds]) for side in (row, reference)))
     by_seed = [row[seed]["test"] - reference[seed]["test"] for seed in seeds]
     values = pair._replace(mean=statistics.fmean(by_seed), by_seed=tuple(by_seed))
     return {**values._asdict(), "error": pair.error, "seeds": seeds}
@@ -166,7 +166,7 @@ def _spread(values: Sequence[float]) -> dict[str, Any]:
 
 
 def _cells(row: Mapping[str, Any]) -> dict[str, str]:
-    """Return the cells of a row that a report does not know of, by column."""
+    """Return the cells of a row that only a comparison has, by column."""
     cells = {}
     for reference in REFERENCES:
         pair = row["differences"].get(reference)
@@ -179,7 +179,7 @@ def _cells(row: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _with_error(value: float, error: float | None) -> str:
-    """Write a difference with as many decimals as show two digits of its standard error."""
+    """Format a difference with as many decimals as show two digits of its standard error."""
     decimals = 4 if not error else max(0, 1 - math.floor(math.log10(error)))
     return signed(value, f".{decimals}f") + ("" if error is None else f" ± {error:.{decimals}f}")
 
@@ -189,7 +189,7 @@ def _short_time(seconds: float) -> str:
 
 
 def _flat(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the row of a csv file."""
+    """Flatten a row for the csv file."""
     flat: dict[str, Any] = {"name": row["name"], "seeds": len(row["seeds"])}
     for part in ("test", "validation", "relabelled"):
         flat |= {part: row[part]["mean"], f"{part}_std": row[part]["std"]}
@@ -201,5 +201,5 @@ def _flat(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _sizes(described: Mapping[str, Any]) -> dict[str, Any]:
-    """Return of a description of data what tells which they were."""
+    """Return the entries of a data description that identify the data."""
     return {name: described[name] for name in described if name.startswith("num_") or name in ("split", "digest")}

@@ -1,7 +1,7 @@
-"""The checkpoints that ship with the package, one folder each: a model zoo.
+"""Load the checkpoints that ship with the package, one folder each.
 
-``config.json`` and ``model.safetensors`` are what ``from_pretrained`` reads; ``card.json`` says how the checkpoint was
-made and what it scores, and ``README.md`` says the same in words.
+``from_pretrained`` reads ``config.json`` and ``model.safetensors``. ``card.json`` and ``README.md`` say how the
+checkpoint was made and how well it performs.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ __all__ = ["card", "figures_text", "load", "load_many", "names", "path"]
 
 
 def figures_text(content: Mapping[str, Any]) -> str:
-    """Return the figures of a card in words: errors in Hartree with their unit, and in meV beside it."""
+    """Format the metrics of a card; errors in Hartree are also given in meV."""
     unit, metric = "", content.get("task", {}).get("metric")
     if units := content["data"].get("target", {}).get("units"):
-        from tg_lpe.data.units import common_unit, in_mev  # which imports torch
+        from tg_lpe.data.units import common_unit, in_mev  # imports torch
         from tg_lpe.training.metrics import IN_UNITS
 
         unit = common_unit(units) if metric in IN_UNITS else ""
@@ -35,14 +35,14 @@ def figures_text(content: Mapping[str, Any]) -> str:
 
 
 def load(name_or_dir: str | Path, device: str | torch.device = "cpu") -> Predictor:
-    """Load a trained model, ready to predict from SMILES or graphs, see :func:`tg_lpe.prediction.load`."""
+    """Load a trained model that predicts from SMILES or graphs, see :func:`tg_lpe.prediction.load`."""
     from tg_lpe.prediction import load
 
     return load(name_or_dir, device)
 
 
 def load_many(names_or_dirs: Sequence[str | Path], device: str | torch.device = "cpu") -> Ensemble:
-    """Load models that predict together, such as the seeds of one run, see :func:`tg_lpe.prediction.load_many`."""
+    """Load an ensemble of models, such as the seeds of one run, see :func:`tg_lpe.prediction.load_many`."""
     from tg_lpe.prediction import load_many
 
     return load_many(names_or_dirs, device)
