@@ -1,4 +1,4 @@
-"""Positional encodings: every one is an :class:`~tg_lpe.Encoder`."""
+"""Positional encodings, all subclasses of :class:`~tg_lpe.Encoder`."""
 
 from tg_lpe.encoders.base import Encoder, Encoding, LearnedTable
 from tg_lpe.encoders.combined import Combined

@@ -1,4 +1,4 @@
-"""The one contract of positional encodings: every one of them is an :class:`Encoder`."""
+"""The interface that all positional encodings share: :class:`Encoder`."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from tg_lpe.nn._util import reset_parts
 from tg_lpe.ops.checks import ValueChecks
 
 FEATURES = ("x", "edge_attr", "edge_weight")
-"""Features that an encoder may read besides the edges."""
+"""Features that an encoder may read in addition to the edges."""
 
 LEVELS = ("node", "edge", "graph")
-"""Levels of the rows of a precomputed tensor; its name starts with one of these and an underscore."""
+"""Levels of precomputed tensors: a tensor's name starts with one of these and an underscore."""
 
 E = TypeVar("E", bound="Encoder")
 
@@ -34,49 +34,49 @@ class Encoding(NamedTuple):
     """A positional encoding."""
 
     node: Tensor
-    """Of the nodes, ``[num_nodes, out_channels]``; without columns where the encoder encodes edges alone."""
+    """Encoding of the nodes, ``[num_nodes, out_channels]``; no columns if the encoder only encodes edges."""
     edge: Tensor | None = None
-    """Of the directed edges in the order of ``edge_index``, ``[num_directed_edges, edge_out_channels]``; the same in
-    both directions of an edge, unless the encoder is ``directed``; zero at self-loops. ``None`` where the encoder has
-    no edge channels."""
+    """Encoding of the directed edges in the order of ``edge_index``, ``[num_directed_edges, edge_out_channels]``. Both
+    directions of an edge have equal rows unless the encoder is ``directed``; self-loops have zeros. ``None`` if the
+    encoder has no edge channels."""
 
 
 class LearnedTable(NamedTuple):
-    """Values that an encoder has learned and that mean something by themselves, for reports."""
+    """Learned values of an encoder that a report can show."""
 
     title: str
-    """Name of the values: ``"conductance of edges"``."""
+    """Name of the values, such as ``"conductance of edges"``."""
     over: str
-    """Meaning of the rows: ``"edge_attr"`` or ``"x"``, types of these by number, or ``"eigenvalue"``."""
+    """Meaning of the rows: ``"edge_attr"`` (edge types), ``"x"`` (node types) or ``"eigenvalue"``."""
     rows: Tensor
-    """Numbers of types, int64 ``[num_rows]``, or eigenvalues, in ascending order."""
+    """Type numbers, int64 ``[num_rows]``, or eigenvalues, in ascending order."""
     values: Tensor
     """``[num_rows, num_columns]``, or ``[num_rows, num_columns, num_channels]``."""
     columns: tuple[str, ...]
-    """Names of the columns: ``("filter 0", "filter 1")``."""
+    """Names of the columns, such as ``("filter 0", "filter 1")``."""
 
 
 class Encoder(CheckpointMixin, nn.Module, ABC):
-    """A positional encoding of nodes, and of edges if it has some: learned, computed, or both.
+    """Base class of all positional encodings of nodes and, optionally, edges and pairs of nodes.
 
-    A subclass sets :attr:`out_channels`, :attr:`edge_out_channels` and :attr:`reads`, and implements :meth:`encode`. If
-    a part of its work depends on the graph and on no weight, :meth:`precompute` does that part, and datasets store its
-    result. Its constructor takes JSON-able arguments, so that checkpoints, configuration files and the command line can
-    make it. :func:`tg_lpe.encoders.register` gives it a name. Then it works as a transform, inside
+    A subclass sets :attr:`out_channels`, :attr:`edge_out_channels` and :attr:`reads`, and implements :meth:`encode`.
+    Work that depends on the graph but on no weight belongs in :meth:`precompute`, whose result datasets store. The
+    constructor takes JSON-able arguments, so that checkpoints, configuration files and the command line can create the
+    encoder. :func:`tg_lpe.encoders.register` registers it by name. The encoder then works as a transform, inside
     :class:`~tg_lpe.GraphTransformer`, in ``tg-lpe train``, in checkpoints and in reports.
 
-    An encoder may encode pairs of nodes too, by :meth:`encode_with_pairs`. They are no part of :class:`Encoding`: there
-    are as many as the squared sizes of the graphs add up to, and a reader, such as tokens of tuples, asks for few.
+    An encoder may also encode pairs of nodes, see :meth:`encode_with_pairs`. Pairs are not part of :class:`Encoding`
+    because their number grows with the square of the number of nodes, and most models need only some of them.
 
     Attributes:
-        out_channels: width of the node encoding; 0 for an encoder of edges alone.
+        out_channels: width of the node encoding; 0 if the encoder only encodes edges.
         edge_out_channels: width of the edge encoding; 0 for none.
         pair_out_channels: width of the encoding of pairs of nodes; 0 for none.
-        reads: which of ``"x"``, ``"edge_attr"`` and ``"edge_weight"`` decide the encoding besides the edges.
-        encodes_once: whether each graph is encoded once, as a transform does with its copy of an encoder, which may
-            take more time for a better result then.
-        directed: whether it reads in which directions an edge is listed. For others an edge listed in one direction,
-            in both, or several times is the same.
+        reads: the features, of ``"x"``, ``"edge_attr"`` and ``"edge_weight"``, that the encoding depends on.
+        encodes_once: whether each graph is encoded only once, as in a transform; the encoder may then spend more time
+            on a better result.
+        directed: whether the encoding depends on the direction in which an edge is listed. If not, an edge that is
+            listed in one direction, in both, or several times is the same edge.
     """
 
     out_channels: int
@@ -97,21 +97,21 @@ class Encoder(CheckpointMixin, nn.Module, ABC):
         generator: torch.Generator | None = None,
         precomputed: Mapping[str, Tensor] | None = None,
     ) -> Encoding:
-        """Encode a graph, or each graph of a batch by itself.
+        """Encode a graph, or each graph of a batch independently.
 
         Args:
             graph: the graph or batch, with its edge weights.
             x: node features ``[num_nodes, ...]``, if the encoder reads them.
-            edge_attr: features of the directed edges ``[num_directed_edges, ...]``, likewise.
-            generator: the source of randomness (probes, signs of eigenvectors), drawn anew at each call; without it the
-                encoding of a graph is always the same.
-            precomputed: what :meth:`precompute` returned for this graph with these edge weights; computed if absent.
+            edge_attr: features of the directed edges ``[num_directed_edges, ...]``, if the encoder reads them.
+            generator: the generator of random probes or signs of eigenvectors. Without it, the encoding of a graph is
+                always the same.
+            precomputed: the result of :meth:`precompute` for this graph with these edge weights; computed if absent.
 
         Returns:
             The encoding.
 
         Raises:
-            ValueError: if a feature that it reads is missing or does not fit.
+            ValueError: if a required feature is missing or has a wrong type or shape.
         """
 
     def encode_pairs(
@@ -124,7 +124,7 @@ class Encoder(CheckpointMixin, nn.Module, ABC):
         generator: torch.Generator | None = None,
         precomputed: Mapping[str, Tensor] | None = None,
     ) -> Tensor:
-        """The second that :meth:`encode_with_pairs` returns; the arguments are the same."""
+        """Return only the encoding of pairs of :meth:`encode_with_pairs`; the arguments are the same."""
         return self.encode_with_pairs(graph, pairs, x, edge_attr, generator=generator, precomputed=precomputed)[1]
 
     def encode_with_pairs(
@@ -137,21 +137,21 @@ class Encoder(CheckpointMixin, nn.Module, ABC):
         generator: torch.Generator | None = None,
         precomputed: Mapping[str, Tensor] | None = None,
     ) -> tuple[Encoding, Tensor]:
-        """Encode the graph as :meth:`encode` does, and pairs of nodes, whether or not an edge joins them.
+        """Encode the graph as :meth:`encode` does, and pairs of nodes with or without an edge between them.
 
         Args:
             graph: the graph or batch.
-            pairs: int64 or int32 ``[2, num_pairs]``, in any order; both nodes of a pair are in the same graph, and may
-                be the same.
-            x, edge_attr, generator, precomputed: as :meth:`encode`.
+            pairs: int64 or int32 ``[2, num_pairs]``, in any order. Both nodes of a pair are in the same graph; they may
+                be equal.
+            x, edge_attr, generator, precomputed: see :meth:`encode`.
 
         Returns:
-            The encoding, and that of the pairs, ``[num_pairs, pair_out_channels]``; that of ``(u, v)`` may differ from
-            that of ``(v, u)``.
+            The encoding of the graph and the encoding of the pairs, ``[num_pairs, pair_out_channels]``. The pairs
+            ``(u, v)`` and ``(v, u)`` may have different rows.
 
         Raises:
-            ValueError: if it encodes no pairs, a pair is in two graphs, or as :meth:`encode`.
-            NotImplementedError: if an encoder of pairs does not define this method.
+            ValueError: if the encoder has no pair channels, a pair spans two graphs, or :meth:`encode` raises it.
+            NotImplementedError: if the encoder has pair channels but does not define this method.
         """
         name, width = type(self).__name__, self.pair_out_channels
         if width:
@@ -159,37 +159,37 @@ class Encoder(CheckpointMixin, nn.Module, ABC):
         raise ValueError(f"{name} has pair_out_channels=0: it encodes no pairs")
 
     def precompute(self, graph: Graph) -> dict[str, Tensor]:
-        """The part of the work that depends on the graph and on no weight.
+        """Compute the part of the encoding that depends on the graph but on no weight.
 
         Args:
             graph: the graph or batch.
 
         Returns:
-            Tensors by name. A name starts with ``node_``, ``edge_`` or ``graph_``, which says what its rows are: nodes,
-            directed edges or graphs. The rows of a batch are those of its graphs one after the other. They are
-            constants of the graph: no gradient flows from them to edge weights.
+            Tensors by name. A name starts with ``node_``, ``edge_`` or ``graph_``: its rows are nodes, directed edges
+            or graphs. The rows of a batch are the rows of its graphs, one graph after the other. The tensors are
+            constants: no gradient flows from them to edge weights.
         """
         return {}
 
     @classmethod
     def reads_directions(cls, arguments: Mapping[str, Any]) -> bool:
-        """Whether an encoder with these arguments is ``directed``."""
+        """Return whether an encoder with these arguments is ``directed``."""
         return cls.directed
 
     @property
     def is_fitted(self) -> bool:
-        """Whether it can encode; ``False`` where :meth:`fit` must take statistics from training graphs first."""
+        """Whether the encoder is ready to encode; ``False`` if it needs :meth:`fit` first."""
         return True
 
     def fit(self: E, dataset: Sequence[Data], *, generator: torch.Generator | None = None) -> E:
-        """Take the statistics that the encoder needs from training graphs; by default, it needs none.
+        """Compute the statistics of training graphs that the encoder needs; by default, none.
 
-        :func:`tg_lpe.training.train` and ``tg-lpe train`` do so with the training part of the data, if
+        :func:`tg_lpe.training.train` and ``tg-lpe train`` call it with the training part of the data if
         :attr:`is_fitted` is ``False``.
 
         Args:
             dataset: a PyG dataset or a sequence of ``Data``.
-            generator: the source of randomness; absent, the statistics are those of what :meth:`encode` gives without.
+            generator: the generator passed to :meth:`encode`; without it, the statistics are deterministic.
 
         Returns:
             This encoder.
@@ -210,22 +210,22 @@ class Encoder(CheckpointMixin, nn.Module, ABC):
         generator: torch.Generator | None = None,
         precomputed: Mapping[str, Tensor] | None = None,
     ) -> Encoding:
-        """Encode a graph, or each graph of a batch by itself; the arguments are in PyTorch Geometric's order.
+        """Encode a graph, or each graph of a batch independently; the arguments are in PyTorch Geometric's order.
 
         Args:
-            x, edge_attr, generator, precomputed: as :meth:`encode`.
-            edge_index, batch, edge_weight, reduce: as :class:`~tg_lpe.Graph`. What :meth:`precompute` computes passes
-                no gradient to edge weights.
-            num_nodes: number of nodes; found from ``batch``, ``x`` or ``edge_index`` if absent.
-            num_graphs: number of graphs; found from ``batch`` if absent.
+            x, edge_attr, generator, precomputed: see :meth:`encode`.
+            edge_index, batch, edge_weight, reduce: see :class:`~tg_lpe.Graph`. Precomputed tensors pass no gradient to
+                edge weights.
+            num_nodes: number of nodes; inferred from ``batch``, ``x`` or ``edge_index`` if absent.
+            num_graphs: number of graphs; inferred from ``batch`` if absent.
 
         Returns:
             The encoding.
 
         Raises:
-            TypeError: if ``x`` is no tensor, or ``generator`` no generator.
-            ValueError: on a malformed graph, features that are missing or do not fit, or edge weights, or
-                ``reduce``, for an encoder that does not read edge weights.
+            TypeError: if ``x`` is not a tensor or ``generator`` is not a generator.
+            ValueError: if the graph is malformed, a required feature is missing or does not fit, or ``edge_weight`` or
+                ``reduce`` is passed to an encoder that does not read edge weights.
         """
         if (edge_weight is not None or reduce != "error") and "edge_weight" not in self.reads:
             name = "reduce" if edge_weight is None else "edge_weight"
@@ -241,17 +241,17 @@ class Encoder(CheckpointMixin, nn.Module, ABC):
         return self.encode(graph, x, edge_attr, generator=generator, precomputed=precomputed)
 
     def learned(self) -> list[LearnedTable]:
-        """Return the meaning of the weights as tables that reports draw before and after training; by default, none."""
+        """Return tables of learned values that reports draw before and after training; by default, none."""
         return []
 
     def without_edges(self: E) -> E:
-        """This encoder for nodes alone: the same weights, ``edge_out_channels`` zero, nothing computed for edges.
+        """Return an encoder with the same weights that only encodes nodes.
 
-        An encoder returns itself, unless it overrides this method, if its constructor has no argument
-        ``edge_out_channels``, or was given an argument that a configuration cannot hold.
+        The default returns the encoder itself if its constructor has no argument ``edge_out_channels`` or received an
+        argument that is not JSON-able.
 
         Raises:
-            ValueError: if it encodes edges alone.
+            ValueError: if the encoder only encodes edges.
         """
         if not self.out_channels:
             raise ValueError(f"{type(self).__name__} encodes edges alone: without them nothing is left")
@@ -264,13 +264,13 @@ class Encoder(CheckpointMixin, nn.Module, ABC):
         return slim
 
     def keep_channels(self, k: int) -> None:
-        """Compute no more than the first ``k`` channels of the nodes, in place, if that saves work; by default, all.
+        """Compute only the first ``k`` node channels from now on, in place, if that saves work; by default, all.
 
-        A transform does so with its own copy, which is never saved.
+        A transform calls it on its own copy, which is never saved.
         """
 
     def card_usage(self, repo_id: str) -> str:
-        """How a checkpoint is loaded, for its model card, as a module and as a transform."""
+        """Return code for the model card that loads a checkpoint as a module and as a transform."""
         edges = ', edge_attr_name="edge_pe"' if self.edge_out_channels else ""
         return (
             "from tg_lpe import AddPositionalEncoding\n\n"
@@ -279,10 +279,10 @@ class Encoder(CheckpointMixin, nn.Module, ABC):
         )
 
     def freeze(self: E) -> E:
-        """Put the module into eval mode, without gradients, and keep it there. A subclass may prepare more, for good.
+        """Put the encoder into eval mode, without gradients, and keep it there.
 
-        :meth:`train`, its own or that of a model it is a part of, leaves it in eval mode from here on, until
-        ``requires_grad_(True)`` or until any of its parameters is made to require a gradient.
+        It stays in eval mode, even when :meth:`train` is called on it or on a model that contains it, until a
+        parameter requires a gradient again, for example after ``requires_grad_(True)``.
         """
         self.requires_grad_(False)
         self._is_frozen = True
@@ -290,22 +290,22 @@ class Encoder(CheckpointMixin, nn.Module, ABC):
 
     @property
     def is_frozen(self) -> bool:
-        """Whether the weights and statistics stay as they are: after :meth:`freeze`."""
+        """Whether :meth:`freeze` is in effect: weights and statistics do not change."""
         return self._is_frozen and not any(parameter.requires_grad for parameter in self.parameters())
 
     def train(self: E, mode: bool = True) -> E:
-        """Put the module into training mode, unless it is frozen, or into eval mode."""
+        """Put the encoder into training mode, unless it is frozen, or into eval mode."""
         return super().train(mode and not self.is_frozen)
 
     def requires_grad_(self: E, requires_grad: bool = True) -> E:
-        """Whether gradients of the parameters are recorded; if so, the module is frozen no more."""
+        """Record gradients of the parameters or not; recording them ends :meth:`freeze`."""
         if requires_grad:
             self._is_frozen = False
         return super().requires_grad_(requires_grad)
 
     @contextmanager
     def kept_frozen(self) -> Iterator[None]:
-        """Eval mode without gradients for a while, whoever calls :meth:`train` meanwhile; it is left in eval mode."""
+        """Freeze the encoder inside a ``with`` block, whoever calls :meth:`train` there; it is left in eval mode."""
         flags = [(parameter, parameter.requires_grad) for parameter in self.parameters()]
         was_frozen = self._is_frozen
         try:
@@ -319,23 +319,24 @@ class Encoder(CheckpointMixin, nn.Module, ABC):
                 parameter.requires_grad_(flag)
 
     def reset_parameters(self) -> None:
-        """Draw all weights anew, from torch's global generator.
+        """Draw all weights again from torch's global generator.
 
         Raises:
-            NotImplementedError: if this module or a part of it holds parameters and does not say how they are drawn.
+            NotImplementedError: if this module or a submodule has parameters but no ``reset_parameters``.
         """
         reset_parts(self)
 
     @classmethod
     def data_arguments(cls, spec: DataSpec, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Which sizes of the data the constructor takes and was not given.
+        """Return the constructor's arguments that follow from the data, such as ``num_node_types``.
 
         Args:
             spec: sizes of the data.
-            arguments: what the constructor will be given besides.
+            arguments: the constructor's other arguments.
 
         Returns:
-            Arguments to add: by default, each size that the constructor has an argument for and the data has.
+            Arguments to add: by default, each size in ``spec`` that the constructor has an argument for, unless
+            ``arguments`` already has it.
         """
         parameters = inspect.signature(cls).parameters
         return {
@@ -346,7 +347,7 @@ class Encoder(CheckpointMixin, nn.Module, ABC):
 
 
 def warn_if_untrained(encoder: Encoder) -> None:
-    """Warn the caller of a constructor if the weights of its encoder are random and still as they were drawn."""
+    """Warn if the encoder's weights are random and untrained; the warning points at the caller's caller."""
     weights = dict(encoder.named_parameters())
     if not weights or encoder._not_jsonable:
         return
@@ -366,36 +367,36 @@ def warn_if_untrained(encoder: Encoder) -> None:
     if is_random:
         name = [type(part).__name__ for part in encoder.modules() if isinstance(part, Encoder)][-1]  # the innermost
         warnings.warn(
-            f"this {name} has random weights, so each one that is made encodes differently: take a pretrained one, "
+            f"this {name} has random weights, so every new {name} gives another encoding: load a pretrained one with "
             f"{name}.from_pretrained(NAME_OR_FOLDER), or train it first; torch.manual_seed(SEED) before {name}(...) "
-            "gives the same weights in every program",
+            "makes the weights reproducible",
             stacklevel=3,
         )
 
 
 def copy_tensors(module: nn.Module, like: nn.Module) -> None:
-    """Replace all parameters and buffers of a module by copies of another's, and take over its mode."""
-    copies: dict[int, Tensor] = {}  # a tensor that two parts share is shared again
+    """Copy all parameters, buffers and training modes from ``like`` to ``module``."""
+    copies: dict[int, Tensor] = {}  # tensors that two submodules share stay shared
     for name, part in module.named_modules():
         other = like.get_submodule(name)
         part.training = other.training
         for key, parameter in part._parameters.items():
-            given = other._parameters[key]
-            if parameter is not None and given is not None:
-                values = nn.Parameter(given.detach().clone(), requires_grad=given.requires_grad)
-                part._parameters[key] = copies.setdefault(id(given), values)  # type: ignore[assignment]
+            source = other._parameters[key]
+            if parameter is not None and source is not None:
+                values = nn.Parameter(source.detach().clone(), requires_grad=source.requires_grad)
+                part._parameters[key] = copies.setdefault(id(source), values)  # type: ignore[assignment]
         for key, buffer in part._buffers.items():
-            there = other._buffers[key]
-            if buffer is not None and there is not None:
-                part._buffers[key] = copies.setdefault(id(there), there.detach().clone())
+            source_buffer = other._buffers[key]
+            if buffer is not None and source_buffer is not None:
+                part._buffers[key] = copies.setdefault(id(source_buffer), source_buffer.detach().clone())
 
 
 def check_encoder(encoder: Encoder) -> None:
-    """Refuse an encoder that does not say what it computes and reads.
+    """Check that an encoder declares its widths and the features it reads.
 
     Raises:
-        TypeError: if a width is no integer, or ``reads`` no set.
-        ValueError: if a width is out of range, or ``reads`` names something else than :data:`FEATURES`.
+        TypeError: if a width is not an integer, or ``reads`` is not a set.
+        ValueError: if a width is out of range, or ``reads`` has a name outside :data:`FEATURES`.
     """
     name = type(encoder).__name__
     for attribute in ("out_channels", "edge_out_channels", "pair_out_channels"):
@@ -416,17 +417,17 @@ def check_encoder(encoder: Encoder) -> None:
 def check_precomputed(
     encoder: Encoder, graph: Graph, precomputed: Mapping[str, Tensor], widths: Mapping[str, int]
 ) -> None:
-    """Refuse what another encoder precomputed, or of another graph.
+    """Check that precomputed tensors belong to this encoder and this graph, by their names and shapes.
 
     Args:
         encoder: the encoder, for messages.
         graph: the graph.
-        precomputed: what was given.
-        widths: the names of what :meth:`Encoder.precompute` returns, and its numbers of columns.
+        precomputed: the tensors to check.
+        widths: expected names and numbers of columns.
 
     Raises:
-        TypeError: if it is no mapping.
-        ValueError: if a tensor is missing or of another shape. Names tell what was computed, shapes how much.
+        TypeError: if ``precomputed`` is not a mapping.
+        ValueError: if a tensor is missing or has a wrong shape.
     """
     if not isinstance(precomputed, Mapping):
         raise TypeError(f"precomputed must be a mapping of names to tensors, got {type(precomputed).__name__}")
@@ -438,38 +439,38 @@ def check_precomputed(
 
 
 def checked_encoding(encoder: Encoder, num_nodes: int, num_directed_edges: int, encoding: Any) -> Encoding:
-    """An encoding, if it is what the encoder says that it computes.
+    """Return ``encoding`` after checking that it has the widths that the encoder declares.
 
     Raises:
-        TypeError: if it is no :class:`Encoding` of tensors.
-        ValueError: if it has other shapes, or edges are encoded and should not be, or the reverse.
+        TypeError: if it is not an :class:`Encoding` of tensors.
+        ValueError: if a shape is wrong, or the edge encoding is missing or unexpected.
     """
     if not isinstance(encoding, Encoding) or not isinstance(encoding.node, Tensor):
-        found = type(encoding.node if isinstance(encoding, Encoding) else encoding).__name__
-        raise TypeError(f"{type(encoder).__name__}.encode must return an Encoding of tensors, got {found}")
+        got = type(encoding.node if isinstance(encoding, Encoding) else encoding).__name__
+        raise TypeError(f"{type(encoder).__name__}.encode must return an Encoding of tensors, got {got}")
     width, edge_width = encoder.out_channels, encoder.edge_out_channels
     _check_shape(encoder, "node", "out_channels", encoding.node, num_nodes, width)
     edge = encoding.edge
     if edge_width and isinstance(edge, Tensor):
         _check_shape(encoder, "edge", "edge_out_channels", edge, num_directed_edges, edge_width)
     elif edge is not None or edge_width:
-        found = f"one of shape {list(edge.shape)}" if isinstance(edge, Tensor) else repr(edge)
+        got = f"one of shape {list(edge.shape)}" if isinstance(edge, Tensor) else repr(edge)
         expected = f"one of shape {[num_directed_edges, edge_width]}" if edge_width else None
         raise ValueError(
             f"{type(encoder).__name__} has edge_out_channels={edge_width}, so its edge encoding must be {expected}, "
-            f"got {found}"
+            f"got {got}"
         )
     return encoding
 
 
 def check_pairs(graph: Graph, pairs: Tensor) -> None:
-    """Refuse what are no pairs of nodes of one graph each.
+    """Check that ``pairs`` are pairs of nodes, both in the same graph.
 
     Raises:
-        TypeError: if it is no tensor.
-        ValueError: on another dtype or shape, a number that is no node, or a pair in two graphs.
+        TypeError: if ``pairs`` is not a tensor.
+        ValueError: if the dtype or shape is wrong, a number is not a node, or a pair spans two graphs.
     """
-    if pairs is graph.__dict__.get("pairs"):  # all of them, as the graph lists them
+    if pairs is graph.__dict__.get("pairs"):  # the graph's own list of all pairs
         return
     if not isinstance(pairs, Tensor):
         raise TypeError(f"pairs must be an int64 or int32 tensor of shape [2, num_pairs], got {type(pairs).__name__}")
@@ -488,11 +489,11 @@ def check_pairs(graph: Graph, pairs: Tensor) -> None:
 
 
 def checked_pairs(encoder: Encoder, num_pairs: int, values: Any) -> Tensor:
-    """An encoding of pairs, if it is what the encoder says that it computes.
+    """Return an encoding of pairs after checking its shape.
 
     Raises:
-        TypeError: if it is no tensor.
-        ValueError: if it has another shape.
+        TypeError: if it is not a tensor.
+        ValueError: if the shape is wrong.
     """
     if not isinstance(values, Tensor):
         raise TypeError(
@@ -514,7 +515,7 @@ def _check_shape(encoder: Encoder, level: str, attribute: str, values: Tensor, r
 
 
 def frozen_copy(encoder: E) -> E:
-    """A copy on the CPU without gradients, to encode each graph once; changes of the original do not reach it."""
+    """Return a frozen copy on the CPU that encodes each graph once."""
     frozen = copy.deepcopy(encoder).cpu().freeze()
     frozen.encodes_once = True
     return frozen

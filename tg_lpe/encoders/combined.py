@@ -1,4 +1,4 @@
-"""Several encodings side by side."""
+"""Concatenation of several encodings."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from tg_lpe.graph.graph import Graph
 
 @register
 class Combined(Encoder):
-    """Several encoders, whose columns lie side by side at nodes, at edges and at pairs.
+    """Concatenate the columns of several encoders at nodes, edges and pairs.
 
-    Structure and position answer different questions, and `GraphGPS <https://arxiv.org/abs/2205.12454>`_ (section 3.1)
-    reads both. Each encoder keeps its own ambiguity, such as the signs of eigenvectors, and is trained, fitted and
-    precomputed as it is alone.
+    For example, combine a structural and a positional encoding, as in `GraphGPS <https://arxiv.org/abs/2205.12454>`_,
+    section 3.1. Each encoder is trained, fitted and precomputed as if it were alone, and keeps its own ambiguity, such
+    as the signs of eigenvectors.
 
     Args:
-        encoders: the encoders, at least one; each may be the class and arguments of one, ``{"class": "RandomWalk",
-            "steps": 16}``, or the name or folder of a pretrained one, ``"gram-k16"``. If absent,
+        encoders: one or more encoders. Each is an encoder; or its class and arguments, such as ``{"class":
+            "RandomWalk", "steps": 16}``; or the name or folder of a pretrained one, such as ``"gram-k16"``. By default,
             :class:`~tg_lpe.encoders.RandomWalk` and :class:`~tg_lpe.encoders.LaplacianEigenvectors`.
 
     Raises:
-        TypeError: if ``encoders`` is no list, or one of them is nothing of these.
-        ValueError: if there is none, a class or checkpoint is unknown, or arguments are out of range.
+        TypeError: if ``encoders`` is not a list, or an element is none of these.
+        ValueError: if the list is empty, a class or checkpoint is unknown, or an argument is out of range.
 
     Example:
         >>> import torch
@@ -54,8 +54,8 @@ class Combined(Encoder):
             raise ValueError("encoders must hold at least one encoder, got an empty list")
         if None in encoders:
             raise TypeError(f"encoders must hold no None, got {encoders!r}")
-        given = (load_encoder(each) if isinstance(each, str | Path) else as_encoder(each) for each in encoders)
-        self.encoders = nn.ModuleList(each for each in given if each is not None)
+        parts = (load_encoder(each) if isinstance(each, str | Path) else as_encoder(each) for each in encoders)
+        self.encoders = nn.ModuleList(part for part in parts if part is not None)
         self.out_channels = sum(each.out_channels for each in self._parts)
         self.edge_out_channels = sum(each.edge_out_channels for each in self._parts)
         self.pair_out_channels = sum(each.pair_out_channels for each in self._parts)
@@ -75,17 +75,14 @@ class Combined(Encoder):
         generator: torch.Generator | None = None,
         precomputed: Mapping[str, Tensor] | None = None,
     ) -> Encoding:
-        """Encode a graph, or each graph of a batch by itself, with each encoder in turn.
-
-        Args:
-            graph, x, edge_attr, generator, precomputed: as the encoders take them.
+        """Encode nodes and edges with each encoder, see :meth:`Encoder.encode`.
 
         Raises:
-            ValueError: as the encoders.
+            ValueError: if one of the encoders raises it.
         """
-        return _joined(
-            part.encode(graph, x, edge_attr, generator=generator, precomputed=given)
-            for part, given in self._with_precomputed(precomputed)
+        return _concatenate(
+            part.encode(graph, x, edge_attr, generator=generator, precomputed=tensors)
+            for part, tensors in self._with_precomputed(precomputed)
         )
 
     def encode_with_pairs(
@@ -98,29 +95,26 @@ class Combined(Encoder):
         generator: torch.Generator | None = None,
         precomputed: Mapping[str, Tensor] | None = None,
     ) -> tuple[Encoding, Tensor]:
-        """Encode the graph, and pairs of nodes by those of the encoders that encode some.
-
-        Args:
-            graph, pairs, x, edge_attr, generator, precomputed: as the encoders take them.
+        """Encode the graph, and pairs by the encoders with pair channels, see :meth:`Encoder.encode_with_pairs`.
 
         Raises:
-            ValueError: if no encoder encodes pairs, or as the encoders.
+            ValueError: if no encoder has pair channels, or one of the encoders raises it.
         """
         if not self.pair_out_channels:
             return super().encode_with_pairs(graph, pairs)
         encodings, columns = [], []
-        for part, given in self._with_precomputed(precomputed):
+        for part, tensors in self._with_precomputed(precomputed):
+            options: dict[str, Any] = {"generator": generator, "precomputed": tensors}
             if part.pair_out_channels:
-                options: dict[str, Any] = {"generator": generator, "precomputed": given}
                 encoding, values = part.encode_with_pairs(graph, pairs, x, edge_attr, **options)
                 columns.append(values)
             else:
-                encoding = part.encode(graph, x, edge_attr, generator=generator, precomputed=given)
+                encoding = part.encode(graph, x, edge_attr, **options)
             encodings.append(encoding)
-        return _joined(encodings), torch.cat(columns, dim=1)
+        return _concatenate(encodings), torch.cat(columns, dim=1)
 
     def precompute(self, graph: Graph) -> dict[str, Tensor]:
-        """Return what the encoders precompute, each name with the encoder's number in it."""
+        """Return the precomputed tensors of all encoders; each name contains the encoder's number."""
         return {
             f"{level}_{number}_{rest}": values
             for number, part in enumerate(self._parts)
@@ -131,7 +125,7 @@ class Combined(Encoder):
     def _with_precomputed(
         self, precomputed: Mapping[str, Tensor] | None
     ) -> list[tuple[Encoder, dict[str, Tensor] | None]]:
-        """Each encoder, and what it precomputed."""
+        """Return each encoder with its precomputed tensors."""
         if precomputed is None:
             return [(part, None) for part in self._parts]
         if not isinstance(precomputed, Mapping):
@@ -146,7 +140,7 @@ class Combined(Encoder):
 
     @property
     def encodes_once(self) -> bool:  # type: ignore[override]
-        """Whether each graph is encoded once, of all encoders."""
+        """Whether one of the encoders encodes each graph once."""
         return any(part.encodes_once for part in self._parts)
 
     @encodes_once.setter
@@ -156,28 +150,21 @@ class Combined(Encoder):
 
     @property
     def is_fitted(self) -> bool:
-        """Whether no encoder waits for :meth:`fit`."""
+        """Whether all encoders are ready to encode."""
         return all(part.is_fitted for part in self._parts)
 
     def fit(self, dataset: Sequence[Data], *, generator: torch.Generator | None = None) -> Combined:
-        """Fit those encoders that take statistics from training graphs and have none yet.
-
-        Args:
-            dataset, generator: as the encoders take them.
-
-        Returns:
-            This encoder.
-        """
+        """Fit the encoders that need statistics of training graphs and have none yet, see :meth:`Encoder.fit`."""
         for part in self._parts:
             if not part.is_fitted:
                 part.fit(dataset, generator=generator)
         return self
 
     def without_edges(self) -> Combined:
-        """The encoders of nodes without their edge channels.
+        """Return an encoder with the same weights that only encodes nodes.
 
         Raises:
-            ValueError: if all encode edges alone.
+            ValueError: if all encoders only encode edges.
         """
         if not self.edge_out_channels:
             return self
@@ -187,21 +174,21 @@ class Combined(Encoder):
         return slim.train(self.training)
 
     def freeze(self) -> Combined:
-        """Freeze each encoder as it freezes alone."""
+        """Freeze each encoder, see :meth:`Encoder.freeze`."""
         super().freeze()
         for part in self._parts:
             part.freeze()
         return self
 
     def requires_grad_(self, requires_grad: bool = True) -> Combined:
-        """Whether gradients of the encoders' parameters are recorded."""
+        """Record gradients of the encoders' parameters or not."""
         super().requires_grad_(requires_grad)
         for part in self._parts:
             part.requires_grad_(requires_grad)
         return self
 
     def learned(self) -> list[LearnedTable]:
-        """Return the tables of the encoders, with the name of each."""
+        """Return the tables of all encoders, with the encoder's class in each title."""
         return [
             table._replace(title=f"{type(part).__name__}: {table.title}")
             for part in self._parts
@@ -209,32 +196,32 @@ class Combined(Encoder):
         ]
 
     def config_dict(self) -> dict[str, Any]:
-        """The class, and the configurations of the encoders."""
+        """Return the class name and the configurations of the encoders."""
         return {"class": type(self).__name__, "encoders": [part.config_dict() for part in self._parts]}
 
     @classmethod
     def reads_directions(cls, arguments: Mapping[str, Any]) -> bool:
-        """Whether one of the encoders is ``directed``."""
-        inside = arguments.get("encoders") or ()
-        configs = [load_encoder(each).config_dict() if isinstance(each, str) else each for each in inside]
-        known = [each for each in configs if isinstance(each, Mapping) and each.get("class") in ENCODERS]
-        return any(ENCODERS[each["class"]].reads_directions(each) for each in known)
+        """Return whether one of the encoders is ``directed``."""
+        encoders = arguments.get("encoders") or ()
+        configs = [load_encoder(each).config_dict() if isinstance(each, str) else each for each in encoders]
+        known = [config for config in configs if isinstance(config, Mapping) and config.get("class") in ENCODERS]
+        return any(ENCODERS[config["class"]].reads_directions(config) for config in known)
 
     @classmethod
     def data_arguments(cls, spec: DataSpec, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Which sizes of the data the encoders take and were not given."""
+        """Return the encoders' configurations with the arguments that follow from the data."""
 
-        def filled(each: Any) -> Any:
-            if not isinstance(each, Mapping) or each.get("class") not in ENCODERS:
-                return each
-            return {**each, **ENCODERS[each["class"]].data_arguments(spec, each)}
+        def completed(config: Any) -> Any:
+            if not isinstance(config, Mapping) or config.get("class") not in ENCODERS:
+                return config
+            return {**config, **ENCODERS[config["class"]].data_arguments(spec, config)}
 
-        inside = arguments.get("encoders")
-        return {"encoders": [filled(each) for each in inside]} if inside else {}
+        encoders = arguments.get("encoders")
+        return {"encoders": [completed(each) for each in encoders]} if encoders else {}
 
 
-def _joined(encodings: Iterable[Encoding]) -> Encoding:
-    """The columns of several encodings side by side."""
+def _concatenate(encodings: Iterable[Encoding]) -> Encoding:
+    """Concatenate the columns of several encodings."""
     parts = list(encodings)
     edges = [part.edge for part in parts if part.edge is not None]
     return Encoding(torch.cat([part.node for part in parts], dim=1), torch.cat(edges, dim=1) if edges else None)

@@ -1,4 +1,4 @@
-"""The base class of encoders without weights."""
+"""Base classes of encoders without weights."""
 
 from __future__ import annotations
 
@@ -16,20 +16,19 @@ from tg_lpe.graph.pairs import check_pair_nodes
 
 
 class ComputedEncoder(Encoder):
-    """An encoder without weights: :meth:`precompute` does all the work, in float64.
+    """Base class of encoders without weights: :meth:`precompute` does all the work, in float64.
 
-    Its results are in the module's dtype: that of PyTorch's default when it was made, then as ``.double()`` or
-    ``.float()`` say.
+    Results have the module's dtype: PyTorch's default dtype at construction, changed by ``.double()`` or ``.float()``.
 
     Args:
         out_channels: width of the node encoding.
-        edge_width: width that an edge encoding has.
-        edge_out_channels: ``edge_width``, 0 for no edge encoding; ``edge_width`` if absent.
-        pair_width: width that an encoding of pairs has.
-        pair_out_channels: likewise, ``pair_width`` or 0.
+        edge_width: width of an edge encoding.
+        edge_out_channels: ``edge_width`` (the default), or 0 for no edge encoding.
+        pair_width: width of an encoding of pairs.
+        pair_out_channels: ``pair_width`` (the default), or 0 for no encoding of pairs.
 
     Raises:
-        ValueError: if ``edge_out_channels`` or ``pair_out_channels`` is anything else.
+        ValueError: if ``edge_out_channels`` or ``pair_out_channels`` has any other value.
     """
 
     unit: Tensor
@@ -43,14 +42,14 @@ class ComputedEncoder(Encoder):
         pair_out_channels: int | None = None,
     ) -> None:
         super().__init__()
-        self._not_jsonable = {}  # arguments() has all of them, as plain values
+        self._not_jsonable = {}  # arguments() returns plain values
         self.out_channels = out_channels
         self.edge_out_channels = self._width("edge", edge_width, edge_out_channels)
         self.pair_out_channels = self._width("pair", pair_width, pair_out_channels)
         self.register_buffer("unit", torch.ones(()), persistent=False)  # in the module's dtype
 
     def _width(self, level: str, width: int, wanted: int | None) -> int:
-        """Return the width that was asked for, if it is the only one that there is, or 0."""
+        """Return ``wanted`` if it is ``width`` or 0, and ``width`` by default."""
         if wanted not in (None, 0, width):
             raise ValueError(
                 f"{level}_out_channels of this {type(self).__name__} must be {width}, or 0 for no {level} encoding, "
@@ -70,7 +69,7 @@ class ComputedEncoder(Encoder):
         """Encode nodes and edges, see :meth:`Encoder.encode`; ``x`` and ``edge_attr`` are not read.
 
         Raises:
-            ValueError: if ``precomputed`` is that of another encoder or graph.
+            ValueError: if ``precomputed`` belongs to another encoder or graph.
         """
         if precomputed is None:
             precomputed = self.precompute(graph)
@@ -92,8 +91,8 @@ class ComputedEncoder(Encoder):
         """Encode the graph and pairs of nodes, see :meth:`Encoder.encode_with_pairs`; pairs are not precomputed.
 
         Raises:
-            ValueError: if ``pair_out_channels`` is 0, a pair is in two graphs, a graph has more than
-                :data:`~tg_lpe.graph.pairs.PAIR_NODES` nodes, or as :meth:`encode`.
+            ValueError: if ``pair_out_channels`` is 0, a pair spans two graphs, a graph has more than
+                :data:`~tg_lpe.graph.pairs.PAIR_NODES` nodes, or :meth:`encode` raises it.
         """
         if not self.pair_out_channels:
             return super().encode_with_pairs(graph, pairs)
@@ -105,71 +104,76 @@ class ComputedEncoder(Encoder):
         return encoding, self.cast(self.values_of_pairs(graph, pairs, precomputed))
 
     def values_of_pairs(self, graph: Graph, pairs: Tensor, precomputed: Mapping[str, Tensor]) -> Tensor:
-        """Values of some pairs, ``[num_pairs, pair_out_channels]``: by default, a choice of :meth:`compute_pairs`."""
+        """Compute the values of some pairs, ``[num_pairs, pair_out_channels]``; by default, with those of all pairs."""
         with torch.no_grad():
             values = self.compute_pairs(graph)
         return values if pairs is graph.pairs else values.index_select(0, graph.pair_number(*pairs))
 
     def compute_pairs(self, graph: Graph) -> Tensor:
-        """Values of all pairs of nodes in the order of ``graph.pairs``, ``[num_pairs, pair_out_channels]``."""
+        """Compute the values of all pairs of nodes in the order of ``graph.pairs``, ``[num_pairs, pair_out_channels]``.
+
+        Raises:
+            NotImplementedError: if the encoder has pair channels but does not define this method.
+        """
         raise NotImplementedError(f"{type(self).__name__} has pair_out_channels and must define compute_pairs")
 
     @abstractmethod
     def widths(self) -> dict[str, int]:
-        """The names of what :meth:`precompute` returns, and its numbers of columns."""
+        """Return the names and numbers of columns of the tensors that :meth:`precompute` returns."""
 
     def config_dict(self) -> dict[str, Any]:
-        """The class and :meth:`arguments`."""
+        """Return the class name and :meth:`arguments`."""
         return {"class": type(self).__name__, **self.arguments()}
 
     @abstractmethod
     def assemble(self, graph: Graph, precomputed: Mapping[str, Tensor], generator: torch.Generator | None) -> Encoding:
-        """The encoding from what was precomputed, in the module's dtype."""
+        """Return the encoding from the precomputed tensors, in the module's dtype."""
 
     def arguments(self) -> dict[str, Any]:
-        """The constructor's arguments, read from attributes of the same names: what decides the output."""
+        """Return the constructor's arguments, read from attributes of the same names."""
         return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
 
     def cast(self, values: Tensor) -> Tensor:
-        """Values in the module's dtype."""
+        """Return the values in the module's dtype."""
         return values.to(self.unit.dtype)
 
     def extra_repr(self) -> str:
-        """The constructor's arguments."""
+        """Show the constructor's arguments."""
         dtype = "" if self.unit.dtype == torch.float32 else f", dtype={self.unit.dtype}"
         return ", ".join(f"{name}={value!r}" for name, value in self.arguments().items()) + dtype
 
 
 class NodeEdgeEncoder(ComputedEncoder):
-    """A :class:`ComputedEncoder` of one tensor for nodes and one for edges, which :meth:`compute` gives."""
+    """Base class of computed encoders with one tensor for nodes and one for edges, see :meth:`compute`."""
 
     name: str
-    """Name of the precomputed tensors: tells what decides their values besides the graph and their width."""
+    """Suffix of the names of precomputed tensors; it includes every argument that changes their values but not their
+    widths."""
 
     @abstractmethod
     def compute(self, graph: Graph) -> tuple[Tensor, Tensor]:
-        """Values of the nodes ``[num_nodes, out_channels]`` and undirected edges ``[num_edges, ...]``, float64.
+        """Compute node values ``[num_nodes, out_channels]`` and edge values ``[num_edges, ...]``, float64.
 
-        Those of a ``directed`` encoder are of the directed edges, ``[num_directed_edges, ...]``.
+        Edges are undirected; for a ``directed`` encoder they are the directed ones, ``[num_directed_edges, ...]``.
         """
 
     def precompute(self, graph: Graph) -> dict[str, Tensor]:
-        """``node_NAME``, and ``edge_NAME`` of the directed edges if they are encoded; see :attr:`name`."""
+        """Return ``node_NAME`` and, if edges are encoded, ``edge_NAME`` of the directed edges; see :attr:`name`."""
         with torch.no_grad():
             node, edge = self.compute(graph)
-            found = {f"node_{self.name}": self.cast(node)}
+            tensors = {f"node_{self.name}": self.cast(node)}
             if self.edge_out_channels:
-                found[f"edge_{self.name}"] = self.cast(edge if self.directed else graph.spread_to_directed(edge))
-        return found
+                tensors[f"edge_{self.name}"] = self.cast(edge if self.directed else graph.spread_to_directed(edge))
+        return tensors
 
     def widths(self) -> dict[str, int]:
         """Return the widths of the precomputed tensors by name."""
-        found = {f"node_{self.name}": self.out_channels}
+        widths = {f"node_{self.name}": self.out_channels}
         if self.edge_out_channels:
-            found[f"edge_{self.name}"] = self.edge_out_channels
-        return found
+            widths[f"edge_{self.name}"] = self.edge_out_channels
+        return widths
 
     def assemble(self, graph: Graph, precomputed: Mapping[str, Tensor], generator: torch.Generator | None) -> Encoding:
-        """Return what was precomputed; nothing in it is random."""
+        """Return the precomputed tensors; the generator is not read."""
         edge = precomputed[f"edge_{self.name}"] if self.edge_out_channels else None
         return Encoding(precomputed[f"node_{self.name}"], edge)

@@ -17,24 +17,23 @@ LONGEST = 8
 
 @register
 class CycleCounts(NodeEdgeEncoder):
-    r"""The number of simple cycles of each length through each node and each edge.
+    r"""Count the simple cycles of each length through each node and each edge.
 
-    A channel for each length :math:`\ell`: at a node, how many cycles of :math:`\ell` edges, none of whose nodes
-    repeats, pass through it; at an edge, how many through the edge. These are the counts of cycles in `Improving Graph
-    Neural Network Expressivity via Subgraph Isomorphism Counting <https://arxiv.org/abs/2006.09252>`_, section 3.
-    Message passing cannot count them: it gives all nodes of two triangles and of a hexagon the same rows.
+    There is one channel for each length, as in `Improving Graph Neural Network Expressivity via Subgraph Isomorphism
+    Counting <https://arxiv.org/abs/2006.09252>`_, section 3. Message passing cannot count cycles: it gives all nodes
+    of two triangles and of a hexagon equal rows.
 
-    The counts are exact. They are found by enumeration, so the work grows with the number of paths: little on
-    molecules and other sparse graphs, out of reach on dense ones, which are refused. Weights of edges are not read.
-    Equivariant; no signs or bases to choose.
+    The counts are exact and found by enumeration, so the work grows with the number of paths: it is small on molecules
+    and other sparse graphs, and dense graphs raise an error. Edge weights are not read. The encoding is equivariant and
+    independent of signs and bases.
 
     Args:
         lengths: numbers of edges of the cycles, each from 3 to 8, in any order.
         edge_out_channels: as many as ``lengths`` for the edge encoding, 0 for none.
-        max_paths: paths that are extended in a graph, at most.
+        max_paths: most paths that are extended in a graph.
 
     Raises:
-        TypeError: if ``lengths`` is no sequence.
+        TypeError: if ``lengths`` is not a sequence.
         ValueError: if an argument is out of range.
 
     Example:
@@ -69,7 +68,7 @@ class CycleCounts(NodeEdgeEncoder):
         self.name = "_".join(["cycle_counts", *map(str, lengths)])
 
     def compute(self, graph: Graph) -> tuple[Tensor, Tensor]:
-        """The counts at nodes and edges, float64.
+        """Count cycles at nodes and edges, float64.
 
         Raises:
             ValueError: if a graph has more than ``max_paths`` paths.

@@ -1,4 +1,4 @@
-"""Walks on directed graphs as an encoder."""
+"""Random walks on directed graphs as an encoder."""
 
 from __future__ import annotations
 
@@ -15,29 +15,31 @@ from tg_lpe.graph.graph import Graph
 from tg_lpe.graph.pairs import check_pair_nodes
 
 WALK_NODES = 8192
-"""Nodes of the largest graph: a matrix of its pairs takes 512 MiB."""
+"""Largest number of nodes of a graph: a matrix of its pairs takes 512 MiB."""
 
 
 @register
 class DirectedWalk(NodeEdgeEncoder):
-    r"""Random walks along the edges, against them, and along and against them in turn, after 1 to ``steps`` steps.
+    r"""Encode nodes, edges and pairs of a directed graph by random-walk probabilities after 1 to ``steps`` steps.
 
-    At a node the probabilities of being back, at the listed edge and at the pair ``(u, v)`` those of being at ``v``
-    after starting from ``u``: the entries of
+    There are three walks: along the edges, against them, and alternating. Their probabilities of being at ``v`` after
+    ``t`` steps from ``u`` are the entries of
 
     .. math:: F^t, \; B^t, \; F B F \cdots \text{ (} t \text{ factors)}, \qquad
-        F = D_\text{out}^{-1} A , \quad B = D_\text{in}^{-1} A^T ,
+        F = D_\text{out}^{-1} A , \quad B = D_\text{in}^{-1} A^T .
 
-    the first two as in `Transformers Meet Directed Graphs <https://arxiv.org/abs/2302.00049>`_, section 4. Without
-    directed cycles a walk along the edges never returns; one that turns round does. A walk ends at a node that it
-    cannot leave, so rows need not add up to one.
+    The first two are those of `Transformers Meet Directed Graphs <https://arxiv.org/abs/2302.00049>`_, section 4. The
+    encoding has the entries ``(u, u)`` at a node and ``(u, v)`` at a directed edge or pair. In a graph without directed
+    cycles, a walk along the edges never returns to its start; an alternating walk does. A walk ends at a node that it
+    cannot leave, so probabilities need not add up to one.
 
-    An edge that is listed in both directions may be walked both ways; where all are, this is
-    :class:`~tg_lpe.encoders.RandomWalk`, three times. Equivariant; no signs or bases to choose. Turning all edges round
-    exchanges the first two. It takes ``O(n m)`` a step, and graphs of up to 8,192 nodes; at pairs 2,048.
+    An edge that is listed in both directions can be walked both ways. If all edges are, each of the three walks is
+    :class:`~tg_lpe.encoders.RandomWalk`. Reversing all edges exchanges the first two walks. The encoding is equivariant
+    and independent of signs and bases. It takes ``O(n m)`` a step and needs graphs of up to 8,192 nodes; 2,048 if pairs
+    are encoded.
 
     Args:
-        steps: number of steps; ``out_channels`` are ``3 steps``: along, against, in turn.
+        steps: number of steps; ``out_channels`` is ``3 steps``: along, against, alternating.
         edge_out_channels: ``3 steps`` for the edge encoding, 0 for none.
 
     Raises:
@@ -46,7 +48,7 @@ class DirectedWalk(NodeEdgeEncoder):
     Example:
         >>> import torch
         >>> from tg_lpe.encoders import DirectedWalk
-        >>> path = torch.tensor([[0, 1], [1, 2]])  # from 0 to 1 to 2: the last node alone cannot go on and back
+        >>> path = torch.tensor([[0, 1], [1, 2]])  # 0 -> 1 -> 2: only node 2 has no outgoing edge
         >>> DirectedWalk(steps=2)(None, path).node[:, -1]
         tensor([1., 1., 0.])
     """
@@ -60,7 +62,7 @@ class DirectedWalk(NodeEdgeEncoder):
         self.steps = steps
 
     def compute(self, graph: Graph) -> tuple[Tensor, Tensor]:
-        """The probabilities at nodes and directed edges, float64.
+        """Compute the probabilities at nodes and directed edges, float64.
 
         Raises:
             ValueError: if a graph has more than 8,192 nodes.
@@ -73,6 +75,6 @@ class DirectedWalk(NodeEdgeEncoder):
         return node, edge.masked_fill((edges[0] == edges[1]).unsqueeze(1), 0.0)
 
     def values_of_pairs(self, graph: Graph, pairs: Tensor, precomputed: Mapping[str, Tensor]) -> Tensor:
-        """The probabilities at pairs of nodes, float64."""
+        """Compute the probabilities at pairs of nodes, float64."""
         with torch.no_grad():
             return directed_walks(graph, self.steps, *pairs.long())

@@ -14,17 +14,17 @@ from tg_lpe.graph.solvers import check_method
 
 @register
 class EffectiveResistance(NodeEdgeEncoder):
-    """The mean effective resistance from a node to those of its component, and that across each edge.
+    """Encode nodes by their mean effective resistance, and edges by the resistance between their ends.
 
-    The former is ``L^+_ii + tr(L^+) / n``: how far a node is from the rest. Both follow their nodes under any
-    relabelling, and have neither signs nor bases to choose. A single node has mean resistance zero.
-    So has an edge of weight zero between two components: it counts as absent, and its resistance would be infinite.
+    The mean over the nodes of its component, ``L^+_ii + tr(L^+) / n``, tells how far a node is from the others. The
+    encoding is equivariant and independent of signs and bases. An isolated node has resistance zero. So has an edge of
+    weight zero between two components, because its true resistance is infinite.
 
     Args:
         edge_out_channels: 1 for the edge encoding, 0 for none.
         method: ``"auto"``, ``"dense"`` or ``"iterative"``.
-        pair_out_channels: 0, or ``None`` for 2: the resistance between two nodes, and whether a path joins them; zeros
-            if none does.
+        pair_out_channels: 0 for no encoding of pairs, or ``None`` for 2 channels: the resistance between both nodes,
+            and whether a path joins them; both are zero if no path does.
 
     Raises:
         ValueError: if an argument is out of range.
@@ -49,11 +49,11 @@ class EffectiveResistance(NodeEdgeEncoder):
         self.method = method
 
     def compute(self, graph: Graph) -> tuple[Tensor, Tensor]:
-        """The resistances, float64."""
+        """Compute the resistances, float64."""
         node, edge = effective_resistances(graph, method=self.method, with_edges=self.edge_out_channels > 0)
         return node.unsqueeze(-1), edge.masked_fill(edge.isinf(), 0.0).unsqueeze(-1)
 
     def compute_pairs(self, graph: Graph) -> Tensor:
-        """The resistances at all pairs of nodes, float64."""
+        """Compute the resistances of all pairs of nodes, float64."""
         _, values = resistance_pairs(graph, method=self.method)
         return torch.stack([values.masked_fill(values.isinf(), 0.0), (~values.isinf()).to(values)], 1)

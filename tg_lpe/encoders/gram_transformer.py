@@ -1,4 +1,4 @@
-"""The linear transformer with Gram read-outs of nodes and edges: equivariant, independent of signs and bases."""
+"""Linear transformer with Gram read-outs: equivariant, independent of signs and bases."""
 
 from __future__ import annotations
 
@@ -35,96 +35,100 @@ CONDUCTANCES = ("learned", "ground", "fixed")
 GRAM_PROBES = ("auto", "identity", "rademacher")
 
 EXACT_NODES = 256
-"""Graphs of up to so many nodes ``probes="auto"`` computes exactly, whatever that takes."""
+"""``probes="auto"`` is exact on all graphs of up to this number of nodes."""
 
 EXACT_WORK = 1e10
-"""Multiplications up to which it computes larger graphs exactly: a training step takes about a second on two cores."""
+"""``probes="auto"`` is exact up to this number of multiplications: about a second a training step on two cores."""
 
 EXACT_WORK_ONCE = 3e11
-"""The same for an encoder that encodes each graph once: some six seconds on two cores."""
+"""The same limit for an encoder that encodes each graph once: about six seconds on two cores."""
 
 BALL_VISITS = 640
-"""Edges around a node that ``probes="auto"`` looks at in a graph that is larger still, each counted from both ends."""
+"""On larger graphs, an order is exact if its walks see at most this number of edges, counted from both ends."""
 
 NEIGHBOURS = 64
-"""Neighbours of an edge's end of lower degree, in the mean over the edges, up to which it looks for common ones."""
+"""On larger graphs, common neighbours of edges are counted if the ends of lower degree have at most so many neighbours
+on average."""
 
 PARTS = {"nodes": ("at nodes", "of currents at nodes"), "edges": ("at edges", "of imaginary parts at edges")}
-"""Parts that a linear map reads, half each; without directions the first alone."""
+"""The two halves of a linear map's input; without directions there is only the first."""
 
 IDENTITY_LIMIT = 4096
-"""Largest graph that ``probes="identity"`` accepts: a matrix of it has 64 MiB."""
+"""Most nodes of a graph with ``probes="identity"``: one matrix takes 64 MiB."""
 
 MAX_PADDING = 1.15
-"""Work grows with the cube of a bucket's ``max_nodes``, so its graphs differ in size by no more than this factor."""
+"""Largest ratio of graph sizes in a bucket: the work of padding grows with its cube."""
 
 
 @register
 class GramTransformer(Encoder):
-    r"""Linear transformer with the incidence held fixed, identity or random probes, and Gram read-outs.
+    r"""Encode nodes, edges and pairs by learned polynomials of the Laplacian: a linear transformer with Gram read-outs.
 
-    For each of ``num_filters`` filters, the incidence matrix ``B`` is weighted by learned conductances ``w`` (eq. (1)
-    of the paper with ``w = 1/r``), nodes are grounded through learned conductances ``q``, and with
-    ``L = B B^T + diag(q)``, ``D = diag(L)``, ``S = D^{-1/2} L D^{-1/2}`` the layers of eq. (16), with ``alpha^V = 0``,
-    ``W^V = -I`` and no similarity between nodes, read
+    Each of ``num_filters`` filters weights the incidence matrix ``B`` by learned conductances ``w`` (eq. (1) of `Graph
+    Transformers Dream of Electric Flow <https://arxiv.org/abs/2410.16699>`_ with ``w = 1/r``) and connects nodes to the
+    ground through learned conductances ``q``. With ``L = B B^T + diag(q)``, ``D = diag(L)`` and
+    ``S = D^{-1/2} L D^{-1/2}``, the layers of eq. (16) with ``alpha^V = 0``, ``W^V = -I`` and ``beta_4 = 0`` are
 
     .. math:: \Phi_t = (I - S) \Phi_{t-1} = P \Phi_{t-1}, \qquad \Phi_0 = V .
 
-    So ``Phi_t = f_t(S) V``, and what is read of every layer is ``f_t(S)`` itself: its diagonal at the nodes and its
-    entries at the edges. Both are equivariant under relabelling of the nodes and independent of signs and bases. With
-    ``V = I`` they are exact. With ``num_probes`` columns of random signs the Gram matrix of two layers,
-    ``Phi_s Phi_t^T / num_probes``, estimates ``f_s(S) f_t(S)`` without bias, in
-    ``O(num_layers * num_filters * num_probes * num_edges)`` for a graph of any size.
+    So ``Phi_t = f_t(S) V``. The encoding reads ``f_t(S)`` of every layer: its diagonal at nodes and its entries at
+    edges. Both are equivariant under relabelling of the nodes and independent of signs and bases. A node without edges
+    and ground has a zero row in ``P``.
 
-    ``probes="auto"`` is exact where that takes about a second on two cores: ``num_layers * num_filters * num_nodes *
-    (num_nodes + 2 num_edges)`` of up to 1e10, or up to 256 nodes; with the defaults and three edges a node, up to 4,700
-    nodes. In a transform, which encodes a graph once, it is 3e11: some six seconds, up to 26,000 such nodes. In a
-    larger graph, each order ``t`` is exact whose walks from a node and back see at most 640 edges: all in grids and
-    road networks, the first four to six in graphs that expand. So is the second order at the edges, unless the graph is
-    dense: the ends of lower degree have more than 64 neighbours in the mean. The others are estimated by random probes.
-    Each graph of a batch is treated by itself, whatever else is in the batch. The exact part is equivariant; the
-    estimated part is equivariant in distribution: relabelling changes it by as much as another seed would.
+    **Exact or estimated.** With ``V = I``, the encoding is exact. With ``num_probes`` columns of random signs, the Gram
+    matrix of two layers, ``Phi_s Phi_t^T / num_probes``, is an unbiased estimate of ``f_s(S) f_t(S)`` that costs
+    ``O(num_layers * num_filters * num_probes * num_edges)`` on graphs of any size. ``probes="auto"`` chooses for each
+    graph of a batch, independently of the others:
 
-    With ``pair_out_channels``, :meth:`encode_with_pairs` reads the entries of ``f_t(S)`` at any pair of nodes too, as
-    those of a graph in which asked-for pairs are edges of conductance zero: exact or estimated as above.
+    - It is exact up to 256 nodes, and on larger graphs if ``num_layers * num_filters * num_nodes * (num_nodes +
+      2 num_edges)`` is at most 1e10, which takes about a second on two cores. With the default arguments and three
+      edges a node, these are graphs of up to 4,700 nodes.
+    - In a transform, which encodes each graph once, the limit is 3e11: about six seconds, up to 26,000 such nodes.
+    - In still larger graphs, an order ``t`` at a node is exact if its walks from the node and back see at most 640
+      edges. These are all orders in grids and road networks, and the first four to six in graphs that expand. The
+      second order at edges is exact too, unless the ends of lower degree have more than 64 neighbours on average. All
+      other values are estimated.
 
-    With ``direction=q``, ``P`` is Hermitian: its entry at an edge that is listed from ``u`` to ``v`` alone is
-    multiplied by ``exp(i 2 pi q)``, at ``(v, u)`` by the conjugate, as in the magnetic Laplacian of `MagNet
-    <https://arxiv.org/abs/2102.11391>`_, section 2.2. At the listed edge and at pairs, the real parts of its
-    polynomials ``f_t(u, v)`` are read and then the imaginary ones. At a node, where entries are real, the sum of
-    ``|P_uv| Im f_t(u, v)`` over its edges is read too: the net current that leaves it. Turning all edges round changes
-    the sign of imaginary parts and currents. It costs as much as a graph of twice the nodes and four times the edges.
+    The exact part is equivariant. The estimated part is equivariant in distribution: relabelling changes it as much as
+    another seed does.
 
-    A node without edges and without ground has ``D = 0``; its row of ``P`` is zero.
+    **Pairs.** With ``pair_out_channels``, :meth:`encode_with_pairs` also reads the entries of ``f_t(S)`` at any pairs
+    of nodes, as if they were edges of conductance zero. They are exact or estimated as above.
 
-    `Graph Transformers Dream of Electric Flow <https://arxiv.org/abs/2410.16699>`_, eqs. (1), (16).
+    **Directions.** With ``direction=q``, ``P`` is Hermitian, as in the magnetic Laplacian of `MagNet
+    <https://arxiv.org/abs/2102.11391>`_, section 2.2: if an edge is only listed from ``u`` to ``v``, its entry
+    ``(u, v)`` is multiplied by ``exp(i 2 pi q)`` and the entry ``(v, u)`` by the conjugate. The encoding of a directed
+    edge or pair has the real parts of ``f_t(u, v)`` and then the imaginary parts. Diagonals are real; the encoding of a
+    node has the diagonals and then the net current that leaves the node, the sum of ``|P_uv| Im f_t(u, v)`` over its
+    edges. Reversing all edges changes the sign of imaginary parts and currents. The cost is that of a graph of twice
+    the nodes and four times the edges.
 
     Args:
-        out_channels: width of the node encoding, through a linear map; if absent, all values that are read:
-            ``num_filters * num_layers`` values.
-        edge_out_channels: width of the edge encoding likewise; 0 for none.
-        num_filters: filters, each with conductances of its own.
-        num_layers: layers, each of them read.
+        out_channels: width of the node encoding, computed by a linear map. If absent, there is no linear map and the
+            encoding has all ``num_filters * num_layers`` values, twice as many with ``direction``.
+        edge_out_channels: width of the edge encoding, as ``out_channels``; 0 for none.
+        num_filters: number of filters, each with its own conductances.
+        num_layers: number of layers, all of which are read.
         basis: ``"power"`` as above, or ``"chebyshev"``: ``Phi_t = 2 P Phi_{t-1} - Phi_{t-2}``, the same space of
             filters in a basis that does not decay.
-        probes: ``"identity"``, exact, up to 4,096 nodes; ``"rademacher"``, random; or ``"auto"``: exact as far as
-            described above, random beyond.
+        probes: ``"identity"`` (exact, up to 4,096 nodes), ``"rademacher"`` (random), or ``"auto"``, see above.
         num_probes: number of random probes.
-        seed: of random probes.
-        num_edge_types, edge_dim: categories or width of the edge features that decide conductances.
-        num_node_types, in_channels: categories or width of the node features that decide ground conductances.
-        conductances: ``"learned"``: those of edges depend on their features, and nodes are grounded through learned
-            ones; ``"ground"``: only nodes are grounded so; ``"fixed"``: neither, the layers walk on the graph as it is.
-        pair_out_channels: width of the encoding of pairs, through a linear map; ``None`` for all values that are read,
-            0 for no encoding of pairs.
-        direction: potential ``q`` of listed directions, see above: 0.25 tells one step best, smaller ones count more of
-            them; if absent, directions are not read. Widths without linear maps are then twice as large.
+        seed: seed of random probes.
+        num_edge_types, edge_dim: number of types or width of the edge features that conductances depend on.
+        num_node_types, in_channels: number of types or width of the node features that ground conductances depend on.
+        conductances: ``"learned"``: edge conductances depend on edge features, and ground conductances are learned;
+            ``"ground"``: only ground conductances are learned; ``"fixed"``: no ground, and the edge weights of the
+            graph.
+        pair_out_channels: width of the encoding of pairs, computed by a linear map; ``None`` for all values, 0 for no
+            encoding of pairs.
+        direction: potential ``q`` of directions, see above. 0.25 distinguishes a single step best, smaller potentials
+            count more steps. If absent, directions are not read.
 
     Raises:
-        ValueError: if an argument is out of range or two exclude each other.
+        ValueError: if an argument is out of range or two arguments exclude each other.
 
     Warns:
-        UserWarning: by calls, if ``probes="auto"`` estimates something of a graph.
+        UserWarning: in a call, if ``probes="auto"`` estimates a part of the encoding of a graph.
 
     Example:
         >>> import torch
@@ -175,10 +179,9 @@ class GramTransformer(Encoder):
         check_choice("conductances", conductances, CONDUCTANCES)
         sizes = {"num_edge_types": num_edge_types, "edge_dim": edge_dim}
         sizes |= {"num_node_types": num_node_types, "in_channels": in_channels}
-        given = {name: size for name, size in sizes.items() if size is not None}
-        if given and conductances == "fixed":
-            told = ", ".join(f"{name}={size}" for name, size in given.items())
-            raise ValueError(f"features decide nothing with conductances='fixed', got {told}")
+        feature_sizes = ", ".join(f"{name}={size}" for name, size in sizes.items() if size is not None)
+        if feature_sizes and conductances == "fixed":
+            raise ValueError(f"conductances='fixed' reads no features, so {feature_sizes} must not be given")
         self.num_filters, self.num_layers = num_filters, num_layers
         self.basis, self.probe_kind, self.num_probes, self.seed = basis, probes, num_probes, seed
         self.conductances = LearnedConductances(
@@ -194,7 +197,7 @@ class GramTransformer(Encoder):
         by_nodes = c.ground is not None and (c.num_node_types is not None or c.in_channels is not None)
         read = {"edge_weight": True, "edge_attr": c.edge is not None, "x": by_nodes}
         self.reads = frozenset(name for name, is_read in read.items() if is_read)
-        self.register_buffer("unit", torch.ones(()), persistent=False)  # carries the module's device and dtype
+        self.register_buffer("unit", torch.ones(()), persistent=False)  # has the module's device and dtype
         self.direction, self.directed = direction, direction is not None
         width = num_filters * num_layers * (1 + self.directed)
         self.out_channels = width if out_channels is None else out_channels
@@ -207,17 +210,17 @@ class GramTransformer(Encoder):
 
     @classmethod
     def data_arguments(cls, spec: DataSpec, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the sizes of the features that learned conductances read; none of others."""
+        """Return the sizes of features that learned conductances read; nothing for other conductances."""
         learned = arguments.get("conductances", "learned") == "learned"
         return super().data_arguments(spec, arguments) if learned else {}
 
     @classmethod
     def reads_directions(cls, arguments: Mapping[str, Any]) -> bool:
-        """Whether there is a ``direction``."""
+        """Return whether ``direction`` is set."""
         return arguments.get("direction") is not None
 
     def keep_channels(self, k: int) -> None:
-        """Keep the first ``k`` rows of the nodes' linear map, as a view."""
+        """Keep only the first ``k`` rows of the nodes' linear map, as a view."""
         if self.readout is not None:
             self.out_channels = k
             for name, rows in list(self.readout.named_parameters()):
@@ -233,17 +236,17 @@ class GramTransformer(Encoder):
         generator: torch.Generator | None = None,
         precomputed: Mapping[str, Tensor] | None = None,
     ) -> Encoding:
-        """Encode nodes and edges as :meth:`Encoder.encode` says; conductances of the graph are factors on learned ones.
+        """Encode nodes and edges, see :meth:`Encoder.encode`; edge weights multiply learned conductances.
 
-        Without a ``generator`` the module's seed gives the same probes at every call; ``precomputed`` is not read.
+        Without a ``generator``, every call uses the random probes of :attr:`seed`. ``precomputed`` is not read.
 
         Raises:
-            ValueError: on missing features, or a graph too large for identity probes.
+            ValueError: if a required feature is missing or a graph is too large for identity probes.
         """
         return self._read_out(graph, *self.gram(graph, x, edge_attr, generator=generator))
 
     def _read_out(self, graph: Graph, node: Tensor, edge: Tensor) -> Encoding:
-        """The encoding, from what :meth:`gram` returns."""
+        """Apply the linear maps to the results of :meth:`gram`."""
         node = node if self.readout is None else self.readout(node)
         if not self.edge_out_channels:
             return Encoding(node, None)
@@ -261,29 +264,31 @@ class GramTransformer(Encoder):
         generator: torch.Generator | None = None,
         precomputed: Mapping[str, Tensor] | None = None,
     ) -> tuple[Encoding, Tensor]:
-        """Return :meth:`Encoder.encode_with_pairs`; the pairs ``(u, v)`` and ``(v, u)`` get equal rows.
+        """Encode the graph and pairs, see :meth:`Encoder.encode_with_pairs`.
+
+        The pairs ``(u, v)`` and ``(v, u)`` have equal rows, unless the encoder is ``directed``.
 
         Raises:
-            ValueError: if ``pair_out_channels`` is 0, a pair is in two graphs, or as :meth:`encode`.
+            ValueError: if ``pair_out_channels`` is 0, a pair spans two graphs, or :meth:`encode` raises it.
         """
         if not self.pair_out_channels:
             return super().encode_with_pairs(graph, pairs)
         check_pairs(graph, pairs)
         wider = self._wider(graph, pairs)
-        # The asked-for edges decide which orders are exact, so a large graph is encoded without them.
-        alone = self.encode(graph, x, edge_attr, generator=generator) if self._large_graphs(wider.graph) else None
+        # In a large graph, the additional edges change which orders are exact, so nodes and edges are encoded without.
+        encoding = self.encode(graph, x, edge_attr, generator=generator) if self._large_graphs(wider.graph) else None
         node, edge, values = self._read_wider(wider, graph, self._adjacency(graph, x, edge_attr), generator)
         values = values if self.pair_readout is None else self.pair_readout(values)
-        return alone or self._read_out(graph, node, edge), values
+        return encoding or self._read_out(graph, node, edge), values
 
     def _wider(self, graph: Graph, pairs: Tensor) -> WithPairs | MagneticCover:
-        """The graph whose polynomials are computed for entries at pairs, or of a Hermitian matrix."""
+        """Return the graph with pairs as edges, or the real graph of twice the size for a Hermitian ``P``."""
         return WithPairs(graph, pairs) if self.direction is None else MagneticCover(graph, pairs, self.direction)
 
     def _read_wider(
         self, wider: WithPairs | MagneticCover, graph: Graph, adjacency: Tensor, generator: torch.Generator | None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Return :meth:`gram`, and values at the pairs."""
+        """Return the results of :meth:`gram` and the values at the pairs."""
         rows = self._gram(wider.graph, wider.matrix(adjacency), generator, read_edges=True)
         node, edge, values = wider.read(*rows)
         if self.directed:
@@ -305,13 +310,13 @@ class GramTransformer(Encoder):
         *,
         generator: torch.Generator | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """Return the entries that the layers compute, before any read-out.
+        """Return the entries of ``f_t(S)`` for ``t = 1, ..., num_layers = T``, before any linear map.
 
         Returns:
-            Diagonals of ``f_t(S)``, ``[num_nodes, num_filters * T]``, and entries at the edges,
-            ``[num_edges, num_filters * T]`` (one row per undirected edge), filter by filter. With ``direction``, these
-            and then currents, ``[num_nodes, 2 * num_filters * T]``; and at the directed edges real parts and then
-            imaginary ones, ``[num_directed_edges, 2 * num_filters * T]``.
+            Diagonals, ``[num_nodes, num_filters * T]``, and entries at the undirected edges,
+            ``[num_edges, num_filters * T]``, filter by filter. With ``direction``: diagonals and then currents,
+            ``[num_nodes, 2 * num_filters * T]``, and real and then imaginary parts at the directed edges,
+            ``[num_directed_edges, 2 * num_filters * T]``.
         """
         adjacency = self._adjacency(graph, x, edge_attr)
         if not self.directed:
@@ -322,11 +327,11 @@ class GramTransformer(Encoder):
     def _gram(
         self, graph: Graph, adjacency: Tensor, generator: torch.Generator | None, read_edges: bool
     ) -> tuple[Tensor, Tensor]:
-        """Return :meth:`gram` of entries of ``P`` at the edges; estimate at the edges only if they are read."""
+        """Compute :meth:`gram` from the entries of ``P`` at the edges; estimate edge values only if they are read."""
         if self.probe_kind == "identity" and graph.max_nodes > IDENTITY_LIMIT:
             raise ValueError(
-                f"probes='identity' writes out matrices of num_nodes x num_nodes and takes graphs of up to "
-                f"{IDENTITY_LIMIT} nodes, got one of {graph.max_nodes}; probes='auto' and 'rademacher' take any"
+                f"probes='identity' needs matrices of num_nodes x num_nodes, so a graph may have up to "
+                f"{IDENTITY_LIMIT} nodes, got {graph.max_nodes}; probes='auto' and 'rademacher' have no limit"
             )
         num_nodes, max_nodes = graph.num_nodes, graph.max_nodes
         if graphs := self._large_graphs(graph):
@@ -369,20 +374,19 @@ class GramTransformer(Encoder):
 
     @torch.no_grad()
     def learned(self) -> list[LearnedTable]:
-        """Conductances of edge types, ground conductances of node types, and the response of each filter.
+        """Return conductances of edge types, ground conductances of node types, and the responses of the filters.
 
-        A channel of the encoding is the sum over filters of the diagonal of ``r(S)``, and for edges of its entries; the
-        response ``r`` is a polynomial, evaluated at 101 eigenvalues of ``S`` in [0, 2].
-        Without a linear map (``out_channels=None``) the responses are the basis and not listed; nor are conductances
-        listed that depend on real features or several columns of types. With ``direction`` there are further responses:
-        of currents, and of imaginary parts.
+        A channel of the encoding is the sum over filters of the diagonal of ``r(S)``, or of its entries at edges. The
+        response ``r`` is a polynomial, evaluated at 101 eigenvalues of ``S`` in [0, 2]. With ``direction``, there are
+        also responses of currents and of imaginary parts. Not listed are responses without a linear map, which are the
+        basis, and conductances that depend on real features or on several columns of types.
         """
         filters = tuple(f"filter {number}" for number in range(self.num_filters))
         tables = []
-        for over, what in (("edge_attr", "conductance of edges"), ("x", "ground conductance of nodes")):
+        for over, title in (("edge_attr", "conductance of edges"), ("x", "ground conductance of nodes")):
             values = self.conductances.of_types(over)
             if values is not None:
-                tables.append(LearnedTable(what, over, torch.arange(values.size(0)), values.cpu(), filters))
+                tables.append(LearnedTable(title, over, torch.arange(values.size(0)), values.cpu(), filters))
         eigenvalues = torch.linspace(0.0, 2.0, 101, dtype=torch.float64)
         basis = self._basis(1.0 - eigenvalues)
         for level, readout in (("nodes", self.readout), ("edges", self.edge_readout)):
@@ -394,7 +398,7 @@ class GramTransformer(Encoder):
         return tables
 
     def _basis(self, p: Tensor) -> Tensor:
-        """The polynomials of the layers at eigenvalues ``p`` of ``P``, ``[num_values, num_layers]``."""
+        """Evaluate the layers' polynomials at eigenvalues ``p`` of ``P``, ``[num_values, num_layers]``."""
         alpha, gamma = BASES[self.basis]
         chain = [torch.ones_like(p), p]
         for _ in range(self.num_layers - 1):
@@ -402,20 +406,20 @@ class GramTransformer(Encoder):
         return torch.stack(chain[1:], dim=1)
 
     def _adjacency(self, graph: Graph, x: Tensor | None, edge_attr: Tensor | None) -> Tensor:
-        """Entries of ``P`` at the edges, ``w_e / sqrt(D_i D_j)``, ``[num_filters, num_edges]``."""
+        """Compute the entries of ``P`` at the edges, ``w_e / sqrt(D_i D_j)``, ``[num_filters, num_edges]``."""
         w, q = self.conductances(graph, x, edge_attr)
         if w is None:
             diagonal = graph.laplacian_diagonal(self.unit).expand(self.num_filters, -1)
         else:
-            # P does not depend on the scale of a graph's conductances, and they may be outside of the dtype's range.
+            # Scale conductances into the dtype's range; P does not depend on their scale.
             factor = None if graph.conductance is None else _factor(graph, graph.conductance, q is not None)
             w = (w if factor is None else w * factor[graph.batch[graph.tail]]).to(self.unit.dtype)
             diagonal = w.new_zeros(self.num_filters, graph.num_nodes)
             diagonal = diagonal.index_add(1, graph.tail, w).index_add(1, graph.head, w)
-            ground = graph.ground  # the graph's own, added to the learned one
+            ground = graph.ground  # given with the graph, in addition to the learned q
             if factor is not None:
-                of_node = factor[graph.batch]
-                q, ground = (None if part is None else part * of_node for part in (q, ground))
+                node_factor = factor[graph.batch]
+                q, ground = (None if part is None else part * node_factor for part in (q, ground))
             if ground is not None:
                 diagonal = diagonal + ground.to(self.unit.dtype)
         if q is not None:
@@ -425,18 +429,18 @@ class GramTransformer(Encoder):
         return both if w is None else w * both
 
     def _large_graphs(self, graph: Graph) -> list[int]:
-        """Graphs of the batch whose exact computation takes too long for ``probes="auto"``."""
-        is_any_large = self.probe_kind == "auto" and graph.max_nodes > EXACT_NODES
-        return self._find_large_graphs(graph) if is_any_large else []
+        """Return the numbers of graphs whose exact computation takes too long for ``probes="auto"``."""
+        may_be_large = self.probe_kind == "auto" and graph.max_nodes > EXACT_NODES
+        return self._find_large_graphs(graph) if may_be_large else []
 
-    @torch.compiler.disable  # what it finds depends on the data
+    @torch.compiler.disable  # the result depends on the data
     def _find_large_graphs(self, graph: Graph) -> list[int]:
         sizes = graph.ptr.diff()
         work = self.num_layers * self.num_filters * sizes.double() * (sizes + 2 * graph.edge_counts)
         limit = EXACT_WORK_ONCE if self.encodes_once else EXACT_WORK
         return ((sizes > EXACT_NODES) & (work > limit)).nonzero().flatten().tolist()
 
-    @torch.compiler.disable  # what is computed of each graph depends on the data
+    @torch.compiler.disable  # the control flow depends on the data
     def _one_by_one(
         self,
         graph: Graph,
@@ -445,7 +449,7 @@ class GramTransformer(Encoder):
         generator: torch.Generator | None,
         read_edges: bool,
     ) -> tuple[Tensor, Tensor]:
-        """Return :meth:`gram` of a batch that contains large graphs: each by itself, those between together."""
+        """Compute :meth:`gram` of a batch with large graphs: each large graph separately, runs of others together."""
         seed = self.seed if generator is None else draw_seed(generator)
         first_node, first_edge = graph.ptr.tolist(), graph.edge_ptr.tolist()
         parts = []
@@ -467,7 +471,7 @@ class GramTransformer(Encoder):
     def _estimate_beyond_balls(
         self, adjacency: Tensor, tail: Tensor, head: Tensor, num_nodes: int, seed: int, read_edges: bool
     ) -> tuple[Tensor, Tensor]:
-        """Return :meth:`gram` of one large graph: exact in the orders that few edges decide."""
+        """Compute :meth:`gram` of one large graph: exact in the orders whose walks see few edges."""
         layers = self.num_layers
         orders = ball_orders(tail, head, num_nodes, layers + read_edges, BALL_VISITS)
         exact = ball_polynomials(adjacency, tail, head, orders, self.basis, layers, read_edges)
@@ -491,7 +495,7 @@ class GramTransformer(Encoder):
         degree = torch.bincount(torch.cat([tail, head]), minlength=num_nodes)
         paths = torch.minimum(degree[tail], degree[head]).sum()
         if layers > 1 and bool(paths <= NEIGHBOURS * tail.numel()):
-            # Near hubs balls are too large. The second order at an edge needs only common neighbours.
+            # Near hubs, walks see too many edges, but the second order at an edge only needs common neighbours.
             squares = triangle_products(adjacency, adjacency, tail, head, num_nodes) * (BASES[self.basis][0] / 2)
             second = edges.view(-1, self.num_filters, layers)[:, :, 1]
             second.copy_(torch.where(at_edges.unsqueeze(1) < 2, squares.mT, second))
@@ -500,15 +504,9 @@ class GramTransformer(Encoder):
 
 @torch.no_grad()
 def _factor(graph: Graph, conductance: Tensor, at_least_one: bool) -> Tensor:
-    """A power of two for each graph that brings its largest conductance to one half at least, below one.
+    """Return a power of two for each graph that scales its largest conductance into [1/2, 1), ``[num_graphs]``.
 
-    Args:
-        graph: the batch.
-        conductance: those of its edges, ``[num_edges]``.
-        at_least_one: whether there are further conductances of about one, which must not grow.
-
-    Returns:
-        ``[num_graphs]``.
+    With ``at_least_one``, there are also learned conductances of about one, which must not grow.
     """
     largest = conductance.new_zeros(graph.num_graphs)
     largest = largest.scatter_reduce(0, graph.batch[graph.tail], conductance, "amax")

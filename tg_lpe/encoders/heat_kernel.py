@@ -18,20 +18,20 @@ TIMES = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
 
 @register
 class HeatKernel(NodeEdgeEncoder):
-    """The diagonal of heat kernels ``exp(-s L)`` at the nodes, their entries at the edges; ``L = D - A``.
+    """Encode nodes by the diagonals of heat kernels ``exp(-s L)``, and edges by their entries; ``L = D - A``.
 
-    How much heat is left at a node some time after it was put there. It has neither signs nor bases to choose, and
-    follows its nodes under any relabelling.
+    A diagonal entry tells how much heat is left at a node at time ``s`` if all of it starts there. The encoding is
+    equivariant and independent of signs and bases.
 
     Args:
-        times: diffusion times ``s``, the temperatures of the paper, one channel each.
+        times: diffusion times ``s`` (temperatures in the paper), one channel each.
         edge_out_channels: as many as ``times`` for the edge encoding, 0 for none.
-        method: ``"auto"``, ``"dense"`` or ``"iterative"``, at nodes and edges.
-        pair_out_channels: 0, or ``None`` for as many as ``times``: entries of the kernels at pairs of nodes, by all
-            eigenvectors.
+        method: ``"auto"``, ``"dense"`` or ``"iterative"``, for nodes and edges.
+        pair_out_channels: 0 for no encoding of pairs, or ``None`` for as many as ``times``: the kernels' entries at
+            pairs of nodes, computed from all eigenvectors.
 
     Raises:
-        ValueError: without times, with a negative or infinite one, or if another argument is out of range.
+        ValueError: if ``times`` is empty or has a negative or infinite value, or another argument is out of range.
 
     Example:
         >>> import torch
@@ -57,23 +57,23 @@ class HeatKernel(NodeEdgeEncoder):
         self.name = "_".join(["heat_kernel", *map(str, times)])
 
     def compute(self, graph: Graph) -> tuple[Tensor, Tensor]:
-        """The entries, float64."""
+        """Compute the entries, float64."""
         with_edges = self.edge_out_channels > 0
         return heat_kernel_entries(graph, self.times, method=self.method, with_edges=with_edges)
 
     def compute_pairs(self, graph: Graph) -> Tensor:
-        """The entries at all pairs of nodes, float64."""
+        """Compute the entries at all pairs of nodes, float64."""
         return heat_kernel_pairs(graph, self.times)
 
 
 def check_times(times: Sequence[float]) -> tuple[float, ...]:
-    """The diffusion times as a tuple.
+    """Check diffusion times and return them as a tuple.
 
     Raises:
-        TypeError: if they are no sequence of numbers.
-        ValueError: if there are none, or one is negative, infinite or NaN.
+        TypeError: if ``times`` is not a sequence of numbers.
+        ValueError: if it is empty, or a time is negative, infinite or NaN.
     """
-    found = checked_numbers("times", times)
-    if not found or not all(0 <= s < float("inf") for s in found):
-        raise ValueError(f"times must be finite and not negative, at least one, got {found}")
-    return found
+    numbers = checked_numbers("times", times)
+    if not numbers or not all(0 <= s < float("inf") for s in numbers):
+        raise ValueError(f"times must be one or more finite numbers of at least 0, got {numbers}")
+    return numbers

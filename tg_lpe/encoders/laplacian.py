@@ -20,26 +20,28 @@ from tg_lpe.nn.probes import with_random_signs
 
 @register
 class LaplacianEigenvectors(ComputedEncoder):
-    """The first ``k`` non-trivial Laplacian eigenvectors; at edges, forms of them that do not depend on signs.
+    """Encode nodes by the first ``k`` non-trivial Laplacian eigenvectors, and edges by sign-invariant forms of them.
 
-    `Benchmarking Graph Neural Networks <https://arxiv.org/abs/2003.00982>`_; the forms are those of
-    `Rethinking Graph Transformers with Spectral Attention <https://arxiv.org/abs/2106.03893>`_, eqs. (7)-(8). Either
-    sign of an eigenvector is as good: with a ``generator`` each column of each graph gets a random one, without it the
-    canonical one of :func:`tg_lpe.graph.eigenvectors.laplacian_eigenvectors`, which says also where there is none that
-    is independent of the order of the nodes. Where an eigenvalue repeats, the basis of its eigenspace is arbitrary.
+    The eigenvectors are those of `Benchmarking Graph Neural Networks <https://arxiv.org/abs/2003.00982>`_. For an edge
+    ``(u, v)`` and each eigenvector ``phi``, the edge encoding has ``|phi_u - phi_v|`` and ``phi_u phi_v``, as in
+    `Rethinking Graph Transformers with Spectral Attention <https://arxiv.org/abs/2106.03893>`_, eqs. (7)-(8).
 
-    :meth:`precompute` gives ``node_eigenvectors_KIND``, ``[num_nodes, k]``, and ``graph_eigenvalues_KIND``,
-    ``[num_graphs, k]``, for a :attr:`kind` such as ``bottom_sym``; where a graph has fewer, columns are zero and
-    eigenvalues NaN.
+    The sign of an eigenvector is arbitrary. With a ``generator``, each column of each graph gets a random sign. Without
+    one, it gets the canonical sign of :func:`tg_lpe.graph.eigenvectors.laplacian_eigenvectors`, which does not always
+    exist independently of the order of the nodes. If an eigenvalue repeats, the basis of its eigenspace is arbitrary.
+
+    :meth:`precompute` returns ``node_eigenvectors_KIND``, ``[num_nodes, k]``, and ``graph_eigenvalues_KIND``,
+    ``[num_graphs, k]``, for a :attr:`kind` such as ``bottom_sym``. If a graph has fewer than ``k``, the remaining
+    columns are zero and the remaining eigenvalues NaN.
 
     Args:
         k: number of eigenvectors, ``out_channels``.
         edge_out_channels: ``2 k`` for the edge encoding, 0 for none.
-        normalization: of the Laplacian: ``None`` for ``D - A``, ``"sym"`` as in PyG's ``AddLaplacianEigenvectorPE``,
+        normalization: of the Laplacian: ``None`` for ``D - A``, ``"sym"`` as in PyG's ``AddLaplacianEigenvectorPE``, or
             ``"rw"``.
         which: ``"bottom"``, smallest eigenvalue first, or ``"top"``, largest first.
         method: ``"auto"``, ``"dense"`` or ``"iterative"``.
-        seed: of the first vectors of the iteration.
+        seed: seed of the start vectors of the iterative method.
 
     Raises:
         ValueError: if an argument is out of range.
@@ -71,7 +73,7 @@ class LaplacianEigenvectors(ComputedEncoder):
         self.kind = f"{which}_{normalization}"
 
     def precompute(self, graph: Graph) -> dict[str, Tensor]:
-        """Eigenvectors and eigenvalues."""
+        """Return the eigenvectors and the eigenvalues."""
         vectors, values = laplacian_eigenvectors(
             graph, self.k, normalization=self.normalization, which=self.which, method=self.method, seed=self.seed
         )
@@ -85,7 +87,7 @@ class LaplacianEigenvectors(ComputedEncoder):
         return {f"node_eigenvectors_{self.kind}": self.k, f"graph_eigenvalues_{self.kind}": self.k}
 
     def assemble(self, graph: Graph, precomputed: Mapping[str, Tensor], generator: torch.Generator | None) -> Encoding:
-        """The eigenvectors with their signs, and the forms at the edges."""
+        """Return the eigenvectors with their signs, and the sign-invariant forms at the edges."""
         vectors = precomputed[f"node_eigenvectors_{self.kind}"]
         edge = pair_forms(vectors, graph.edge_index) if self.edge_out_channels else None
         if edge is not None:

@@ -1,4 +1,4 @@
-"""The linear transformer of eq. (16): attention without softmax that sees a graph through its incidence matrix."""
+"""Linear transformer of eq. (16): attention without softmax on a graph's incidence matrix."""
 
 from __future__ import annotations
 
@@ -23,17 +23,18 @@ from tg_lpe.ops.operator import is_transforming, needs_gradient
 from tg_lpe.ops.structures import LayerStack
 
 NORM_FLOOR = 1e-12
-"""Columns shorter than this are not normalised: a zero column stays zero."""
+"""Columns shorter than this are not normalised, so a zero column stays zero."""
 
 DENSE_BUDGET = 2**28
-"""Most entries of dense incidence matrices that ``update_incidence=True`` accepts for a batch (1 GiB)."""
+"""Most entries of a batch's dense incidence matrices with ``update_incidence=True`` (1 GiB)."""
 
 
 @register
 class LinearTransformer(Encoder):
-    r"""Linear transformer on the incidence matrix ``B`` and node vectors ``Phi``, eq. (16) of the paper.
+    r"""Encode nodes by a linear transformer on the incidence matrix ``B`` and node vectors ``Phi``.
 
-    One layer:
+    One layer is eq. (16) of `Graph Transformers Dream of Electric Flow <https://arxiv.org/abs/2410.16699>`_, section
+    14.2:
 
     .. math::
         S &= D^{-1/2} B B^\top D^{-1/2}, \qquad P = \Phi W^{Q\top} W^K \Phi^\top \\
@@ -41,34 +42,33 @@ class LinearTransformer(Encoder):
         \Phi^\top &\leftarrow (I + W^R) \Phi^\top + W^V \Phi^\top (\beta_3 \alpha^Q \alpha^K S + \beta_4 P) \\
         B &\leftarrow B / \|B\|_F, \qquad \phi_i \leftarrow \phi_i / \|\phi_i\|_2
 
-    The five modifications that lead from eq. (7) to eq. (16) are arguments of their own: ``degree_scaling`` (1),
+    The five modifications that lead from eq. (7) to eq. (16) are arguments: ``degree_scaling`` (1),
     ``independent_scaling`` (2), ``diagonal`` (3), ``num_loops`` (4, one loop shares nothing), ``normalize`` (5).
 
-    With ``update_incidence=False`` ``alpha^V`` is zero, the case of every construction in the paper that fits eq. (7):
-    ``B`` changes by a scalar only and a layer costs ``O(num_edges k + num_nodes k^2)`` time and memory, for a batch of
-    molecules as for one graph of millions of nodes. With ``update_incidence=True`` ``B`` becomes dense and is stored as
-    ``[num_graphs, max_nodes, max_edges]``: for small graphs only.
-
-    `Graph Transformers Dream of Electric Flow <https://arxiv.org/abs/2410.16699>`_, section 14.2.
+    With ``update_incidence=False``, ``alpha^V`` is zero, as in every construction of the paper that fits eq. (7). Then
+    ``B`` only changes by a scalar, and a layer takes ``O(num_edges k + num_nodes k^2)`` time and memory, also on a
+    graph of millions of nodes. With ``update_incidence=True``, ``B`` is dense, ``[num_graphs, max_nodes, max_edges]``,
+    so graphs must be small.
 
     Args:
         k: number of columns of ``Phi``.
-        out_channels: width of the encoding, through a linear read-out ``M`` without bias; ``k`` if absent.
-        num_blocks: blocks, each with parameters of its own.
-        num_loops: layers per block, which share its parameters.
-        probes: where ``Phi_0`` comes from: ``"random"``, ``"features"`` or ``"learned"``, see :mod:`tg_lpe.nn.probes`.
-        max_nodes: for learned probes, the largest graph.
-        num_node_types: for feature probes on integer node types, their number.
-        in_channels: for feature probes on real node features, their width.
-        seed: of random probes.
+        out_channels: width of the encoding, computed by a linear map ``M`` without bias; ``k`` if absent.
+        num_blocks: number of blocks, each with its own parameters.
+        num_loops: layers of a block, which share its parameters.
+        probes: source of ``Phi_0``: ``"random"``, ``"features"`` or ``"learned"``, see :mod:`tg_lpe.nn.probes`.
+        max_nodes: number of nodes of the largest graph, for learned probes.
+        num_node_types: number of node types, for feature probes of integer features.
+        in_channels: width of the node features, for feature probes of real features.
+        seed: seed of random probes.
         update_incidence: whether ``B`` is updated too.
         degree_scaling: whether ``S`` is scaled by ``D^-1/2`` (``D``: row sums of ``|B|``) on both sides.
-        independent_scaling: whether each layer has its own factors ``beta``; they are one otherwise.
-        diagonal: whether ``W^Q, W^K, W^V`` are diagonal and ``W^R`` a multiple of the identity; full otherwise.
+        independent_scaling: whether each layer has its own factors ``beta``; otherwise they are one.
+        diagonal: whether ``W^Q, W^K, W^V`` are diagonal and ``W^R`` a multiple of the identity; otherwise they are
+            full.
         normalize: whether ``B`` and the columns of ``Phi`` are scaled to norm one, per graph, after each layer.
 
     Raises:
-        ValueError: if an argument is out of range or does not go with ``probes``.
+        ValueError: if an argument is out of range or does not fit ``probes``.
 
     Example:
         >>> import torch
@@ -122,10 +122,9 @@ class LinearTransformer(Encoder):
         self.probes = make_probes(
             probes, k, max_nodes=max_nodes, num_node_types=num_node_types, in_channels=in_channels, seed=seed
         )
-        # Unused scalars are not created: with B fixed, alpha^V, beta_1 and beta_2 do not occur, and the normalisation
-        # cancels alpha^R.
+        # With B fixed, alpha^V, beta_1 and beta_2 do not occur, and the normalisation cancels alpha^R.
         scales_incidence = update_incidence or not normalize
-        # The last layer's B is unused, so a last block of one layer has no parameters for its update.
+        # The last layer's B is not read, so a last block of one layer has no parameters for its update.
         updates = [num_loops > 1 or i + 1 < num_blocks for i in range(num_blocks)]
         self.blocks = nn.ModuleList(
             _Parameters(
@@ -134,14 +133,14 @@ class LinearTransformer(Encoder):
             for used in updates
         )
         self.readout = nn.Linear(k, self.out_channels, bias=False)
-        self._kept: tuple[Any, ...] = ((), None, None)
+        self._cache: tuple[Any, ...] = ((), None, None)
 
     @classmethod
     def data_arguments(cls, spec: DataSpec, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """The sizes that the chosen probes need."""
-        needed = {"features": ("num_node_types", "in_channels"), "learned": ("max_nodes",)}
-        wanted = needed.get(arguments.get("probes", "random"), ())
-        return {name: size for name, size in super().data_arguments(spec, arguments).items() if name in wanted}
+        """Return the sizes of the data that the probes need."""
+        sizes = {"features": ("num_node_types", "in_channels"), "learned": ("max_nodes",)}
+        needed = sizes.get(arguments.get("probes", "random"), ())
+        return {name: size for name, size in super().data_arguments(spec, arguments).items() if name in needed}
 
     @without_autocast
     def encode(
@@ -157,12 +156,12 @@ class LinearTransformer(Encoder):
         """Encode the nodes, see :meth:`Encoder.encode`; ``edge_attr`` and ``precomputed`` are not read.
 
         Args:
-            graph, x, generator: the graph, node features for feature probes, and what draws random probes anew.
-            probes: ``Phi_0`` itself, ``[num_nodes, k]``, in place of the module's probes.
+            graph, x, generator: the graph, node features for feature probes, and the generator of random probes.
+            probes: ``Phi_0``, ``[num_nodes, k]``, instead of the module's probes.
 
         Raises:
-            ValueError: on missing features or probes of another shape or dtype; if ``update_incidence`` is set and the
-                batch is large.
+            ValueError: if features are missing, probes have a wrong shape or dtype, or the batch is too large for
+                ``update_incidence``.
         """
         phi = self.probes(graph, x, generator) if probes is None else probes
         if phi.shape != (graph.num_nodes, self.k):
@@ -172,7 +171,7 @@ class LinearTransformer(Encoder):
         return Encoding(self._run(graph, phi))
 
     def _run(self, graph: Graph, phi: Tensor) -> Tensor:
-        """All layers and the read-out, by the fastest way there is."""
+        """Compute all layers and the read-out by the fastest implementation."""
         if graph.num_nodes == 0:
             return phi.new_zeros(0, self.out_channels)
         if self.update_incidence:
@@ -180,19 +179,19 @@ class LinearTransformer(Encoder):
         return self._run_backend(graph, phi) if self._has_backend(graph, phi) else self._run_fixed(graph, phi)
 
     def _layers(self) -> list[_Layer]:
-        """Parameters of each layer, products formed once per call; once for all calls while the module is frozen."""
-        kept = self._kept_products()
-        return self._form_layers() if kept is None else kept[0]
+        """Return each layer's products of weights; cached while the module is frozen."""
+        cached = self._cached_products()
+        return self._form_layers() if cached is None else cached[0]
 
     def _stack(self) -> LayerStack:
-        """The layers' weights as the operation on all layers reads them; formed as those of :meth:`_layers`."""
-        kept = self._kept_products()
-        return self._form_stack() if kept is None else kept[1]
+        """Return all layers' weights for the operation on all layers; cached while the module is frozen."""
+        cached = self._cached_products()
+        return self._form_stack() if cached is None else cached[1]
 
-    def _kept_products(self) -> tuple[list[_Layer], LayerStack] | None:
-        """Products of the weights of a frozen module, formed anew where these are others or were changed.
+    def _cached_products(self) -> tuple[list[_Layer], LayerStack] | None:
+        """Products of the weights of a frozen module, computed again if a weight changes (except via ``.data``).
 
-        This saves a third of the time of encoding a single molecule. What is written to ``weight.data`` is not seen.
+        The cache saves a third of the time of encoding a single molecule.
         """
         if not self._is_frozen or torch.compiler.is_compiling() or is_transforming():
             return None
@@ -200,18 +199,18 @@ class LinearTransformer(Encoder):
         if any(weight.requires_grad or weight.is_inference() for weight in weights):
             return None
         state = [(weight.data_ptr(), weight._version) for weight in weights]
-        if self._kept[0] != state:
+        if self._cache[0] != state:
             with torch.no_grad(), torch.inference_mode(False):
-                # Nothing else comes to lie where these weights are: they are kept too.
-                memory = [weight.detach() for weight in weights]
-                self._kept = state, (self._form_layers(), self._form_stack()), memory
-        return cast("tuple[list[_Layer], LayerStack]", self._kept[1])
+                # References to the weights, so that no other tensor gets the same data_ptr.
+                references = [weight.detach() for weight in weights]
+                self._cache = state, (self._form_layers(), self._form_stack()), references
+        return cast("tuple[list[_Layer], LayerStack]", self._cache[1])
 
     def _form_layers(self) -> list[_Layer]:
         return [layer for layer in self._products().unbind() for _ in range(self.num_loops)]
 
     def _products(self) -> _Layer:
-        """Parameters of all blocks, stacked, and their products, in a few calls."""
+        """Stack the parameters of all blocks and compute their products in a few calls."""
         return _products(cast(list[_Parameters], list(self.blocks)))
 
     def _form_stack(self) -> LayerStack:
@@ -233,7 +232,7 @@ class LinearTransformer(Encoder):
         return LayerStack(residual, similarity, left, right, diagonal)
 
     def _has_backend(self, graph: Graph, phi: Tensor) -> bool:
-        """Whether a backend runs all layers at once on such a graph, with the gradients that are needed."""
+        """Return whether a backend can run all layers at once on this graph, with the required gradients."""
         if phi.dtype != self.readout.weight.dtype or graph.needs_gradient():
             return False
         gradient = torch.is_grad_enabled() and needs_gradient(phi, *self.parameters())
@@ -242,11 +241,11 @@ class LinearTransformer(Encoder):
         return layer_ops.supports(phi, graph.max_nodes, gradient)
 
     def _run_backend(self, graph: Graph, phi: Tensor) -> Tensor:
-        laplacian, later = graph.scaled_laplacian(phi, self.degree_scaling), self._later(graph, phi)
+        laplacian, factor = graph.scaled_laplacian(phi, self.degree_scaling), self._factor(graph, phi)
         floor = NORM_FLOOR if self.normalize else None
-        return layer_ops.layers(phi, laplacian, self._stack(), self.readout.weight, later, floor)
+        return layer_ops.layers(phi, laplacian, self._stack(), self.readout.weight, factor, floor)
 
-    def _later(self, graph: Graph, phi: Tensor) -> Tensor:
+    def _factor(self, graph: Graph, phi: Tensor) -> Tensor:
         """Factor of each graph on ``S`` from the second layer on, float64 ``[num_graphs]``; see :meth:`_run_fixed`."""
         if not self.normalize:
             return torch.ones(graph.num_graphs, dtype=torch.float64, device=phi.device)
@@ -260,14 +259,14 @@ class LinearTransformer(Encoder):
         parts = []
         operators = padded.laplacian_operators(node_scale)
         for bucket, apply, z in zip(padded.buckets, operators, padded.pad(phi), strict=True):
-            # B_l = c_l B with c_l = 1 / |B|_F from the second layer on, or else the product of all 1 + alpha^R so far.
-            # S is quadratic in B, but the scaling by D_l^-1/2 takes one power of |c_l| away.
+            # B_l = c_l B. With normalisation, c_l = 1 / |B|_F from the second layer on; otherwise c_l is the product
+            # of all 1 + alpha^R so far. S is quadratic in B; the scaling by D_l^-1/2 removes one power of |c_l|.
             power = 1 if self.degree_scaling else 2
-            later = apply if norm is None else apply.scaled(_per_bucket(norm, bucket).pow(-power))
+            normalized = apply if norm is None else apply.scaled(_per_bucket(norm, bucket).pow(-power))
             c = phi.new_ones(())
             for layer in layers:
                 z = layer.update_phi(z, apply(z), None if self.normalize else c.abs().pow(power))
-                apply = later
+                apply = normalized
                 if self.normalize:
                     z = _normalize_columns(z)
                 else:
@@ -284,7 +283,7 @@ class LinearTransformer(Encoder):
             for index, layer in enumerate(layers):
                 scaled = b * inverse_sqrt(b.abs().sum(-1, keepdim=True)) if self.degree_scaling else b
                 new_z = layer.update_phi(z, (z @ scaled) @ scaled.mT)
-                if index + 1 < len(layers):  # the last layer's B is unused
+                if index + 1 < len(layers):  # the last layer's B is not read
                     b = layer.update_incidence(b, scaled, z)
                     if self.normalize:
                         b = b / _frobenius(b)
@@ -295,7 +294,7 @@ class LinearTransformer(Encoder):
 
 @dataclass(frozen=True)
 class _Layer:
-    """One layer's parameters, combined as the update of ``Phi^T``, ``[num_graphs, k, max_nodes]``, uses them."""
+    """Products of a layer's parameters for the update of ``Phi^T``, ``[num_graphs, k, max_nodes]``."""
 
     similarity: Tensor
     """``beta_3 alpha^Q alpha^K W^V``: ``[k, 1]`` if diagonal, else ``[k, k]``."""
@@ -306,14 +305,14 @@ class _Layer:
     query_key: Tensor
     """``W^Q^T W^K``, ``[k, k]``; not read if diagonal."""
     mix: Tensor | None
-    """If diagonal, the entries by which ``Phi^T Phi`` is multiplied between ``beta_4 W^V`` and ``W^Q^T W^K``."""
+    """If diagonal, the factors of the entries of ``Phi^T Phi`` in ``beta_4 W^V (Phi^T Phi) W^Q^T W^K``, ``[k, k]``."""
     incidence_residual: Tensor
-    """``1 + alpha^R``, ``[]``; one where there is none."""
+    """``1 + alpha^R``, ``[]``; one without ``alpha^R``."""
     incidence: tuple[Tensor, Tensor] | None
     """``alpha^V beta_1 alpha^Q alpha^K`` ``[]`` and ``alpha^V beta_2 W^Q^T W^K`` ``[k, k]``."""
 
     def unbind(self) -> list[_Layer]:
-        """The layers of a stack, each of whose tensors has a leading dimension over them."""
+        """Split a stack of layers, whose tensors have a leading dimension over layers."""
         count = self.residual.size(0)
         values = (self.similarity, self.residual, self.value, self.query_key, self.mix, self.incidence_residual)
         columns = [[None] * count if tensor is None else tensor.unbind() for tensor in values]
@@ -323,13 +322,13 @@ class _Layer:
         return [_Layer(*row) for row in zip(*columns, pairs, strict=True)]
 
     def update_phi(self, z: Tensor, similar: Tensor, scale: Tensor | None = None) -> Tensor:
-        """``(I + W^R) Phi^T + W^V Phi^T (beta_3 alpha^Q alpha^K S + beta_4 P)``.
+        """Return ``(I + W^R) Phi^T + W^V Phi^T (beta_3 alpha^Q alpha^K S + beta_4 P)``.
 
-        By associativity ``Phi^T P = (Phi^T Phi) W^Q^T W^K Phi^T``: there is no ``[num_nodes, num_nodes]`` matrix.
+        It computes ``Phi^T P`` as ``(Phi^T Phi) W^Q^T W^K Phi^T``, without a ``[num_nodes, num_nodes]`` matrix.
 
         Args:
             z: ``Phi^T``, ``[num_graphs, k, max_nodes]``.
-            similar: ``Phi^T S``, likewise; overwritten where no gradient is recorded.
+            similar: ``Phi^T S``, ``[num_graphs, k, max_nodes]``; overwritten if no gradient is recorded.
             scale: factor on ``similar``, ``[]``.
         """
         gram = torch.bmm(z, z.mT)
@@ -338,16 +337,16 @@ class _Layer:
             return (self.residual + self.value @ gram @ self.query_key) @ z + similarity @ similar
         if torch.is_grad_enabled():
             return torch.baddbmm(similar * similarity, torch.addcmul(self.residual, gram, self.mix), z)
-        # The same in place: on a single molecule, allocation takes most of the time.
+        # In place, because allocation takes most of the time of a single molecule.
         mix = torch.addcmul(self.residual, gram, self.mix, out=gram)
         return similar.mul_(similarity).baddbmm_(mix, z)
 
     def update_incidence(self, b: Tensor, scaled: Tensor, z: Tensor) -> Tensor:
-        """``(1 + alpha^R) B + alpha^V (beta_1 alpha^Q alpha^K S + beta_2 P)^T B``.
+        """Return ``(1 + alpha^R) B + alpha^V (beta_1 alpha^Q alpha^K S + beta_2 P)^T B``, in the shape of ``b``.
 
         Args:
-            b: ``B``, ``[num_graphs, max_nodes, max_edges]``; the result likewise.
-            scaled: ``D^-1/2 B``, likewise.
+            b: ``B``, ``[num_graphs, max_nodes, max_edges]``.
+            scaled: ``D^-1/2 B``, ``[num_graphs, max_nodes, max_edges]``.
             z: ``Phi^T``, ``[num_graphs, k, max_nodes]``.
         """
         if self.incidence is None:
@@ -358,7 +357,7 @@ class _Layer:
 
 
 class _Parameters(nn.Module):
-    """The free parameters of one block of eq. (16)."""
+    """Parameters of a block of eq. (16)."""
 
     def __init__(
         self,
@@ -387,10 +386,10 @@ class _Parameters(nn.Module):
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        """Draw the weights anew.
+        """Draw the weights again.
 
-        A layer then starts near ``Phi <- (1.5 I - S) Phi``: a low-pass filter, the first step of the subspace iteration
-        of Corollary 7, with a little orthogonalisation from the ``Phi`` term.
+        A layer starts near ``Phi <- (1.5 I - S) Phi``, a low-pass filter and the first step of the subspace iteration
+        of Corollary 7; the ``P`` term adds a little orthogonalisation.
         """
         start = {"alpha_q": 1.0, "alpha_k": 1.0, "alpha_v": 0.0, "alpha_r": 0.0}
         start |= {"beta_1": 0.1, "beta_2": 0.1, "beta_3": 1.0, "beta_4": 0.1}
@@ -403,19 +402,19 @@ class _Parameters(nn.Module):
             weight.copy_(value * identity).add_(0.1 * torch.randn_like(weight))
         self.w_r.copy_(0.5 * identity)
         if not self.normalize:
-            # The Phi term is cubic in Phi: without normalised columns it vanishes or explodes.
+            # The P term is cubic in Phi: without normalised columns it vanishes or explodes.
             self.w_q.zero_()
 
 
 def _products(blocks: list[_Parameters]) -> _Layer:
-    """Everything of some blocks that does not depend on the graph, stacked."""
+    """Stack the blocks' parameters and compute all products that do not depend on the graph."""
 
     def stacked(name: str, absent: float = 1.0) -> Tensor:
         values = [cast("Tensor | None", getattr(block, name)) for block in blocks]
-        none = blocks[0].alpha_q.new_full((), absent)
+        default = blocks[0].alpha_q.new_full((), absent)
         if all(value is None for value in values):
-            return none.expand(len(blocks))
-        return torch.stack([none if value is None else value for value in values])
+            return default.expand(len(blocks))
+        return torch.stack([default if value is None else value for value in values])
 
     def wide(scalar: Tensor, dims: int = 2) -> Tensor:
         return scalar.view(-1, *[1] * dims)
@@ -448,33 +447,33 @@ def _products(blocks: list[_Parameters]) -> _Layer:
 
 
 def _per_bucket(values: Tensor, bucket: Bucket) -> Tensor:
-    """Values ``[num_graphs of the batch]`` as ``[num_graphs of the bucket, 1, 1]``."""
+    """Select a bucket's values, ``[num_graphs_of_bucket, 1, 1]``, from those of a batch, ``[num_graphs]``."""
     return (values if values.numel() == 1 else values[bucket.graphs]).view(-1, 1, 1)
 
 
 def _normalize_columns(z: Tensor) -> Tensor:
-    """``Phi^T`` with each graph's columns of ``Phi`` at length one; zero stays zero. In place without gradient."""
+    """Scale each graph's columns of ``Phi`` to length one, except zeros; in place if no gradient is recorded."""
     norm = torch.linalg.vector_norm(z, dim=2, keepdim=True)
-    # Short columns are divided by one: divided by the floor, their derivative would overflow within a few layers.
+    # Short columns are divided by one: division by the floor would overflow their derivative within a few layers.
     if torch.is_grad_enabled():
         return z / torch.threshold(norm, NORM_FLOOR, 1.0)
     return z.div_(torch.threshold_(norm, NORM_FLOOR, 1.0))
 
 
 def _frobenius(b: Tensor) -> Tensor:
-    """Frobenius norm of each graph's ``B``, ``[num_graphs, 1, 1]``, one where ``B`` is zero."""
+    """Compute the Frobenius norm of each graph's ``B``, ``[num_graphs, 1, 1]``; one if ``B`` is zero."""
     norm = torch.linalg.matrix_norm(b, keepdim=True)
     return torch.where(norm == 0, 1.0, norm)
 
 
 def _dense_incidences(graph: Graph, padded: PaddedBatch, like: Tensor) -> list[Tensor]:
-    """``B`` of each bucket written out, ``[num_graphs, max_nodes, max_edges]``, unused rows and columns zero."""
+    """Return the dense ``B`` of each bucket, ``[num_graphs, max_nodes, max_edges]``; padding is zero."""
     edge_graph, edge_counts = graph.batch[graph.tail], graph.edge_counts
     shapes = [(b.num_graphs, b.max_nodes, int(edge_counts[b.graphs].max())) for b in padded.buckets]
     total = sum(g * h * m for g, h, m in shapes)
     if total > DENSE_BUDGET:
         raise ValueError(
-            f"update_incidence=True writes out incidence matrices of {total:,} entries for this batch "
+            f"update_incidence=True needs dense incidence matrices of {total:,} entries for this batch "
             f"({total * like.element_size() / 2**30:.1f} GiB, and several times that with gradients); the limit is "
             f"{DENSE_BUDGET:,}. Use smaller batches, or update_incidence=False, whose cost is linear in the edges."
         )
@@ -490,10 +489,9 @@ def _dense_incidences(graph: Graph, padded: PaddedBatch, like: Tensor) -> list[T
     root = graph.root_conductance(like)
     matrices = []
     for number, shape in enumerate(shapes):
-        mine = bucket_of[edge_graph] == number
-        where = slot[edge_graph[mine]], local[mine]
-        tail, head = graph.local_index[graph.tail[mine]], graph.local_index[graph.head[mine]]
-        matrix = like.new_zeros(shape)
-        matrix = matrix.index_put((where[0], tail, where[1]), -root[mine])
-        matrices.append(matrix.index_put((where[0], head, where[1]), root[mine]))
+        edges = bucket_of[edge_graph] == number
+        row, column = slot[edge_graph[edges]], local[edges]
+        tail, head = graph.local_index[graph.tail[edges]], graph.local_index[graph.head[edges]]
+        matrix = like.new_zeros(shape).index_put((row, tail, column), -root[edges])
+        matrices.append(matrix.index_put((row, head, column), root[edges]))
     return matrices

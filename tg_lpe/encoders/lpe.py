@@ -1,4 +1,4 @@
-"""LPE: eigenpairs of the Laplacian, each through a perceptron, added up."""
+"""LPE: a learned map of each Laplacian eigenpair, summed."""
 
 from __future__ import annotations
 
@@ -17,35 +17,35 @@ from tg_lpe.nn._util import reset_all, without_autocast
 
 @register
 class LPE(EigenpairEncoder):
-    r"""Eigenvectors of the Laplacian with their eigenvalues, each through a perceptron, added up.
+    r"""Encode nodes by a perceptron of each Laplacian eigenpair, summed.
 
     `Aligning Transformers with Weisfeiler-Leman <https://arxiv.org/abs/2406.03148>`_, eq. (5): with the eigenvectors
-    :math:`V` of the ``num_eigenpairs`` smallest eigenvalues, null ones included, or of both ends of the spectrum,
+    :math:`V` of the ``num_eigenpairs`` smallest eigenvalues, zeros included, or of both ends of the spectrum,
 
     .. math:: \rho \Big( \sum_j \varphi(V_{vj}, \lambda_j + \epsilon_j) \Big),
 
     where :math:`\varphi` has the widths 2, 2 d, d and :math:`\rho` has d, 2 d, d, for ``d = out_channels``, with a ReLU
-    after each layer. The learned :math:`\epsilon_j` start at ``j * epsilon`` and tell columns of a repeated eigenvalue
-    apart. The published code starts at ``j * 1e-12``, which float32 rounds away, and adds up
-    :math:`\varphi(0, 0)` where a graph has fewer eigenpairs; here these are left out.
+    after each layer. The learned :math:`\epsilon_j` start at ``j * epsilon``. They distinguish the columns of a
+    repeated eigenvalue. The published code starts at ``j * 1e-12``, which float32 rounds away. It also adds
+    :math:`\varphi(0, 0)` for each eigenpair that a graph lacks; here they are left out.
 
-    The result depends on the signs of the eigenvectors, so training draws them anew, for each graph and column, from
-    its ``generator``. Without one they are the canonical signs of
-    :func:`tg_lpe.graph.eigenvectors.laplacian_eigenvectors`. Even then a result may depend on the order of the nodes:
-    where a symmetry maps an eigenvector to its negative, and where an eigenvalue repeats, whose basis is arbitrary.
-    :class:`~tg_lpe.encoders.SPE` has no such choices.
+    The result depends on the signs of the eigenvectors, so training draws random signs, for each graph and column, from
+    its ``generator``. Without a ``generator``, eigenvectors have the canonical signs of
+    :func:`tg_lpe.graph.eigenvectors.laplacian_eigenvectors`. Even then the result depends on the order of the nodes in
+    two cases: a symmetry maps an eigenvector to its negative, or an eigenvalue repeats, so that its basis is arbitrary.
+    :class:`~tg_lpe.encoders.SPE` is independent of signs and bases.
 
-    :meth:`precompute` gives ``graph_eigenvalues_KIND``, ``[num_graphs, num_eigenpairs]``, and ``node_spectrum_KIND``,
-    ``[num_nodes, num_eigenpairs]``, for a :attr:`kind` such as ``eigenvectors_sym``; where a graph has fewer, NaN and
-    zero.
+    :meth:`precompute` returns ``graph_eigenvalues_KIND``, ``[num_graphs, num_eigenpairs]``, and ``node_spectrum_KIND``,
+    ``[num_nodes, num_eigenpairs]``, for a :attr:`kind` such as ``eigenvectors_sym``. If a graph has fewer eigenpairs,
+    the remaining values are NaN and the remaining columns zero.
 
     Args:
         out_channels: width ``d`` of the encoding.
         num_eigenpairs: number of eigenpairs; the published models have 96.
         normalization: of the Laplacian, as in PyG: ``"sym"`` or ``None``.
-        epsilon: first distance between neighbouring :math:`\epsilon_j`.
-        num_largest: how many of the eigenpairs are of the largest eigenvalues; half of them in the published models of
-            node tasks. They come last, the largest first, and a graph's eigenpairs are counted once.
+        epsilon: initial distance between neighbouring :math:`\epsilon_j`.
+        num_largest: how many of the eigenpairs belong to the largest eigenvalues; half of them in the published models
+            of node tasks. They come last, the largest first. No eigenpair of a graph occurs twice.
 
     Raises:
         ValueError: if an argument is out of range.
@@ -91,13 +91,13 @@ class LPE(EigenpairEncoder):
             self.epsilon.copy_(self.first_epsilon * torch.arange(self.num_eigenpairs))
 
     def reset_parameters(self) -> None:
-        """Draw all weights anew."""
+        """Draw all weights again."""
         self._reset_epsilon()
         reset_all(self.phi)
         reset_all(self.rho)
 
     def precompute(self, graph: Graph) -> dict[str, Tensor]:
-        """Eigenvalues and eigenvectors, in the dtype of the weights."""
+        """Return eigenvalues and eigenvectors, in the dtype of the weights."""
         dtype = self.epsilon.dtype
         node, values = outer_eigenvectors(
             graph, self.num_eigenpairs, self.num_largest, normalization=self.normalization
@@ -114,6 +114,6 @@ class LPE(EigenpairEncoder):
 
 
 def perceptron(*widths: int) -> nn.Sequential:
-    """Linear maps, each with a ReLU after it."""
+    """Return linear maps of these widths, with a ReLU after each."""
     pairs = pairwise(widths)
     return nn.Sequential(*(layer for sizes in pairs for layer in (nn.Linear(*sizes), nn.ReLU())))

@@ -1,4 +1,4 @@
-"""Gram read-outs of one graph whose edges do not fit into memory."""
+"""Gram read-outs of a graph whose edges do not fit into memory."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from tg_lpe.ops.random import counter_signs
 def encode_on_disk(
     encoder: GramTransformer, graph: GraphOnDisk, *, columns: int = 16, block_entries: int = BLOCK_ENTRIES
 ) -> Tensor:
-    """The node encoding of a graph on disk, estimated from random probes.
+    """Encode the nodes of a graph on disk, estimated from random probes.
 
-    What the encoder with ``probes="rademacher"`` computes in memory, up to rounding: the same signs go through the same
-    layers, some columns at a time, and each pass reads the edges once from front to back. In memory are two vectors of
-    each column and its signs, ``9 * columns`` bytes a node in float32, the result, ``4 * out_channels``, and 20 bytes.
+    The result is that of the encoder with ``probes="rademacher"`` in memory, up to rounding. Some columns of random
+    signs pass through the layers at a time, and each pass reads the edges once, sequentially. In float32, memory holds
+    ``9 * columns + 4 * out_channels + 20`` bytes a node.
 
     Args:
-        encoder: one that reads no features; its edge channels are left out.
+        encoder: an encoder that reads no features; its edge channels are not computed.
         graph: the graph.
-        columns: probes that go through the layers together. Fewer take less memory and more passes over the edges:
+        columns: probes that pass through the layers together. Fewer need less memory and more passes over the edges:
             ``num_filters * ((num_layers + 1) // 2) * num_probes / columns``.
         block_entries: entries of the adjacency matrix that are multiplied at once.
 
@@ -35,7 +35,7 @@ def encode_on_disk(
         ``[num_nodes, out_channels]``.
 
     Raises:
-        ValueError: if the encoder is no such one, or ``columns`` is less than 1.
+        ValueError: if the encoder is not a :class:`GramTransformer` without features, or ``columns`` is less than 1.
     """
     if not isinstance(encoder, GramTransformer):
         raise ValueError(f"a graph on disk needs a GramTransformer, got {encoder}")
@@ -56,7 +56,7 @@ def encode_on_disk(
     share = (2 if gamma else 1) / probes
     for group in torch.arange(probes).split(columns):
         signs = torch.empty(n, len(group), dtype=torch.int8)
-        for start in range(0, n, 2**20):  # eight bytes each while they are drawn
+        for start in range(0, n, 2**20):  # in parts: a sign takes eight bytes while it is drawn
             stop = min(start + 2**20, n)
             signs[start:stop] = counter_signs(encoder.seed, stop - start, group, like, first_row=start)
         for number, readout in enumerate(readouts):
@@ -74,24 +74,24 @@ def _add_probes(
     encoder: GramTransformer,
     block_entries: int,
 ) -> None:
-    """Add what some probes contribute to the read-out of one filter.
+    """Add the contribution of some probes to the read-out of one filter, in place.
 
-    With ``S = diag(s)``, ``s = diagonal^-1/2`` and ``P = S A S``, the vectors that are kept are ``S Phi_t``, so that a
-    product takes the neighbours alone: ``S Phi_t = alpha S^2 A (S Phi_{t-1}) - gamma S Phi_{t-2}``.
+    With ``S = diag(s)``, ``s = diagonal^-1/2`` and ``P = S A S``, memory holds ``S Phi_t`` instead of ``Phi_t``, so
+    that each product has unit weights: ``S Phi_t = alpha S^2 A (S Phi_{t-1}) - gamma S Phi_{t-2}``.
 
     Args:
-        out: ``[num_nodes, out_channels]``, changed.
-        readout: share of each layer, ``[out_channels, num_layers]``.
+        out: ``[num_nodes, out_channels]``, changed in place.
+        readout: weights of the layers, ``[out_channels, num_layers]``.
         graph: the graph.
-        diagonal: of ``L``, ``[num_nodes]``.
-        signs: of the probes, int8 ``[num_nodes, num_columns]``.
-        encoder: for its layers.
-        block_entries: as above.
+        diagonal: diagonal of ``L``, ``[num_nodes]``.
+        signs: signs of the probes, int8 ``[num_nodes, num_columns]``.
+        encoder: for its basis and number of layers.
+        block_entries: see :func:`encode_on_disk`.
     """
     alpha, gamma = BASES[encoder.basis]
     scale = inverse_sqrt(diagonal)
     phi = signs * scale.unsqueeze(1)
-    before = torch.empty_like(phi)
+    previous = torch.empty_like(phi)
     ones = out.new_ones(0)
     for step in range(1, (encoder.num_layers + 1) // 2 + 1):
         for block in graph.blocks(block_entries):
@@ -100,17 +100,17 @@ def _add_probes(
                 ones = out.new_ones(len(block.col))
             part = scale[rows, None].square() * _product(block, ones, phi)
             if gamma and step > 1:
-                part = part.mul_(alpha).sub_(before[rows], alpha=gamma)
+                part = part.mul_(alpha).sub_(previous[rows], alpha=gamma)
             for layer, other in ((2 * step - 1, phi[rows]), (2 * step, part)):
                 if 2 <= layer <= encoder.num_layers:
                     inner = torch.linalg.vecdot(part, other).div_(scale[rows].square())
                     out[rows].addr_(inner, readout[:, layer - 1])
-            before[rows] = part
-        phi, before = before, phi
+            previous[rows] = part
+        phi, previous = previous, phi
 
 
 def _product(block: RowBlock, ones: Tensor, x: Tensor) -> Tensor:
-    """Rows of the adjacency matrix times ``x``, ``[stop - start, k]``."""
+    """Multiply a block of rows of the adjacency matrix by ``x``, ``[stop - start, k]``."""
     size = block.stop - block.start, x.size(0)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta")

@@ -18,26 +18,28 @@ ALPHAS = (0.05, 0.15, 0.5)
 
 @register
 class PersonalizedPageRank(NodeEdgeEncoder):
-    r"""Where a random walk from one node ends that stops before each step with probability ``alpha``.
+    r"""Encode pairs of nodes by where a random walk ends that stops before each step with probability ``alpha``.
 
-    At the pair of nodes ``(u, v)`` the probability of ending at ``v`` after starting from ``u``,
+    The encoding of a pair ``(u, v)`` is the probability that a walk that starts at ``u`` ends at ``v``,
 
     .. math:: \alpha \, (I - (1 - \alpha) M)^{-1}_{uv} = \alpha \sum_t (1 - \alpha)^t \, M^t_{uv}, \qquad M = D^{-1} A ,
 
-    `Predict then Propagate <https://arxiv.org/abs/1810.05997>`_, section 2, of walks as in `The PageRank Citation
-    Ranking <http://ilpubs.stanford.edu:8090/422/>`_: walks of all lengths in one channel, where
-    :class:`~tg_lpe.encoders.RRWP` has a channel for each. At a node the pair of itself, at an edge the geometric mean
-    of both directions. A walk from a node without edges ends there.
+    as in `Predict then Propagate <https://arxiv.org/abs/1810.05997>`_, section 2, and `The PageRank Citation Ranking
+    <http://ilpubs.stanford.edu:8090/422/>`_. One channel has the walks of all lengths;
+    :class:`~tg_lpe.encoders.RRWP` has a channel for each length. The encoding of a node ``u`` is that of the pair
+    ``(u, u)``, the encoding of an edge is the geometric mean of both directions. A walk from a node without edges ends
+    there.
 
-    Equivariant; no signs or bases to choose. It takes ``O(n^3)`` and graphs of up to 2,048 nodes.
+    The encoding is equivariant and independent of signs and bases. It takes ``O(n^3)`` and needs graphs of up to 2,048
+    nodes.
 
     Args:
-        alphas: probabilities of stopping, one channel each; networkx's ``alpha`` is one minus that.
+        alphas: probabilities of stopping, one channel each. The argument ``alpha`` of networkx is one minus this value.
         edge_out_channels: as many as ``alphas`` for the edge encoding, 0 for none.
 
     Raises:
-        TypeError: if ``alphas`` is no sequence of numbers.
-        ValueError: without ``alphas``, with one that is not between 0 and 1, or on another ``edge_out_channels``.
+        TypeError: if ``alphas`` is not a sequence of numbers.
+        ValueError: if ``alphas`` is empty or has a value not between 0 and 1, or ``edge_out_channels`` is invalid.
 
     Example:
         >>> import torch
@@ -52,7 +54,7 @@ class PersonalizedPageRank(NodeEdgeEncoder):
     def __init__(self, alphas: Sequence[float] = ALPHAS, edge_out_channels: int | None = None) -> None:
         alphas = checked_numbers("alphas", alphas)
         if not alphas or not all(0 < alpha < 1 for alpha in alphas):
-            raise ValueError(f"alphas must be between 0 and 1, at least one, got {alphas}")
+            raise ValueError(f"alphas must be one or more numbers between 0 and 1, got {alphas}")
         super().__init__(len(alphas), len(alphas), edge_out_channels, len(alphas))
         self.alphas = alphas
         self.name = "_".join(["personalized_pagerank", *map(str, alphas)])
@@ -65,12 +67,12 @@ class PersonalizedPageRank(NodeEdgeEncoder):
         """
         check_pair_nodes(graph, type(self).__name__)
         values, node = pagerank_pairs(graph, self.alphas), torch.arange(graph.num_nodes, device=graph.device)
-        there, back = (
+        forward, backward = (
             values.index_select(0, graph.pair_number(*ends))
             for ends in ((graph.tail, graph.head), (graph.head, graph.tail))
         )
-        return values.index_select(0, graph.pair_number(node, node)).contiguous(), (there * back).sqrt()
+        return values.index_select(0, graph.pair_number(node, node)).contiguous(), (forward * backward).sqrt()
 
     def compute_pairs(self, graph: Graph) -> Tensor:
-        """The probabilities at pairs of nodes, float64."""
+        """Compute the probabilities at all pairs of nodes, float64."""
         return pagerank_pairs(graph, self.alphas)

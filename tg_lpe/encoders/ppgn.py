@@ -1,4 +1,4 @@
-"""PPGN: learned encodings from products of matrices of pairs, as strong as the 2-dimensional folklore WL test."""
+"""PPGN: learned encodings from matrix products over pairs of nodes, as strong as the 2-FWL test."""
 
 from __future__ import annotations
 
@@ -17,21 +17,17 @@ from tg_lpe.nn._util import without_autocast
 from tg_lpe.ops.segment import scatter_sum
 
 MAX_NODES = 1024
-"""Largest graph that is accepted: a channel of all its pairs has 4 MiB in float32."""
+"""Largest number of nodes of a graph: one channel of all its pairs takes 4 MiB in float32."""
 
 MAX_PAIRS = 2**21
-"""Pairs of nodes of a bucket of graphs, at most, unless those of one graph are more."""
+"""Most pairs of nodes in a bucket of graphs, unless a single graph has more."""
 
 MAX_PADDING = 1.1
-"""In a bucket, no graph is smaller than the largest by more than this factor: the work grows with its cube."""
+"""Largest ratio of graph sizes in a bucket: the work of padding grows with its cube."""
 
 
 class _Pairs:
-    """All ordered pairs of nodes of each graph of a batch, bucket by bucket, padding included.
-
-    Raises:
-        ValueError: if a graph has too many nodes.
-    """
+    """All ordered pairs of nodes of each graph of a batch, bucket by bucket, padding included."""
 
     def __init__(self, graph: Graph) -> None:
         largest = graph.max_nodes
@@ -44,28 +40,29 @@ class _Pairs:
         self._first, self._local = self.rows.matrix_rows(), graph.local_index
 
     def number(self, u: Tensor, v: Tensor) -> Tensor:
-        """The numbers of pairs of nodes of a graph, int64 ``[num_pairs]``."""
+        """Return the numbers of the pairs ``(u, v)``, int64 ``[num_pairs]``."""
         return self._first[u] + self._local[v]
 
 
 @register
 class PPGN(Encoder):
-    r"""Provably powerful graph network: features of all pairs of nodes, mixed by products of matrices.
+    r"""Provably powerful graph network: learned features of all pairs of nodes, mixed by matrix products.
 
-    `Provably Powerful Graph Networks <https://arxiv.org/abs/1905.11136>`_, section 6. A graph begins as the matrices of
-    ones on the diagonal, of its edges, and of :math:`P = D^{-1/2} A D^{-1/2}`, with its weights. Each of the
-    ``num_layers`` layers maps the features :math:`X_{uv}` of every pair, after a layer norm, to :math:`a_{uv}` and
-    :math:`b_{uv}`, and adds what a perceptron :math:`\psi` makes of the feature and of the product,
+    See `Provably Powerful Graph Networks <https://arxiv.org/abs/1905.11136>`_, section 6. The input features of a pair
+    of nodes are the entries of three matrices: the identity, the adjacency matrix without weights, and
+    :math:`P = D^{-1/2} A D^{-1/2}` with weights. Each of the ``num_layers`` layers applies a layer norm to the
+    features :math:`X_{uv}`, maps the result :math:`\hat X_{uv}` to :math:`a_{uv}` and :math:`b_{uv}`, and updates
 
     .. math:: X_{uv} \leftarrow X_{uv} + \psi \Big( \hat X_{uv}, \frac{1}{n} \sum_{w} a_{uw} b_{wv} \Big) ,
 
-    channel by channel: attention over triangles without softmax. The sum over all :math:`w` of pairs of colours is what
-    2-FWL, which tells apart what 3-WL does, refines by; the published network has no norm, no residual sum and no
-    :math:`1 / n`. Nodes read :math:`X_{uu}` and the means of their row and column, edges :math:`X_{uv} + X_{vu}`, and
-    pairs :math:`X_{uv}`, each through a linear map.
+    with a perceptron :math:`\psi` and a matrix product in each channel: attention over triangles without softmax. The
+    2-FWL test, which is as strong as 3-WL, refines colours by the same sum over :math:`w`. The published network has no
+    norm, no residual sum and no factor :math:`1 / n`. Nodes read :math:`X_{uu}` and the means of their row and column,
+    edges read :math:`X_{uv} + X_{vu}`, and pairs read :math:`X_{uv}`, each through a linear map.
 
-    Equivariant, and independent of signs and bases. A graph of ``n`` nodes takes ``O(n^3 hidden_channels)`` a layer and
-    ``O(n^2 hidden_channels)`` memory. Under autocast all is in the precision of the weights.
+    The encoding is equivariant and independent of signs and bases. A graph of ``n`` nodes takes
+    ``O(n^3 hidden_channels)`` time a layer and ``O(n^2 hidden_channels)`` memory. Under autocast, everything is
+    computed in the precision of the weights.
 
     Args:
         out_channels: width of the node encoding.
@@ -73,9 +70,10 @@ class PPGN(Encoder):
         pair_out_channels: width of the encoding of pairs of nodes, see :meth:`encode_with_pairs`; 0 for none.
         hidden_channels: width of the features of pairs.
         num_layers: number of layers.
-        frequency: of sines in place of all GELUs, as in `SIREN <https://arxiv.org/abs/2006.09661>`_. What a layer adds
-            to the difference of two graphs is of second order in what it finds, so that with GELUs differences that
-            2-FWL sees after four rounds are lost in rounding; sines of high frequency, such as 10, enlarge them.
+        frequency: if set, sines of this frequency replace all GELUs, as in
+            `SIREN <https://arxiv.org/abs/2006.09661>`_. The difference between two graphs that a layer adds is of
+            second order in the difference that it receives. With GELUs, rounding therefore hides differences that
+            2-FWL finds after four rounds; sines of a high frequency, such as 10, enlarge them.
 
     Raises:
         ValueError: if an argument is out of range.
@@ -128,7 +126,7 @@ class PPGN(Encoder):
         generator: torch.Generator | None = None,
         precomputed: Mapping[str, Tensor] | None = None,
     ) -> Encoding:
-        """Encode nodes and edges, see :meth:`Encoder.encode`; only the graph is read.
+        """Encode nodes and edges, see :meth:`Encoder.encode`; features are not read.
 
         Raises:
             ValueError: if a graph has more than 1,024 nodes.
@@ -149,7 +147,7 @@ class PPGN(Encoder):
         """Encode nodes, edges and pairs, see :meth:`Encoder.encode_with_pairs`.
 
         Raises:
-            ValueError: if ``pair_out_channels`` is 0, a pair is in two graphs, or a graph has more than 1,024 nodes.
+            ValueError: if ``pair_out_channels`` is 0, a pair spans two graphs, or a graph has more than 1,024 nodes.
         """
         if self.pair is None:
             return super().encode_with_pairs(graph, pairs)
@@ -159,10 +157,10 @@ class PPGN(Encoder):
         return encoding, self.pair(features[all_pairs.number(*pairs)])
 
     def _encoding(self, graph: Graph, pairs: _Pairs, features: Tensor, means: Tensor) -> Encoding:
-        """The read-outs at nodes and edges of what :meth:`_features` returns."""
+        """Read the encoding of nodes and edges out of the results of :meth:`_features`."""
         node = torch.arange(graph.num_nodes, device=graph.device)
-        own = features[pairs.number(node, node)]
-        out = self.node(torch.cat([own, means[pairs.rows.row]], dim=1))
+        diagonal = features[pairs.number(node, node)]
+        out = self.node(torch.cat([diagonal, means[pairs.rows.row]], dim=1))
         if self.edge is None:
             return Encoding(out)
         u, v = graph.tail, graph.head
@@ -170,24 +168,28 @@ class PPGN(Encoder):
         return Encoding(out, graph.spread_to_directed(self.edge(both)))
 
     def _features(self, graph: Graph) -> tuple[_Pairs, Tensor, Tensor]:
-        """Features of all pairs ``[num_pairs, hidden_channels]``, and their means over the row and the column of each
-        node, padding included, ``[num_padded_nodes, 2 hidden_channels]``."""
+        """Compute the features of all pairs, and their means over each node's row and column.
+
+        Returns:
+            The pairs; their features ``[num_pairs, hidden_channels]``; the means, padding included,
+            ``[num_padded_nodes, 2 hidden_channels]``.
+        """
         pairs, width = _Pairs(graph), self.hidden_channels
-        given = self._given(graph, pairs)
-        found, means = [given.new_zeros(0, width)], [given.new_zeros(0, 2 * width)]
-        for part, are_nodes in zip(matrices(pairs.rows.buckets, given), pairs.rows.are_nodes(), strict=True):
-            there, size = are_nodes.to(part.dtype), are_nodes.sum(1).view(-1, 1, 1)
+        inputs = self._inputs(graph, pairs)
+        features, means = [inputs.new_zeros(0, width)], [inputs.new_zeros(0, 2 * width)]
+        for part, are_nodes in zip(matrices(pairs.rows.buckets, inputs), pairs.rows.are_nodes(), strict=True):
+            mask, size = are_nodes.to(part.dtype), are_nodes.sum(1).view(-1, 1, 1)
             h = self.embedding(part)
             for layer in self.layers:
-                h = layer(h, there[:, None, :, None], size.unsqueeze(3))
+                h = layer(h, mask[:, None, :, None], size.unsqueeze(3))
             h = self.norm(h)
-            over = torch.einsum("guvc,gv->guc", h, there), torch.einsum("guvc,gu->gvc", h, there)
-            found.append(h.flatten(0, 2))
-            means.append((torch.cat(over, dim=2) / size).flatten(0, 1))
-        return pairs, torch.cat(found), torch.cat(means)
+            sums = torch.einsum("guvc,gv->guc", h, mask), torch.einsum("guvc,gu->gvc", h, mask)
+            features.append(h.flatten(0, 2))
+            means.append((torch.cat(sums, dim=2) / size).flatten(0, 1))
+        return pairs, torch.cat(features), torch.cat(means)
 
-    def _given(self, graph: Graph, pairs: _Pairs) -> Tensor:
-        """Of every pair whether it is a node, whether it is an edge, and its entry of ``P``, ``[num_pairs, 3]``."""
+    def _inputs(self, graph: Graph, pairs: _Pairs) -> Tensor:
+        """Entries of the identity, of the adjacency matrix and of ``P`` at each pair, ``[num_pairs, 3]``."""
         like, u, v = self.embedding.weight, graph.tail, graph.head
         p, is_edge = (part.to(like.dtype) for part in _normalized(graph))
         node = torch.arange(graph.num_nodes, device=graph.device)
@@ -209,28 +211,28 @@ class _Layer(nn.Module):
         self.first = nn.Linear(2 * channels, 2 * channels)
         self.second = nn.Linear(2 * channels, channels)
 
-    def forward(self, h: Tensor, there: Tensor, size: Tensor) -> Tensor:
-        """The next features ``[num_graphs, n, n, channels]``.
+    def forward(self, h: Tensor, mask: Tensor, size: Tensor) -> Tensor:
+        """Return the updated features ``[num_graphs, n, n, channels]``.
 
         Args:
             h: the features.
-            there: which nodes are not padding, one or zero, ``[num_graphs, 1, n, 1]``.
+            mask: one for nodes and zero for padding, ``[num_graphs, 1, n, 1]``.
             size: number of nodes, ``[num_graphs, 1, 1, 1]``.
         """
-        normal = self.norm(h)
-        a, b = self._bent(self.factors(normal)).chunk(2, dim=3)
-        product = ((a * there).permute(0, 3, 1, 2) @ b.permute(0, 3, 1, 2)).permute(0, 2, 3, 1) / size
-        out: Tensor = h + self.second(self._bent(self.first(torch.cat([normal, product], dim=3))))
+        normed = self.norm(h)
+        a, b = self._activation(self.factors(normed)).chunk(2, dim=3)
+        product = ((a * mask).permute(0, 3, 1, 2) @ b.permute(0, 3, 1, 2)).permute(0, 2, 3, 1) / size
+        out: Tensor = h + self.second(self._activation(self.first(torch.cat([normed, product], dim=3))))
         return out
 
-    def _bent(self, z: Tensor) -> Tensor:
+    def _activation(self, z: Tensor) -> Tensor:
         return functional.gelu(z) if self.frequency is None else torch.sin(self.frequency * z)
 
 
 def _normalized(graph: Graph) -> tuple[Tensor, Tensor]:
-    """Entries of ``D^-1/2 A D^-1/2`` at the edges, and whether they conduct, ``[num_edges]`` each.
+    """Entries of ``D^-1/2 A D^-1/2`` at the edges, float64, and whether their weight is positive, ``[num_edges]`` each.
 
-    In float64, with the largest weight of each graph at one: the entries do not depend on the scale of the weights.
+    Weights are divided by the largest of their graph first, which changes no entry and avoids overflow.
     """
     one = torch.ones((), dtype=torch.float64, device=graph.device)
     if graph.conductance is None and graph.ground is None:

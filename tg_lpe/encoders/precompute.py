@@ -1,4 +1,4 @@
-"""Compute what an encoder needs before training once for a whole dataset, in batches, and store it there."""
+"""Store an encoder's precomputed tensors in a dataset."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from tg_lpe.encoders.base import LEVELS, Encoder
 from tg_lpe.graph.graph import Graph
 
 PREFIX = "precomputed_"
-"""Begins the names of the stored attributes, so that none of the user's is overwritten."""
+"""Prefix of the stored attributes, so that no attribute of the user is overwritten."""
 
 CHUNK = 2000
-"""Graphs that are computed at once, at most."""
+"""Most graphs that are computed at once."""
 
 CHUNK_PAIRS = 2**24
-"""Pairs of nodes, graph by graph, that are computed at once, at most: dense matrices have as many entries."""
+"""Most pairs of nodes, summed over graphs, that are computed at once: dense matrices have as many entries."""
 
 
 def incidences(
     dataset: InMemoryDataset, chunk_size: int, max_pairs: int | None = None, weighted: bool = True
 ) -> Iterator[Graph]:
-    """The graphs of a dataset in large batches, without features.
+    """Yield the graphs of a dataset in large batches, without features.
 
     Args:
         dataset: the graphs, in order.
-        chunk_size: graphs of a batch at most.
-        max_pairs: pairs of nodes of a batch at most, unless a single graph has more.
-        weighted: whether ``edge_weight``, where there is one, holds the conductances.
+        chunk_size: most graphs in a batch.
+        max_pairs: most pairs of nodes in a batch, unless a single graph has more.
+        weighted: whether to read ``edge_weight`` if the dataset has it.
     """
     for chunk in iterate_chunks(dataset, chunk_size, ("edge_weight",) if weighted else (), max_pairs):
         yield Graph(
@@ -45,21 +45,21 @@ def incidences(
 
 
 def store_precomputed(encoder: Encoder | None, dataset: InMemoryDataset | Sequence[Data]) -> InMemoryDataset:
-    """A copy of a dataset that holds what :meth:`Encoder.precompute <tg_lpe.Encoder.precompute>` returns.
+    """Return a copy of a dataset with the results of :meth:`Encoder.precompute <tg_lpe.Encoder.precompute>`.
 
     Args:
         encoder: the encoder; ``None`` for none.
         dataset: a PyG dataset or a sequence of ``Data``. It is not changed.
 
     Returns:
-        A dataset with one attribute more for each precomputed tensor. It shares the storage of ``dataset`` where that
-        is in memory as a whole, and is ``dataset`` itself there if the encoder precomputes nothing.
+        A dataset with an additional attribute for each precomputed tensor. It shares the storage of an in-memory
+        ``dataset``, and is that ``dataset`` itself if the encoder precomputes nothing.
 
     Raises:
-        TypeError: if an element is no ``Data``.
-        ValueError: if there is no graph, or ``dataset`` has a ``transform``; or a precomputed tensor has a name that
-            does not begin with its level, or one that PyTorch Geometric reads as node numbers, or another number of
-            rows than its level has.
+        TypeError: if an element is not a ``Data``.
+        ValueError: if there is no graph, ``dataset`` has a ``transform``, or a precomputed tensor has a wrong number of
+            rows or an invalid name: it must begin with its level and not contain a word, such as ``index``, that
+            PyTorch Geometric reads as node numbers.
     """
     if isinstance(dataset, InMemoryDataset) and not len(dataset):
         return dataset
@@ -84,16 +84,17 @@ def store_precomputed(encoder: Encoder | None, dataset: InMemoryDataset | Sequen
 
 
 def precomputed_of(data: Data) -> dict[str, Tensor] | None:
-    """Return what :func:`store_precomputed` left in a graph or batch, for ``precomputed=``; ``None`` if nothing."""
-    found = {name.removeprefix(PREFIX): data[name] for name in data.keys() if name.startswith(PREFIX)}  # noqa: SIM118
-    return found or None
+    """Return the tensors that :func:`store_precomputed` stored in a graph or batch; ``None`` if there are none."""
+    names = [name for name in data.keys() if name.startswith(PREFIX)]  # noqa: SIM118
+    return {name.removeprefix(PREFIX): data[name] for name in names} or None
 
 
 def call_on(module: nn.Module, batch: Batch, **options: Any) -> Any:
-    """Call an encoder or a model on a batch from a loader, with what :func:`store_precomputed` left in it.
+    """Call an encoder or a model on a batch, with the tensors that :func:`store_precomputed` stored in it.
 
     Args:
-        module: called as :meth:`Encoder.forward <tg_lpe.Encoder.forward>` is; it gets ``edge_weight`` if it reads it.
+        module: a module with the arguments of :meth:`Encoder.forward <tg_lpe.Encoder.forward>`; ``edge_weight`` is
+            passed only if the module reads it.
         batch: the graphs.
         options: further arguments.
     """
@@ -113,11 +114,12 @@ def call_on(module: nn.Module, batch: Batch, **options: Any) -> Any:
 
 
 def reads_edge_weight(module: nn.Module) -> bool:
-    """Whether an encoder or a :class:`~tg_lpe.models.Model` reads edge weights."""
+    """Return whether an encoder or a :class:`~tg_lpe.models.Model` reads edge weights."""
     return "edge_weight" in module.reads if isinstance(module, Encoder) else bool(module.reads_edge_weight)
 
 
 def _level(encoder: str, name: str) -> str:
+    """Return the level in the name of a precomputed tensor, or raise if the name is invalid."""
     level = name.partition("_")[0]
     if level not in LEVELS or "_" not in name:
         raise ValueError(f"names that {encoder}.precompute returns must begin with one of {LEVELS}, got {name!r}")

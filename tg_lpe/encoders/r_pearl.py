@@ -18,31 +18,32 @@ from tg_lpe.nn.probes import RandomProbes
 
 @register
 class RPEARL(Encoder):
-    r"""Random numbers at the nodes, through a message-passing network, averaged over samples of them.
+    r"""Encode nodes by a message-passing network of random node features, averaged over samples.
 
-    `Learning Efficient Positional Encodings with Graph Neural Networks <https://arxiv.org/abs/2502.01122>`_, R-PEARL.
-    For each of ``samples`` columns :math:`q` of independent standard normal numbers at the nodes, a filter bank with a
-    learned map of each node's rows, then a Graph Isomorphism Network :math:`\Phi` of ``num_layers`` layers,
+    R-PEARL of `Learning Efficient Positional Encodings with Graph Neural Networks <https://arxiv.org/abs/2502.01122>`_.
+    Each of the ``samples`` vectors :math:`q_m` has an independent standard normal number at each node. It passes
+    through a bank of graph filters, a learned map, and a Graph Isomorphism Network :math:`\Phi` of ``num_layers``
+    layers:
 
     .. math:: \frac{1}{M} \sum_{m=1}^{M} \Phi\big(\sigma( [q_m, S q_m, \dots, S^{K-1} q_m] W )\big), \qquad
         S = D^{-1/2} A D^{-1/2}, \quad K = \mathtt{powers} .
 
-    The authors' code has the Laplacian for ``S``, which spans the same filters, and batch norm where this has layer
-    norm, so that no batch-mate decides.
+    The authors' code uses the Laplacian as ``S``, which spans the same filters, and batch norm. Here layer norm makes
+    the encoding independent of the other graphs of the batch.
 
-    Defined up to the draw: a number depends on the seed, the node's index within its graph and the sample, so a graph
-    always gets the same encoding, alone or in a batch, and another one after its nodes are renumbered. The two agree in
-    expectation and differ by about :math:`1 / \sqrt{M}`. With a ``generator``, as in training, numbers are drawn anew
-    at each call. Nodes that a symmetry exchanges get equal rows in expectation: the encoding is structural. A step
-    takes ``O(m M (K + h))`` for ``m`` edges and ``h`` hidden channels, without eigenvectors.
+    The encoding is random. A number depends on the seed, the sample and the node's index within its graph, so a graph
+    always gets the same encoding, alone or in a batch, until its nodes are renumbered. Two draws agree in expectation
+    and differ by about :math:`1 / \sqrt{M}`. With a ``generator``, as in training, each call draws new numbers. The
+    encoding is structural: nodes that a symmetry exchanges have equal rows in expectation. A step takes
+    ``O(m M (K + h))`` for ``m`` edges and ``h`` hidden channels, without eigenvectors.
 
     Args:
         out_channels: width of the encoding.
-        samples: number of samples, ``M``.
-        powers: number of powers of ``S``, ``K``, the zeroth included.
+        samples: number of samples ``M``.
+        powers: number of powers ``K`` of ``S``, including the zeroth.
         hidden_channels: width of the network.
-        num_layers: layers of the GIN.
-        seed: of the random numbers.
+        num_layers: number of layers of the GIN.
+        seed: seed of the random numbers.
 
     Raises:
         ValueError: if an argument is out of range.

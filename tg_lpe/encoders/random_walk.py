@@ -14,11 +14,12 @@ from tg_lpe.graph.solvers import check_method
 
 @register
 class RandomWalk(NodeEdgeEncoder):
-    """The probabilities that a random walk is back at its start after 1, 2, ... ``steps`` steps.
+    """Encode nodes by the probabilities that a random walk is back at its start after 1, 2, ..., ``steps`` steps.
 
-    At an edge: the geometric mean of the probabilities of being at one end after starting from the other. See
-    :func:`tg_lpe.graph.random_walks.random_walk_probabilities`. `Graph Neural Networks with Learnable Structural and
-    Positional Representations <https://arxiv.org/abs/2110.07875>`_, eq. (7).
+    See `Graph Neural Networks with Learnable Structural and Positional Representations
+    <https://arxiv.org/abs/2110.07875>`_, eq. (7). At an edge ``(u, v)`` the encoding is the geometric mean of two
+    probabilities: of being at ``v`` after starting from ``u``, and of being at ``u`` after starting from ``v``. See
+    :func:`tg_lpe.graph.random_walks.random_walk_probabilities`.
 
     Args:
         steps: number of steps, ``out_channels``.
@@ -47,5 +48,5 @@ class RandomWalk(NodeEdgeEncoder):
         self.steps, self.method = steps, method
 
     def compute(self, graph: Graph) -> tuple[Tensor, Tensor]:
-        """The probabilities, float64."""
+        """Compute the probabilities, float64."""
         return random_walk_probabilities(graph, self.steps, method=self.method, with_edges=self.edge_out_channels > 0)

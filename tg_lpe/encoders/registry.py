@@ -1,4 +1,4 @@
-"""Encoders by name: those of this package, and those that users register."""
+"""Registry of encoders by class name."""
 
 from __future__ import annotations
 
@@ -14,34 +14,34 @@ from tg_lpe.encoders.base import Encoder, check_encoder
 E = TypeVar("E", bound=type[Encoder])
 
 ENCODERS = Registry("encoder")
-"""Every encoder by the name of its class, which is what ``config.json`` and the command line say."""
+"""All registered encoders by class name, as in ``config.json`` and on the command line."""
 
 
 def register(cls: E) -> E:
-    """Make a class of encoders known by its name, as a decorator::
+    """Register an encoder class by its name. Use it as a decorator::
 
         @tg_lpe.encoders.register
         class Degree(tg_lpe.Encoder): ...
 
     Raises:
-        TypeError: if it is no subclass of :class:`~tg_lpe.Encoder`.
-        ValueError: if another class has that name.
+        TypeError: if it is not a subclass of :class:`~tg_lpe.Encoder`.
+        ValueError: if another class has the same name.
     """
     if not (isinstance(cls, type) and issubclass(cls, Encoder)):
         raise TypeError(f"an encoder must be a subclass of tg_lpe.Encoder, got {cls!r}")
-    CLASSES.register(cls)  # the larger registry first: a name that it refuses must be in neither
+    CLASSES.register(cls)  # first, because it refuses more names: a refused name must be in neither registry
     ENCODERS.register(cls)
     return cls
 
 
 def load_encoder(name_or_dir: str | Path | Checkpoint) -> Encoder:
-    """A pretrained encoder of whichever class it is.
+    """Load a pretrained encoder of any class.
 
     Args:
-        name_or_dir: as :meth:`Encoder.from_pretrained <tg_lpe.Encoder.from_pretrained>`.
+        name_or_dir: see :meth:`Encoder.from_pretrained <tg_lpe.Encoder.from_pretrained>`.
 
     Raises:
-        ValueError: as there, or if the checkpoint holds no encoder.
+        ValueError: if the checkpoint is unknown or holds no encoder.
     """
     checkpoint = Checkpoint.open(name_or_dir)
     config, name_or_dir = checkpoint.config, checkpoint.name
@@ -51,27 +51,27 @@ def load_encoder(name_or_dir: str | Path | Checkpoint) -> Encoder:
             Kind.PRETRAINING: f"the checkpoint {Path(name_or_dir, 'encoder')}",
         }
         if checkpoint.kind in places:
-            raise ValueError(f"{name_or_dir} is the folder of a training; its encoder is {places[checkpoint.kind]}")
-        held = config.get("class", sorted(config))
-        if isinstance(held, str) and held not in CLASSES:
+            raise ValueError(f"{name_or_dir} is a training run; its encoder is {places[checkpoint.kind]}")
+        saved = config.get("class", sorted(config))
+        if isinstance(saved, str) and saved not in CLASSES:
             raise ValueError(
-                f"checkpoint {name_or_dir} holds an encoder {held}, which is not registered: import the module that "
+                f"checkpoint {name_or_dir} holds an encoder {saved}, which is not registered: import the module that "
                 f"defines it, with @tg_lpe.encoders.register before the class; encoders are {list(ENCODERS)}"
             )
-        raise ValueError(f"checkpoint {name_or_dir} holds no encoder, but {held}; encoders are {list(ENCODERS)}")
+        raise ValueError(f"checkpoint {name_or_dir} holds no encoder, but {saved}; encoders are {list(ENCODERS)}")
     encoder: Encoder = checkpoint.module
     return encoder
 
 
 def make_encoder(config: Mapping[str, Any], spec: DataSpec | None = None) -> Encoder:
-    """An encoder with fresh weights.
+    """Create an encoder with new weights.
 
     Args:
-        config: ``"class"`` and the arguments of its constructor.
+        config: ``"class"`` and the constructor's arguments.
         spec: sizes of the data, for arguments that are absent or ``None``.
 
     Raises:
-        TypeError: if ``config`` is no dictionary.
+        TypeError: if ``config`` is not a dictionary.
         ValueError: if the class is missing or unknown, or an argument is out of range or unknown.
     """
     if not isinstance(config, Mapping):
@@ -90,11 +90,11 @@ def make_encoder(config: Mapping[str, Any], spec: DataSpec | None = None) -> Enc
 
 
 def as_encoder(encoder: Encoder | Mapping[str, Any] | None) -> Encoder | None:
-    """The encoder that a model is given: one, or the class and arguments of one, as checkpoints hold them.
+    """Return an encoder from an encoder or from its configuration (class and arguments).
 
     Raises:
-        TypeError: if it is neither, or the encoder does not say what it computes and reads.
-        ValueError: as :func:`make_encoder`, or if the encoder's widths are out of range.
+        TypeError: if ``encoder`` is neither, or it does not declare its widths and ``reads``.
+        ValueError: if the configuration is invalid (see :func:`make_encoder`), or a width is out of range.
     """
     if encoder is None:
         return None

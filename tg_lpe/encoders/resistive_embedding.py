@@ -21,15 +21,15 @@ from tg_lpe.ops.random import counter_normal
 
 @register
 class ResistiveEmbedding(ComputedEncoder):
-    """``sqrt(L^+)`` projected onto ``k`` random directions: squared distances are about effective resistances.
+    """Project ``sqrt(L^+)`` onto ``k`` random directions: squared distances approximate effective resistances.
 
-    The relative error of a squared distance is about ``sqrt(2 / k)``. The directions are drawn by a node's index within
-    its graph, so the embedding depends on the order of the nodes; with a ``generator`` they are drawn anew. There is no
-    edge encoding.
+    The relative error of a squared distance is about ``sqrt(2 / k)``. The random numbers of a node depend on its index
+    within its graph, so the embedding depends on the order of the nodes. With a ``generator``, each call draws new
+    directions. There is no edge encoding.
 
     Args:
         k: number of columns, ``out_channels``.
-        seed: of the directions.
+        seed: seed of the directions.
         method: ``"auto"``, ``"dense"`` or ``"iterative"``.
 
     Raises:
@@ -54,7 +54,7 @@ class ResistiveEmbedding(ComputedEncoder):
         self.name = f"resistive_embedding_{seed}"
 
     def precompute(self, graph: Graph) -> dict[str, Tensor]:
-        """``node_resistive_embedding_SEED``, ``[num_nodes, k]``, with the directions of :attr:`seed`."""
+        """Return ``node_resistive_embedding_SEED``, ``[num_nodes, k]``, with the directions of :attr:`seed`."""
         return {f"node_{self.name}": self._embed(graph, self.seed)}
 
     def widths(self) -> dict[str, int]:
@@ -62,14 +62,14 @@ class ResistiveEmbedding(ComputedEncoder):
         return {f"node_{self.name}": self.k}
 
     def assemble(self, graph: Graph, precomputed: Mapping[str, Tensor], generator: torch.Generator | None) -> Encoding:
-        """Return what was precomputed, or another embedding where there is a generator."""
+        """Return the precomputed embedding, or a new one if there is a generator."""
         if generator is None:
             return Encoding(self.cast(precomputed[f"node_{self.name}"]))
         return Encoding(self._embed(graph, draw_seed(generator)))
 
     def _embed(self, graph: Graph, seed: int) -> Tensor:
         like = torch.empty(0, dtype=torch.float64, device=graph.device)
-        with torch_threads_for(64 * graph.max_nodes * self.k):  # a logarithm and a cosine each
+        with torch_threads_for(64 * graph.max_nodes * self.k):  # a logarithm and a cosine for each number
             rows = counter_normal(seed, max(graph.max_nodes, 1), self.k, like)
         directions = rows[graph.local_index] / self.k**0.5
         return self.cast(resistive_embedding(graph, directions, method=self.method))

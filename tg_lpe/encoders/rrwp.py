@@ -16,24 +16,24 @@ from tg_lpe.graph.solvers import check_method
 
 @register
 class RRWP(NodeEdgeEncoder):
-    r"""Relative random-walk probabilities: where a walk from one node is after 0, 1, .. ``steps - 1`` steps.
+    r"""Encode pairs of nodes by relative random-walk probabilities after 0, 1, ..., ``steps - 1`` steps.
 
-    At the pair of nodes ``(u, v)`` the probabilities of being at ``v`` after starting from ``u``,
+    The encoding of a pair ``(u, v)`` has the probabilities that a walk that starts at ``u`` is at ``v``,
 
     .. math:: [I, M, M^2, \dots, M^{K-1}]_{uv}, \qquad M = D^{-1} A ,
 
-    `Graph Inductive Biases in Transformers without Message Passing <https://arxiv.org/abs/2305.17589>`_, section 3.1,
-    with ``K = steps``. At a node the pair of itself. At an edge, whose encoding is the same in both directions, the
-    geometric mean of both, as :class:`~tg_lpe.encoders.RandomWalk` has it.
+    with ``K = steps``, as in `Graph Inductive Biases in Transformers without Message Passing
+    <https://arxiv.org/abs/2305.17589>`_, section 3.1. The encoding of a node ``u`` is that of the pair ``(u, u)``. The
+    encoding of an edge is the geometric mean of both directions, as in :class:`~tg_lpe.encoders.RandomWalk`.
 
-    Attention reads the pairs: ``GraphTransformer(attention="pairs", encoder=RRWP(16))`` or ``"bias"``. Equivariant; no
-    signs or bases to choose. Pairs of a graph take ``O(n m)`` a step and graphs of up to 2,048 nodes, nodes and edges
-    what :class:`~tg_lpe.encoders.RandomWalk` takes.
+    Attention can read the pairs: ``GraphTransformer(attention="pairs", encoder=RRWP(16))`` or ``attention="bias"``. The
+    encoding is equivariant and independent of signs and bases. Pairs take ``O(n m)`` a step and need graphs of up to
+    2,048 nodes; nodes and edges cost as much as with :class:`~tg_lpe.encoders.RandomWalk`.
 
     Args:
-        steps: number of powers, ``K``, the zeroth included; at least 2.
+        steps: number of powers ``K``, including the zeroth; at least 2.
         edge_out_channels: ``steps`` for the edge encoding, 0 for none.
-        method: ``"auto"``, ``"dense"`` or ``"iterative"``, at nodes and edges.
+        method: ``"auto"``, ``"dense"`` or ``"iterative"``, for nodes and edges.
 
     Raises:
         ValueError: if an argument is out of range.
@@ -57,11 +57,11 @@ class RRWP(NodeEdgeEncoder):
         self.steps, self.method = steps, method
 
     def compute(self, graph: Graph) -> tuple[Tensor, Tensor]:
-        """The probabilities at nodes and edges, float64."""
+        """Compute the probabilities at nodes and edges, float64."""
         with_edges = self.edge_out_channels > 0
         node, edge = random_walk_probabilities(graph, self.steps - 1, method=self.method, with_edges=with_edges)
         return torch.cat([torch.ones_like(node[:, :1]), node], 1), torch.cat([torch.zeros_like(edge[:, :1]), edge], 1)
 
     def compute_pairs(self, graph: Graph) -> Tensor:
-        """The probabilities at pairs of nodes, in the module's dtype."""
+        """Compute the probabilities at all pairs of nodes, in the module's dtype."""
         return walk_pairs(graph, self.steps, torch.promote_types(self.unit.dtype, torch.float32))

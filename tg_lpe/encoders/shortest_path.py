@@ -14,23 +14,24 @@ from tg_lpe.graph.pairs import check_pair_nodes, hop_pairs
 
 @register
 class ShortestPath(NodeEdgeEncoder):
-    r"""The number of edges on a shortest path between two nodes, a class of its own for each.
+    r"""Encode pairs of nodes by their shortest-path distance, one-hot.
 
-    At the pair of nodes ``(u, v)`` a one in the column of its distance ``\phi(u, v)``: ``0, 1, .. max_distance``, then
-    one column for nodes that are farther and one for nodes that no path joins. `Do Transformers Really Perform Bad for
-    Graph Representation? <https://arxiv.org/abs/2106.05234>`_, section 3.1.2: a linear map of it, as
-    ``GraphTransformer(attention="bias", encoder=ShortestPath(8))`` has, is the learned scalar ``b_{\phi(u, v)}`` of
-    eq. (6). At a node the number of nodes of its graph in each class, so the second column is its degree. Edges, all
-    of distance one, are not encoded.
+    The columns are the distances ``0, 1, ..., max_distance``, then one for larger distances and one for pairs that no
+    path joins. A linear map of this encoding, as in ``GraphTransformer(attention="bias", encoder=ShortestPath(8))``, is
+    the learned scalar ``b_{\phi(u, v)}`` in eq. (6) of `Do Transformers Really Perform Bad for Graph Representation?
+    <https://arxiv.org/abs/2106.05234>`_.
 
-    Weights of edges are not read. Equivariant; no signs or bases to choose. It takes ``O(n m)`` a hop and graphs of up
-    to 2,048 nodes.
+    The encoding of a node counts the nodes of its graph in each column, so the second column is its degree. Edges are
+    not encoded, because both ends always have distance one.
+
+    Edge weights are not read. The encoding is equivariant and independent of signs and bases. It takes ``O(n m)`` a
+    hop and needs graphs of up to 2,048 nodes.
 
     Args:
-        max_distance: largest distance with a class of its own.
+        max_distance: largest distance with its own column.
 
     Raises:
-        ValueError: if it is less than one.
+        ValueError: if ``max_distance`` is less than one.
 
     Example:
         >>> import torch
@@ -52,17 +53,17 @@ class ShortestPath(NodeEdgeEncoder):
         self.max_distance = max_distance
 
     def compute(self, graph: Graph) -> tuple[Tensor, Tensor]:
-        """The number of nodes in each class at nodes, float64; nothing at edges.
+        """Count the nodes at each distance from each node, float64; edges have no columns.
 
         Raises:
             ValueError: if a graph has more than 2,048 nodes.
         """
         check_pair_nodes(graph, type(self).__name__)
-        found = graph.pairs[0] * self.out_channels + hop_pairs(graph, self.max_distance)
-        counts = torch.bincount(found, minlength=graph.num_nodes * self.out_channels)
+        entries = graph.pairs[0] * self.out_channels + hop_pairs(graph, self.max_distance)
+        counts = torch.bincount(entries, minlength=graph.num_nodes * self.out_channels)
         return counts.view(graph.num_nodes, self.out_channels).double(), counts.new_zeros(graph.num_edges, 0).double()
 
     def compute_pairs(self, graph: Graph) -> Tensor:
-        """The classes of pairs of nodes, zeros and ones."""
+        """Compute the distances of all pairs of nodes, one-hot."""
         classes = torch.arange(self.pair_out_channels, device=graph.device).unsqueeze(1)
         return (hop_pairs(graph, self.max_distance) == classes).mT

@@ -1,4 +1,4 @@
-"""SignNet: a network of Laplacian eigenvectors that does not depend on their signs."""
+"""SignNet: a network of Laplacian eigenvectors that is independent of their signs."""
 
 from __future__ import annotations
 
@@ -17,30 +17,31 @@ NETS = ("gin", "deep_set")
 
 @register
 class SignNet(EigenpairEncoder):
-    r"""A network of Laplacian eigenvectors and of their negatives, added up: no sign decides.
+    r"""Encode nodes by a network of Laplacian eigenvectors that is independent of their signs.
 
     `Sign and Basis Invariant Networks for Spectral Graph Representation Learning <https://arxiv.org/abs/2202.13013>`_,
-    section 2. With the eigenvectors :math:`v_j` of the ``num_eigenpairs`` smallest eigenvalues, null ones included,
+    section 2: with the eigenvectors :math:`v_j` of the ``num_eigenpairs`` smallest eigenvalues, zeros included,
 
-    .. math:: \rho \Big( \sum_j \varphi(v_j, \lambda_j) + \varphi(-v_j, \lambda_j) \Big) .
+    .. math:: \rho \Big( \sum_j \varphi(v_j, \lambda_j) + \varphi(-v_j, \lambda_j) \Big) ,
 
-    ``net="gin"``: :math:`\varphi` is a Graph Isomorphism Network of ``num_layers`` layers, whose input at a node is its
-    entry of the eigenvector and the eigenvalue; summed and read by a perceptron :math:`\rho`, as the authors' code
-    does for molecules. ``net="deep_set"``: :math:`\varphi` is a perceptron of one entry, without message passing. The
-    published networks have batch norm and no eigenvalues; here they have layer norm, so no batch-mate decides.
+    where :math:`\rho` is a perceptron. With ``net="gin"``, :math:`\varphi` is a Graph Isomorphism Network of
+    ``num_layers`` layers, as in the authors' code for molecules; its input at a node is the eigenvector's entry and the
+    eigenvalue. With ``net="deep_set"``, :math:`\varphi` is a perceptron of these two numbers, without message passing.
+    The published networks read no eigenvalues and have batch norm. Here they have layer norm, which makes the encoding
+    independent of the other graphs of the batch.
 
-    Signs and the order of the nodes change nothing where all eigenvalues are simple. Where one repeats, the result
-    depends on the basis of its eigenspace, which is arbitrary, and likewise where the last eigenpair cuts through an
-    eigenspace; :class:`~tg_lpe.encoders.SPE` has no such choice. A step takes ``O(m k h)`` for ``m`` edges, ``k``
-    eigenpairs and ``h`` hidden channels; the eigenpairs are computed once. Edge weights get no gradient.
+    The encoding is independent of signs and of the order of the nodes if all eigenvalues are simple. If an eigenvalue
+    repeats, or the last eigenpair cuts through an eigenspace, it depends on an arbitrary basis.
+    :class:`~tg_lpe.encoders.SPE` does not. A step takes ``O(m k h)`` for ``m`` edges, ``k`` eigenpairs and ``h`` hidden
+    channels; the eigenpairs are computed once. Edge weights get no gradient.
 
-    :meth:`precompute` gives the same as that of :class:`~tg_lpe.encoders.LPE`.
+    :meth:`precompute` returns the same tensors as :class:`~tg_lpe.encoders.LPE`.
 
     Args:
         out_channels: width of the encoding.
         num_eigenpairs: number of eigenpairs; a graph may have fewer.
         hidden_channels: width of both networks.
-        num_layers: layers of the GIN; not read by a deep set.
+        num_layers: number of layers of the GIN; a deep set does not read it.
         net: ``"gin"`` or ``"deep_set"``.
         normalization: of the Laplacian, as in PyG: ``"sym"`` or ``None``.
 

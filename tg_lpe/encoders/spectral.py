@@ -1,4 +1,4 @@
-"""Learned encodings of the spectrum: those of spectral attention, and forms of them without signs and bases."""
+"""Learned encodings of Laplacian eigenpairs: spectral attention, and variants independent of signs and bases."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ NORMALIZATIONS = (None, "sym")
 
 
 class EigenpairEncoder(Encoder):
-    """Base of encoders of the ``num_eigenpairs`` smallest eigenvalues, which it precomputes.
+    """Base class of encoders that precompute and read the ``num_eigenpairs`` smallest eigenpairs of the Laplacian.
 
-    Eigenpairs are computed in float64 and in batches. Null vectors are among them, with eigenvalue 0; a node without
-    edges has eigenvalue 1 with ``normalization="sym"``, as in the published code.
+    Eigenpairs are computed in float64 and in batches. Eigenvectors of eigenvalue 0 are included. With
+    ``normalization="sym"``, a node without edges has eigenvalue 1, as in the published code.
     """
 
     has_signs: bool = False
-    """Whether each graph and eigenvector gets a random sign where a generator is given."""
+    """Whether a generator draws a random sign for each eigenvector of each graph."""
 
     def __init__(
         self,
@@ -58,14 +58,16 @@ class EigenpairEncoder(Encoder):
         self.kind = "_".join([tokens, str(normalization), *(["row_norm"] if row_norm else [])])
 
     def precompute(self, graph: Graph) -> dict[str, Tensor]:
-        """Eigenvalues and what stands at nodes and edges, in the dtype of the weights.
+        """Return eigenvalues and their values at nodes and edges, in the dtype of the weights.
 
         Returns:
-            ``graph_eigenvalues_KIND``, ``[num_graphs, num_eigenpairs]``, NaN where a graph has fewer, for a
-            :attr:`kind` such as ``eigenspaces_sym``; ``node_spectrum_KIND``, ``[num_nodes, num_eigenpairs]``: entries
-            of the eigenvectors, or ``sqrt(P_ii)`` of each eigenspace; and ``edge_spectrum_KIND``,
-            ``[num_directed_edges, 2 num_eigenpairs]``, if edges are encoded: ``sqrt(P_ii + P_jj - 2 P_ij)`` and
-            ``P_ij``, where ``P = phi phi^T`` for an eigenvector.
+            Three tensors, for a :attr:`kind` such as ``eigenspaces_sym``:
+
+            - ``graph_eigenvalues_KIND``, ``[num_graphs, num_eigenpairs]``, NaN if a graph has fewer eigenvalues
+            - ``node_spectrum_KIND``, ``[num_nodes, num_eigenpairs]``: entries of the eigenvectors, or ``sqrt(P_ii)``
+              for the projector ``P`` of each eigenspace
+            - ``edge_spectrum_KIND``, ``[num_directed_edges, 2 num_eigenpairs]``, if edges are encoded:
+              ``sqrt(P_ii + P_jj - 2 P_ij)`` and ``P_ij``, where ``P = phi phi^T`` for an eigenvector
         """
         options = {"normalization": self.normalization, "row_norm": self.row_norm}
         dtype = next(self.parameters()).dtype
@@ -77,11 +79,11 @@ class EigenpairEncoder(Encoder):
         else:
             spaces = eigenspaces(graph, self.num_eigenpairs, edges=bool(self.edge_out_channels), **options)  # type: ignore[arg-type]
             values, node, distance, product = spaces
-        found = self._named(values.to(dtype), node.to(dtype))
+        tensors = self._named(values.to(dtype), node.to(dtype))
         if self.edge_out_channels:
             edge = graph.spread_to_directed(torch.cat([distance, product], dim=1))
-            found[f"edge_spectrum_{self.kind}"] = edge.to(dtype)
-        return found
+            tensors[f"edge_spectrum_{self.kind}"] = edge.to(dtype)
+        return tensors
 
     def _named(self, values: Tensor, node: Tensor) -> dict[str, Tensor]:
         return {f"graph_eigenvalues_{self.kind}": values, f"node_spectrum_{self.kind}": node}
@@ -98,7 +100,7 @@ class EigenpairEncoder(Encoder):
         """Encode nodes and edges, see :meth:`Encoder.encode`; the ``generator`` draws the signs of eigenvectors.
 
         Raises:
-            ValueError: if ``precomputed`` is that of another encoder or graph.
+            ValueError: if ``precomputed`` belongs to another encoder or graph.
         """
         if precomputed is None:
             with torch.no_grad():
@@ -129,61 +131,62 @@ class EigenpairEncoder(Encoder):
 
         Args:
             graph: the graph or batch.
-            node: what stands at them, ``[num_nodes, m]``.
-            values: eigenvalues ``[num_graphs, m]``; zero where there is none.
-            absent: where there is none, bool ``[num_graphs, m]``.
+            node: ``node_spectrum`` of :meth:`precompute`, ``[num_nodes, m]``.
+            values: eigenvalues ``[num_graphs, m]``; zero if absent.
+            absent: whether an eigenvalue is absent, bool ``[num_graphs, m]``.
 
         Returns:
             ``[num_nodes, out_channels]``.
         """
 
     def encode_edges(self, graph: Graph, distance: Tensor, product: Tensor, values: Tensor, absent: Tensor) -> Tensor:
-        """Encode undirected edges, ``[num_edges, edge_out_channels]``; as :meth:`encode_nodes`."""
+        """Encode undirected edges, ``[num_edges, edge_out_channels]``, see :meth:`encode_nodes`."""
         raise NotImplementedError(f"{type(self).__name__} encodes no edges")
 
 
 def _representatives(graph: Graph) -> Tensor:
-    """A directed edge of each undirected one, int64 ``[num_edges]``."""
+    """Return the last listed directed edge of each undirected edge, int64 ``[num_edges]``."""
     index = graph.undirected_index
     rows = torch.arange(index.numel(), device=index.device)
-    # Self-loops have the index -1: they go to one row more, which is cut off. Of several, the last one listed.
-    found = rows.new_zeros(graph.num_edges + 1)
-    return found.scatter_reduce_(0, index.where(index >= 0, graph.num_edges), rows, "amax")[:-1]
+    # Self-loops have the index -1: they go to an additional last row, which is cut off.
+    last = rows.new_zeros(graph.num_edges + 1)
+    return last.scatter_reduce_(0, index.where(index >= 0, graph.num_edges), rows, "amax")[:-1]
 
 
 @register
 class SpectralEncoder(EigenpairEncoder):
-    r"""A transformer over the spectrum: learned encodings of nodes and edges from Laplacian eigenvectors.
+    r"""Encode nodes and edges by a transformer over the Laplacian spectrum.
 
-    `Rethinking Graph Transformers with Spectral Attention <https://arxiv.org/abs/2106.03893>`_, section 4. For each
-    node or edge the ``num_eigenpairs`` smallest eigenvalues are tokens: ``(phi_li, lambda_l)`` at a node,
-    ``(|phi_li - phi_lj|, phi_li phi_lj, lambda_l)`` at an edge. A linear map and ``num_layers`` transformer encoder
-    layers work on the tokens of one node or edge; the outputs are added up.
+    See `Rethinking Graph Transformers with Spectral Attention <https://arxiv.org/abs/2106.03893>`_, section 4. The
+    tokens of a node or edge are the ``num_eigenpairs`` smallest eigenvalues, each with the entries of its eigenvector:
+    ``(phi_li, lambda_l)`` at a node, ``(|phi_li - phi_lj|, phi_li phi_lj, lambda_l)`` at an edge. A linear map and
+    ``num_layers`` transformer encoder layers process the tokens of one node or edge; the outputs are summed.
 
-    ``tokens="eigenvectors"`` are the published tokens. The node encoding depends on the signs of the eigenvectors,
-    which are therefore drawn anew, for each graph, from the ``generator`` that training gives; and where an eigenvalue
-    repeats, both encodings depend on an arbitrary basis. ``tokens="eigenspaces"``, the default, has a token for each
-    eigenspace, with its projector ``P``: ``(sqrt(P_ii), lambda)`` at a node,
-    ``(sqrt(P_ii + P_jj - 2 P_ij), P_ij, lambda)`` at an edge. It depends on no sign and no basis, and is the published
-    edge encoding where no eigenvalue repeats.
+    ``tokens="eigenvectors"`` selects these published tokens. The node encoding then depends on the signs of the
+    eigenvectors, so a ``generator``, as in training, draws random signs at each call. If an eigenvalue repeats, both
+    encodings also depend on an arbitrary basis.
 
-    ``net="deep_set"`` maps each token by itself, through one hidden layer of twice the width, and adds up: LapPE of
-    `Recipe for a General, Powerful, Scalable Graph Transformer <https://arxiv.org/abs/2205.12454>`_.
+    ``tokens="eigenspaces"``, the default, has a token for each eigenspace, with its projector ``P``:
+    ``(sqrt(P_ii), lambda)`` at a node and ``(sqrt(P_ii + P_jj - 2 P_ij), P_ij, lambda)`` at an edge. It is independent
+    of signs and bases, and equals the published edge encoding if no eigenvalue repeats.
+
+    ``net="deep_set"`` maps each token separately, through one hidden layer of twice the width, and sums the outputs:
+    LapPE of `Recipe for a General, Powerful, Scalable Graph Transformer <https://arxiv.org/abs/2205.12454>`_.
 
     Args:
-        out_channels: width ``k`` of the node encoding; 0 for none. Divisible by ``heads``.
-        edge_out_channels: width of the edge encoding, likewise.
-        num_eigenpairs: number of eigenvalues ``m``, counted with multiplicity, null ones included. A graph may have
-            fewer.
-        num_layers: transformer layers; like ``heads``, ``feedforward_channels`` and ``dropout`` not read by a deep set.
-        heads: their attention heads.
-        feedforward_channels: hidden width of their feed-forward nets. The published models have 2048, which is nearly
+        out_channels: width ``k`` of the node encoding; 0 for none. It must be divisible by ``heads``.
+        edge_out_channels: width of the edge encoding; 0 for none. It must be divisible by ``heads``.
+        num_eigenpairs: number of eigenvalues ``m``, counted with multiplicity, zeros included. A graph may have fewer.
+        num_layers: number of transformer layers. A deep set does not read ``num_layers``, ``heads``,
+            ``feedforward_channels`` and ``dropout``.
+        heads: number of attention heads.
+        feedforward_channels: hidden width of the feed-forward nets. The published models have 2048, which is nearly
             all of their work.
         tokens: ``"eigenspaces"`` or ``"eigenvectors"``.
         normalization: of the Laplacian, as in PyG: ``"sym"`` or ``None``.
-        row_norm: whether the entries of each node are scaled to norm one, as in the published code.
-        flip_signs: whether signs of ``"eigenvectors"`` are random where a generator is given.
-        dropout: of the transformer layers, in training. The published code has 0.1 in all its models.
+        row_norm: whether to scale the entries of each node to norm one, as the published code does.
+        flip_signs: whether a generator draws random signs for ``tokens="eigenvectors"``.
+        dropout: dropout of the transformer layers. The published code has 0.1 in all its models.
         net: ``"transformer"`` or ``"deep_set"``.
 
     Raises:
@@ -255,26 +258,27 @@ class SpectralEncoder(EigenpairEncoder):
 
 @register
 class SpectralKernel(EigenpairEncoder):
-    r"""Learned functions of the Laplacian, read at nodes and edges: ``f(L)_ii``, ``f(L)_ij`` and ``d^2_ij``.
+    r"""Encode nodes and edges by learned functions of the Laplacian: ``f(L)_ii``, ``f(L)_ij`` and ``d^2_ij``.
 
-    The kernel form of :class:`SpectralEncoder`: sums over the eigenspaces instead of attention between them,
+    It replaces the attention of :class:`SpectralEncoder` by sums over the eigenspaces, at nodes and at edges:
 
     .. math:: \sum_l f_c(\lambda_l) (P_l)_{ii}, \qquad
-        \sum_l f_c(\lambda_l) (P_l)_{ij} + g_c(\lambda_l) ((P_l)_{ii} + (P_l)_{jj} - 2 (P_l)_{ij}),
+        \sum_l f_c(\lambda_l) (P_l)_{ij} + g_c(\lambda_l) ((P_l)_{ii} + (P_l)_{jj} - 2 (P_l)_{ij}).
 
-    with a linear map and a small net from Chebyshev polynomials of ``1 - lambda`` to all ``f_c`` and ``g_c``; without
-    normalisation, of ``(1 - lambda) / (1 + lambda)``. From ``lambda`` alone a net learns functions that are too smooth
-    to tell the eigenvalues apart. It depends on no sign and no basis. With as many eigenpairs as nodes and
-    ``f(lambda) = (1 - lambda)^t`` it is the Gram read-out of ``t`` layers, see :class:`~tg_lpe.GramTransformer`; here
-    ``f`` is any function, and the spectrum is cut off at ``num_eigenpairs``.
+    A linear map plus a small net compute all ``f_c`` and ``g_c`` from Chebyshev polynomials of ``1 - lambda``, or of
+    ``(1 - lambda) / (1 + lambda)`` without normalisation. A net of ``lambda`` itself learns functions too smooth to
+    distinguish the eigenvalues. The encoding is independent of signs and bases.
+
+    With as many eigenpairs as nodes and ``f(lambda) = (1 - lambda)^t`` it equals the Gram read-out of ``t`` layers, see
+    :class:`~tg_lpe.GramTransformer`. Here ``f`` can be any function, and the spectrum is cut off at ``num_eigenpairs``.
 
     Args:
         out_channels: width of the node encoding; 0 for none.
         edge_out_channels: width of the edge encoding; 0 for none.
-        num_eigenpairs: number of eigenvalues, counted with multiplicity, null ones included.
+        num_eigenpairs: number of eigenvalues, counted with multiplicity, zeros included.
         hidden_channels: hidden width of the nets, one for nodes and one for edges.
         normalization: of the Laplacian, as in PyG: ``"sym"`` or ``None``.
-        num_polynomials: how many Chebyshev polynomials.
+        num_polynomials: number of Chebyshev polynomials.
 
     Raises:
         ValueError: if an argument is out of range.
@@ -320,14 +324,14 @@ class SpectralKernel(EigenpairEncoder):
         return torch.einsum("nm,nmc->nc", product, f) + torch.einsum("nm,nmc->nc", distance.square(), g)
 
     def _polynomials(self, values: Tensor) -> Tensor:
-        """Chebyshev polynomials of the eigenvalues, ``[num_graphs, m, num_polynomials]``."""
+        """Compute Chebyshev polynomials of the eigenvalues, ``[num_graphs, m, num_polynomials]``."""
         z = 1 - values if self.normalization == "sym" else (1 - values) / (1 + values)
         angle = z.clamp(-1.0, 1.0).arccos()  # rounding may leave the interval
         return (angle.unsqueeze(2) * torch.arange(self.num_polynomials, device=z.device)).cos()
 
 
 class _Filters(nn.Module):
-    """From polynomials of an eigenvalue to the filters' responses: a linear map, and a net beside it."""
+    """Map polynomials of an eigenvalue to the filters' responses: the sum of a linear map and a net."""
 
     def __init__(self, in_channels: int, hidden_channels: int, out_channels: int) -> None:
         super().__init__()
@@ -336,21 +340,21 @@ class _Filters(nn.Module):
         self.second = nn.Linear(hidden_channels, out_channels)
 
     def forward(self, polynomials: Tensor) -> Tensor:
-        """Responses ``[..., out_channels]``."""
+        """Return the responses ``[..., out_channels]``."""
         out: Tensor = self.linear(polynomials) + self.second(functional.gelu(self.first(polynomials)))
         return out
 
 
 class TokenTransformer(nn.Module):
-    """A linear map and transformer encoder layers over the tokens of each row, whose outputs are added up.
+    """Apply a linear map and transformer encoder layers to the tokens of each row, and sum the outputs.
 
-    The layers are torch's, with norms after the sums and ReLU; all start from the same weights, as in the published
-    code.
+    The layers are torch's, with ReLU and norms after the residual sums. All start from equal weights, as in the
+    published code.
 
     Args:
         in_channels: width of a token.
         out_channels: width of the result.
-        num_layers, heads, feedforward_channels, dropout: of the layers.
+        num_layers, heads, feedforward_channels, dropout: arguments of the layers.
     """
 
     def __init__(
@@ -368,7 +372,7 @@ class TokenTransformer(nn.Module):
         self.layers = nn.TransformerEncoder(layer, num_layers, enable_nested_tensor=False).layers
 
     def reset_parameters(self) -> None:
-        """Draw the weights anew: those of the first layer, of which the others become copies."""
+        """Draw the weights of the first layer again and copy them to the other layers."""
         self.linear.reset_parameters()
         first, *others = self.layers
         reset_parts(first)
@@ -376,11 +380,11 @@ class TokenTransformer(nn.Module):
             layer.load_state_dict(first.state_dict())
 
     def forward(self, tokens: Tensor, absent: Tensor) -> Tensor:
-        """Encode each row by itself.
+        """Encode each row independently.
 
         Args:
             tokens: ``[num_rows, num_tokens, in_channels]``.
-            absent: which tokens are padding, bool ``[num_rows, num_tokens]``; at least one of a row is not.
+            absent: whether a token is padding, bool ``[num_rows, num_tokens]``; each row has at least one token.
 
         Returns:
             ``[num_rows, out_channels]``.
@@ -394,19 +398,19 @@ class TokenTransformer(nn.Module):
 
     @staticmethod
     def _layer(layer: Any, h: Tensor, absent: Tensor) -> Tensor:
-        """Compute torch's layer by an attention that is faster where tokens are few and heads narrow."""
+        """Compute torch's layer with an attention that is faster for few tokens and narrow heads."""
         attention = layer.self_attn
         rows = functional.linear(h, attention.in_proj_weight, attention.in_proj_bias)
         dropout = attention.dropout if layer.training else 0.0
-        found = token_attention(rows.unflatten(2, (3, attention.num_heads, -1)), absent, dropout).flatten(2)
-        h = layer.norm1(h + layer.dropout1(attention.out_proj(found)))
+        attended = token_attention(rows.unflatten(2, (3, attention.num_heads, -1)), absent, dropout).flatten(2)
+        h = layer.norm1(h + layer.dropout1(attention.out_proj(attended)))
         update = layer.linear2(layer.dropout(layer.linear1(h).relu()))
         out: Tensor = layer.norm2(h + layer.dropout2(update))
         return out
 
 
 class TokenSet(nn.Module):
-    """Maps with ReLU of each token by itself, to twice the width and back, whose outputs are added up.
+    """Map each token separately, to twice the width and back with ReLU, and sum the outputs.
 
     Args:
         in_channels: width of a token.
@@ -419,6 +423,6 @@ class TokenSet(nn.Module):
         self.second = nn.Linear(2 * out_channels, out_channels)
 
     def forward(self, tokens: Tensor, absent: Tensor) -> Tensor:
-        """Map tokens to one row for each set, see :meth:`TokenTransformer.forward`."""
+        """Encode each row independently, see :meth:`TokenTransformer.forward`."""
         h = self.second(self.first(tokens).relu()).relu()
         return h.masked_fill(absent.unsqueeze(2), 0.0).sum(1)

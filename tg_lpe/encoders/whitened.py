@@ -1,4 +1,4 @@
-"""An encoding brought to principal components of variance one."""
+"""Whitening of another encoding: uncorrelated channels of variance one."""
 
 from __future__ import annotations
 
@@ -23,39 +23,40 @@ from tg_lpe.nn._util import without_autocast
 from tg_lpe.ops.blas import torch_threads_for
 
 SMALLEST = 1e-5
-"""Components whose deviation is a smaller share of the first one's are dropped: rounding would show in float32."""
+"""Components whose standard deviation is below this share of the first one's are dropped: rounding dominates them."""
 
 
 @register
 class Whitened(Encoder):
-    r"""Another encoder's channels, rotated to principal components and brought to variance one.
+    r"""Whiten another encoder: rotate its channels to principal components and scale them to variance one.
 
     With the mean :math:`\mu` and the covariance :math:`U \operatorname{diag}(\lambda) U^T` of the encoding :math:`p` of
     all nodes of a training set, the encoding of a node is
 
-    .. math:: \operatorname{diag}(\lambda)^{-1/2}\, U^T (p - \mu) ,
+    .. math:: \operatorname{diag}(\lambda)^{-1/2}\, U^T (p - \mu) .
 
-    and likewise at the edges. The channels are uncorrelated on the training set, in the order of their variance
-    before. A network can read the same from ``p``, but textbook encodings are strongly correlated and gradient descent
-    then learns slowly: this encoder is the control that tells better information from better conditioning.
+    Edge encodings are whitened in the same way, with the statistics of edges. The channels are uncorrelated on the
+    training set and sorted by their variance before scaling. The information is that of ``p``, but textbook encodings
+    are strongly correlated, which slows gradient descent. Use this encoder as a control: it shows whether another
+    encoding wins by information or by conditioning.
 
-    :meth:`fit` takes the statistics from training graphs, once; ``tg-lpe train`` and :func:`tg_lpe.training.train` do
-    so with the training part of the data. They are buffers: checkpoints hold them. The encoder inside is a frozen
-    copy, whose weights are kept as they are. Components with less than 1e-5 of the first one's deviation are dropped:
-    their channels, the last ones, are zero, so that the widths are those of ``encoder`` on any data. Pairs of nodes are
-    encoded as the encoder inside does, not whitened.
+    :meth:`fit` computes the statistics from training graphs; ``tg-lpe train`` and :func:`tg_lpe.training.train` do so
+    with the training part of the data. Checkpoints include the statistics. The inner encoder is a frozen copy.
+    Components whose standard deviation is less than 1e-5 of the first one's are dropped: their channels, the last ones,
+    are zero. Pairs of nodes are not whitened.
 
-    Signs of eigenvectors are arbitrary. Without a ``generator``, :meth:`fit` and transforms use the signs of
-    :class:`~tg_lpe.encoders.LaplacianEigenvectors`'s rule. A training draws signs at random, and fits to random signs:
-    means and correlations then vanish, and what is left is the scale of each column. The output has the ambiguity of
-    its input: an eigenvector that is turned over changes all channels that it contributes to.
+    Signs of eigenvectors are arbitrary. Without a ``generator``, :meth:`fit` and transforms use the canonical signs of
+    :class:`~tg_lpe.encoders.LaplacianEigenvectors`. Training draws random signs for the statistics too: means and
+    correlations then vanish, and only the scale of each column is normalised. If an eigenvector changes its sign, all
+    channels that it contributes to change.
 
     Args:
-        encoder: the encoder; or its class and arguments, ``{"class": "RandomWalk", "steps": 16}``; or the name or
-            folder of a pretrained one, ``"gram-k16"``; :class:`~tg_lpe.encoders.RandomWalk` if absent.
+        encoder: the inner encoder; or its class and arguments, such as ``{"class": "RandomWalk", "steps": 16}``; or the
+            name or folder of a pretrained one, such as ``"gram-k16"``; by default,
+            :class:`~tg_lpe.encoders.RandomWalk`.
 
     Raises:
-        TypeError: if it is nothing of these.
+        TypeError: if ``encoder`` is none of these.
         ValueError: if its class or checkpoint is unknown, or its arguments are out of range.
 
     Example:
@@ -74,12 +75,12 @@ class Whitened(Encoder):
         super().__init__()
         if isinstance(encoder, Encoder):
             warn_if_untrained(encoder)
-        inside = as_encoder(load_encoder(encoder) if isinstance(encoder, str | Path) else encoder) or RandomWalk()
-        self.encoder = copy.deepcopy(inside).freeze()
-        self.out_channels, self.edge_out_channels = inside.out_channels, inside.edge_out_channels
-        self.pair_out_channels = inside.pair_out_channels
-        self.reads, self.encodes_once = inside.reads, inside.encodes_once
-        self.directed = inside.directed
+        inner = as_encoder(load_encoder(encoder) if isinstance(encoder, str | Path) else encoder) or RandomWalk()
+        self.encoder = copy.deepcopy(inner).freeze()
+        self.out_channels, self.edge_out_channels = inner.out_channels, inner.edge_out_channels
+        self.pair_out_channels = inner.pair_out_channels
+        self.reads, self.encodes_once = inner.reads, inner.encodes_once
+        self.directed = inner.directed
         self.register_buffer("num_fitted", torch.zeros((), dtype=torch.int64))
         for level, width in (("node", self.out_channels), ("edge", self.edge_out_channels)):
             self.register_buffer(f"{level}_mean", torch.zeros(width))
@@ -93,24 +94,24 @@ class Whitened(Encoder):
 
     @property
     def is_fitted(self) -> bool:
-        """Whether there are statistics: after :meth:`fit`, or from a checkpoint."""
+        """Whether there are statistics, from :meth:`fit` or a checkpoint."""
         return bool(self.num_fitted)
 
     def fit(self, dataset: InMemoryDataset | Sequence[Data], *, generator: torch.Generator | None = None) -> Whitened:
-        """Take mean and covariance from the graphs of a training set, in float64.
+        """Compute mean and covariance of the encodings of a training set, in float64.
 
         Args:
-            dataset: a PyG dataset or a sequence of ``Data``. Every node counts once, and every directed edge that is no
-                self-loop.
-            generator: the source of random signs and probes, for statistics over the draws; absent, they are as
-                transforms use them.
+            dataset: a PyG dataset or a sequence of ``Data``. Every node counts once, and every directed edge except
+                self-loops.
+            generator: the generator of random signs and probes, as in training; without it, the encoding is
+                deterministic, as in a transform.
 
         Returns:
             This encoder.
 
         Raises:
-            TypeError: if an element is no ``Data``, or ``generator`` is no generator.
-            ValueError: if no graph has a node, a feature that is read is missing, or an encoding is not finite.
+            TypeError: if an element is not a ``Data``, or ``generator`` is not a generator.
+            ValueError: if no graph has a node, a required feature is missing, or an encoding is not finite.
         """
         check_generator(generator)
         moments = {"node": _Moments.zero(self.out_channels), "edge": _Moments.zero(self.edge_out_channels)}
@@ -140,16 +141,13 @@ class Whitened(Encoder):
         generator: torch.Generator | None = None,
         precomputed: Mapping[str, Tensor] | None = None,
     ) -> Encoding:
-        """Encode a graph, or each graph of a batch by itself.
-
-        Args:
-            graph, x, edge_attr, generator, precomputed: as the encoder inside.
+        """Encode nodes and edges, see :meth:`Encoder.encode`.
 
         Raises:
-            ValueError: if :meth:`fit` was not called, or as the encoder inside.
+            ValueError: if :meth:`fit` was not called, or the inner encoder raises it.
         """
-        inside = self._fitted_encoder()
-        return self._whiten(graph, inside.encode(graph, x, edge_attr, generator=generator, precomputed=precomputed))
+        inner = self._fitted_encoder()
+        return self._whiten(graph, inner.encode(graph, x, edge_attr, generator=generator, precomputed=precomputed))
 
     @without_autocast
     def encode_with_pairs(
@@ -162,29 +160,29 @@ class Whitened(Encoder):
         generator: torch.Generator | None = None,
         precomputed: Mapping[str, Tensor] | None = None,
     ) -> tuple[Encoding, Tensor]:
-        """Return :meth:`encode`, and pairs as the encoder inside encodes them.
+        """Encode the graph and pairs, see :meth:`Encoder.encode_with_pairs`; pairs are not whitened.
 
         Raises:
-            ValueError: if the encoder inside encodes no pairs, or as :meth:`encode`.
+            ValueError: if :meth:`fit` was not called, or the inner encoder raises it.
         """
-        inside = self._fitted_encoder()
-        encoding, values = inside.encode_with_pairs(
+        inner = self._fitted_encoder()
+        encoding, values = inner.encode_with_pairs(
             graph, pairs, x, edge_attr, generator=generator, precomputed=precomputed
         )
         return self._whiten(graph, encoding), values
 
     def _fitted_encoder(self) -> Encoder:
-        """Return the encoder inside, once there are statistics."""
+        """Return the inner encoder, or raise if there are no statistics."""
         if not self.is_fitted:
             raise ValueError(
-                f"this {type(self).__name__} has no statistics yet: write encoder.fit(training_graphs) first; "
-                "tg-lpe train and tg_lpe.training.train do so on the training part of their data"
+                f"this {type(self).__name__} has no statistics yet: call encoder.fit(training_graphs) first; "
+                "tg-lpe train and tg_lpe.training.train do so with the training part of the data"
             )
         self.encoder.encodes_once = self.encodes_once
         return self.encoder
 
     def _whiten(self, graph: Graph, encoding: Encoding) -> Encoding:
-        """Bring an encoding of the encoder inside to principal components."""
+        """Whiten an encoding of the inner encoder."""
         node, edge = encoding
         node = (node - self.node_mean) @ self.node_map
         if edge is not None:
@@ -193,11 +191,11 @@ class Whitened(Encoder):
         return Encoding(node, edge)
 
     def precompute(self, graph: Graph) -> dict[str, Tensor]:
-        """Return what the encoder inside precomputes."""
+        """Return the precomputed tensors of the inner encoder."""
         return self.encoder.precompute(graph)
 
     def without_edges(self) -> Whitened:
-        """This encoder for nodes alone, with the same statistics of nodes."""
+        """Return an encoder with the same statistics that only encodes nodes."""
         if not self.edge_out_channels:
             return self
         slim = Whitened(self.encoder.without_edges())
@@ -206,60 +204,60 @@ class Whitened(Encoder):
         return slim.train(self.training)
 
     def reset_parameters(self) -> None:
-        """Draw the weights of the encoder inside anew, if it has some; the statistics are then to be taken again."""
+        """Draw the weights of the inner encoder again, if it has any; :meth:`fit` must then be called again."""
         super().reset_parameters()
         if any(True for _ in self.encoder.parameters()):
             self.num_fitted.zero_()
 
     def requires_grad_(self, requires_grad: bool = True) -> Whitened:
-        """Leave the weights of the encoder inside as they are, which the statistics belong to."""
+        """Return this encoder; the inner encoder stays frozen, because the statistics belong to its weights."""
         super().requires_grad_(requires_grad)
         self.encoder.freeze()
         return self
 
     def extra_repr(self) -> str:
-        """How many graphs the statistics are of."""
+        """Show the number of graphs that the statistics come from."""
         return f"num_fitted={int(self.num_fitted)}"
 
     def config_dict(self) -> dict[str, Any]:
-        """The class and the arguments, with those of the encoder inside."""
+        """Return the class name and the configuration of the inner encoder."""
         return {"class": type(self).__name__, "encoder": self.encoder.config_dict()}
 
     @classmethod
     def data_arguments(cls, spec: DataSpec, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Which sizes of the data the encoder inside takes and was not given."""
-        inside = arguments.get("encoder")
-        if not isinstance(inside, Mapping) or inside.get("class") not in ENCODERS:
+        """Return the inner encoder's configuration with the arguments that follow from the data."""
+        inner = arguments.get("encoder")
+        if not isinstance(inner, Mapping) or inner.get("class") not in ENCODERS:
             return {}
-        return {"encoder": {**inside, **ENCODERS[inside["class"]].data_arguments(spec, inside)}}
+        return {"encoder": {**inner, **ENCODERS[inner["class"]].data_arguments(spec, inner)}}
 
     @classmethod
     def reads_directions(cls, arguments: Mapping[str, Any]) -> bool:
-        """Whether the encoder inside does."""
-        inside = arguments.get("encoder")
-        config = load_encoder(inside).config_dict() if isinstance(inside, str) else inside or {}
+        """Return whether the inner encoder is ``directed``."""
+        inner = arguments.get("encoder")
+        config = load_encoder(inner).config_dict() if isinstance(inner, str) else inner or {}
         return config.get("class") in ENCODERS and ENCODERS[config["class"]].reads_directions(config)
 
     def _encoded(
         self, dataset: InMemoryDataset | Sequence[Data], generator: torch.Generator | None
     ) -> Iterator[tuple[Graph, Encoding]]:
-        """A dataset's encodings before whitening, in large batches, float64."""
-        wide, device = copy.deepcopy(self.encoder).double(), self.node_mean.device
+        """Yield a dataset's graphs and their encodings before whitening, in large batches, float64."""
+        encoder, device = copy.deepcopy(self.encoder).double(), self.node_mean.device
         for chunk in iterate_chunks(dataset, CHUNK, tuple(sorted(self.reads)), CHUNK_PAIRS):
-            given = {name: value.to(device) for name, value in chunk.attributes.items()}
+            attributes = {name: value.to(device) for name, value in chunk.attributes.items()}
             features = [
                 value.double() if value is not None and value.is_floating_point() else value
-                for value in (given.get("x"), given.get("edge_attr"))
+                for value in (attributes.get("x"), attributes.get("edge_attr"))
             ]
             graph = Graph(
                 chunk.edge_index.to(device),
                 chunk.num_nodes,
-                edge_weight=given.get("edge_weight"),
+                edge_weight=attributes.get("edge_weight"),
                 batch=chunk.batch.to(device),
                 num_graphs=chunk.num_graphs,
             )
             with torch.no_grad():
-                yield graph, wide.encode(graph, *features, generator=generator)
+                yield graph, encoder.encode(graph, *features, generator=generator)
 
 
 class _Moments(NamedTuple):
@@ -274,7 +272,7 @@ class _Moments(NamedTuple):
         return cls(0, torch.zeros(width, dtype=torch.float64), torch.zeros(width, width, dtype=torch.float64))
 
     def updated(self, values: Tensor) -> _Moments:
-        """These and further rows, by the update of Chan, Golub and LeVeque (1979)."""
+        """Return the moments with further rows, by the update of Chan, Golub and LeVeque (1979)."""
         if not len(values):
             return self
         values = values.double().cpu()
@@ -284,14 +282,14 @@ class _Moments(NamedTuple):
         return _Moments(count, self.mean + step * (len(values) / count), self.scatter + centred.mT @ centred + between)
 
     def whitening(self) -> Tensor:
-        """Columns are principal axes over their deviations, or zero; the largest entry of each is positive."""
+        """Return the map to whitened channels; each column's entry of largest absolute value is positive."""
         if not len(self.mean):
             return self.scatter
         with torch_threads_for(len(self.mean) ** 3):
             variances, axes = torch.linalg.eigh(self.scatter / max(self.rows, 1))
         variances, axes = variances.flip(0), axes.flip(1)
         size = axes.abs()
-        is_largest = size > size.amax(0) - 1e-6  # the first of those that rounding alone tells apart
+        is_largest = size > size.amax(0) - 1e-6  # equal up to rounding; argmax takes the first
         signs = axes.gather(0, is_largest.int().argmax(0, keepdim=True)).sign()
-        is_kept = (variances > 0) & (variances >= SMALLEST**2 * variances[0])
-        return torch.where(is_kept, axes * signs / variances.clamp(min=1e-300).sqrt(), 0.0)
+        is_large = (variances > 0) & (variances >= SMALLEST**2 * variances[0])
+        return torch.where(is_large, axes * signs / variances.clamp(min=1e-300).sqrt(), 0.0)
