@@ -42,11 +42,11 @@ _HOME = {
     "LinearTransformerPE": "transforms",
     "compare": "comparison",
 }
-"""The module of each class or function that can be imported from here."""
+"""The modules that define the classes and functions of :mod:`tg_lpe`."""
 
 
 def __getattr__(name: str) -> Any:
-    """Import a name when it is first used: ``tg-lpe --help`` needs neither torch nor PyTorch Geometric."""
+    """Import a name when it is first used, so that ``tg-lpe --help`` does not import torch."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module = importlib.import_module(f"{__name__}.{_HOME.get(name, name)}")

@@ -7,9 +7,9 @@ In a configuration::
       node_encoder_name: tg_lpe
     tg_lpe:
       encoder: GramTransformer       # a class of tg_lpe.encoders, trained with the model
-      arguments: {out_channels: 8}   # of its constructor
-      pretrained: ''                 # or the name of a checkpoint, which stays as it is
-      features: linear               # what is done with x: linear, none, or the name of another node encoder
+      arguments: {out_channels: 8}   # its constructor's arguments
+      pretrained: ''                 # the name of a checkpoint instead, which is not trained further
+      features: linear               # embedding of x: linear, none, or the name of another node encoder
 
 GraphGym needs yacs and pytorch_lightning: ``pip install torch_geometric[graphgym]``.
 """
@@ -27,7 +27,7 @@ from tg_lpe.encoders import load_encoder, make_encoder
 from tg_lpe.encoders.precompute import precomputed_of
 
 NAME = "tg_lpe"
-"""Of the node encoder and of its section of the configuration."""
+"""Name of the node encoder and of its section of the configuration."""
 
 
 def set_config(config: Any) -> None:
@@ -40,7 +40,7 @@ def set_config(config: Any) -> None:
 
 
 class EncodedNodes(nn.Module):
-    """GraphGym's node encoder: features and positional encoding, each mapped into the model's width, are added.
+    """Node encoder of GraphGym: the sum of linear maps of the features and of the positional encoding.
 
     Args:
         emb_dim: width of the result.
@@ -87,7 +87,7 @@ class EncodedNodes(nn.Module):
 
 
 class _Linear(nn.Linear):
-    """Real features through a linear map, with the face of a node encoder."""
+    """Linear map of real features, with the interface of a node encoder."""
 
     def forward(self, batch: Batch) -> Batch:  # type: ignore[override]
         x = batch.x
@@ -103,5 +103,5 @@ class _Linear(nn.Linear):
 
 register.register_config(NAME, set_config)
 register.register_node_encoder(NAME, EncodedNodes)
-if cfg is not None:  # None where yacs is missing
+if cfg is not None:  # None without yacs
     set_config(cfg)

@@ -1,4 +1,4 @@
-"""Models that use positional encodings: every one is a :class:`~tg_lpe.models.Model`."""
+"""Models that use positional encodings, all subclasses of :class:`~tg_lpe.models.Model`."""
 
 from tg_lpe.models.base import Model
 from tg_lpe.models.graph_transformer import GraphTransformer

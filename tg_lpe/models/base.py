@@ -1,4 +1,4 @@
-"""The one contract of models: every one of them is a :class:`Model`."""
+"""The interface that all models share: :class:`Model`."""
 
 from __future__ import annotations
 
@@ -19,38 +19,40 @@ from tg_lpe.models.options import Options
 from tg_lpe.nn._util import reset_parts
 
 FIXED = frozenset({"encoder", "pe_channels", "out_channels", "level", *DataSpec().to_dict()})
-"""Arguments of a model's constructor that follow from its data, its task and its encoder."""
+"""Constructor arguments that follow from the data, the task and the encoder."""
 
 
 class Model(CheckpointMixin, nn.Module, ABC):
-    """A network that predicts a row for each graph, or for each node.
+    """Base class of networks that predict a row for each graph or each node.
 
-    What training, prediction, reports and the command line ask of a model is here; they know no class of models.
-    A subclass implements :meth:`forward`, and its constructor takes JSON-able arguments. These have a meaning
-    that every caller knows; a model has those of them that it can use:
+    Training, prediction, reports and the command line only use this interface, so they work with any subclass. A
+    subclass implements :meth:`forward`. Its constructor takes JSON-able arguments. The following have a fixed meaning;
+    a model has those that it needs:
 
-    - ``out_channels``, which all have: number of predictions in a row;
+    - ``out_channels`` (required): number of predictions in a row;
     - ``num_node_types`` or ``in_channels``, ``num_edge_types`` or ``edge_dim``, ``graph_dim``: sizes of the features,
-      as :class:`~tg_lpe.data.DataSpec` describes the data;
-    - ``encoder``: an :class:`~tg_lpe.Encoder`, or its class and arguments, or ``None``;
-    - ``level``: ``"graph"`` or ``"node"``, what a row stands for; without it the model predicts graphs, unless
+      see :class:`~tg_lpe.data.DataSpec`;
+    - ``encoder``: an :class:`~tg_lpe.Encoder`, its class and arguments, or ``None``;
+    - ``level``: ``"graph"`` or ``"node"``, the unit of a prediction. A model without it predicts graphs, unless
       ``"readout"`` in :attr:`options` has a ``level``.
 
-    All others are options: ``tg-lpe train --model CLASS --model.OPTION VALUE``. :func:`tg_lpe.models.register` gives
-    the class a name. Then it is trained, saved, loaded, reported and used for predictions as any other.
+    All other arguments are options: ``tg-lpe train --model CLASS --model.OPTION VALUE``.
+    :func:`tg_lpe.models.register` registers the class by name. It can then be trained, saved, loaded and reported like
+    any other model.
 
-    Submodules ``pe_embedding`` and ``edge_pe_embedding``, maps of the encoding, may have a learning rate of their own.
+    The submodules ``encoder``, ``pe_embedding`` and ``edge_pe_embedding`` (maps of the encoding) can have their own
+    learning rates.
 
     Attributes:
-        encoder: a submodule or ``None``: it is trained at a learning rate of its own, and what it precomputes is stored
-            with the data and handed to :meth:`forward`.
-        level: what a row of predictions stands for, ``"graph"`` or ``"node"``.
-        reads_edge_weight: whether :meth:`forward` is handed the ``edge_weight`` of data that has one.
-        reads_graph_attr: whether :meth:`forward` is handed the ``graph_attr`` of data, as a keyword.
-        has_penalty: whether training calls :meth:`forward` with ``return_penalty=True``, for a pair of predictions and
-            a term of the loss.
-        head: names of the submodules that belong to one task, which :meth:`start_from` does not take over.
-        options: arguments of the constructor that are mappings, with their options.
+        encoder: the encoder, or ``None``. Its precomputed tensors are stored with the data and passed to
+            :meth:`forward`.
+        level: the unit of a prediction, ``"graph"`` or ``"node"``.
+        reads_edge_weight: whether :meth:`forward` receives the ``edge_weight`` of the data.
+        reads_graph_attr: whether :meth:`forward` receives the ``graph_attr`` of the data, as a keyword.
+        has_penalty: whether training calls :meth:`forward` with ``return_penalty=True``, which then returns predictions
+            and a term of the loss.
+        head: names of task-specific submodules, which :meth:`start_from` does not copy.
+        options: constructor arguments that are mappings, with their options.
     """
 
     encoder: Encoder | None
@@ -85,41 +87,41 @@ class Model(CheckpointMixin, nn.Module, ABC):
         Args:
             x: node types int64 ``[num_nodes]`` or ``[num_nodes, columns]``, or features ``[num_nodes, in_channels]``.
             edge_index: int64 ``[2, num_edges]``.
-            edge_attr: edge types or features, likewise.
+            edge_attr: edge types int64 ``[num_edges]`` or ``[num_edges, columns]``, or features
+                ``[num_edges, edge_dim]``.
             batch: graph of each node, int64 ``[num_nodes]``, sorted; ``None`` for a single graph.
-            edge_weight: conductances ``[num_edges]``.
-            precomputed: what the encoder's :meth:`~tg_lpe.Encoder.precompute` returned for this batch; computed if
-                absent.
-            num_nodes: number of nodes; found from the other arguments if absent.
-            num_graphs: number of graphs; found from ``batch`` if absent.
-            generator: in training, the source of the encoder's random draws; without it they are the same always.
+            edge_weight: edge weights ``[num_edges]``.
+            precomputed: result of the encoder's :meth:`~tg_lpe.Encoder.precompute` for this batch; computed if absent.
+            num_nodes: number of nodes; inferred from the other arguments if absent.
+            num_graphs: number of graphs; inferred from ``batch`` if absent.
+            generator: generator of the encoder's random numbers in training; without it, they are always the same.
 
         Returns:
-            Predictions ``[num_graphs, out_channels]``, or ``[num_nodes, out_channels]`` of a model that predicts nodes.
+            Predictions ``[num_graphs, out_channels]``, or ``[num_nodes, out_channels]`` if the model predicts nodes.
 
         Raises:
-            ValueError: if a graph or a feature does not fit; a batch is then predicted graph by graph.
+            ValueError: if a graph or a feature is invalid. Prediction then repeats the batch graph by graph.
         """
 
     @classmethod
     def training_defaults(cls, level: str) -> dict[str, Any]:
-        """Arguments that ``tg-lpe train`` gives where the command says nothing and the constructor says otherwise.
+        """Return defaults of ``tg-lpe train`` that differ from the constructor's defaults.
 
         Args:
-            level: what is predicted, ``"graph"`` or ``"node"``.
+            level: the unit of a prediction, ``"graph"`` or ``"node"``.
         """
         return {}
 
     @classmethod
     def arguments_for(cls, level: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Return arguments of the constructor for a task, with what it predicts among them unless they say it.
+        """Return constructor arguments for a task: ``arguments``, with ``level`` added unless they have one.
 
         Args:
-            level: what is predicted, ``"graph"`` or ``"node"``.
-            arguments: the others.
+            level: the unit of a prediction, ``"graph"`` or ``"node"``.
+            arguments: the other arguments.
 
         Raises:
-            ValueError: if the model predicts graphs alone and should predict nodes.
+            ValueError: if the model only predicts graphs and ``level`` is ``"node"``.
         """
         if "readout" in cls.options:
             readout = cls.options["readout"].mapping_of("readout", arguments.get("readout"))
@@ -132,9 +134,9 @@ class Model(CheckpointMixin, nn.Module, ABC):
 
     @classmethod
     def merge_arguments(cls, defaults: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-        """Return arguments of the constructor: those given, and defaults for the others, also inside mappings.
+        """Return constructor arguments: ``given``, completed by ``defaults``, also inside mappings.
 
-        The defaults of ``NAME_options`` are left out where another ``NAME`` is given, which has other options.
+        The defaults of ``NAME_options`` are ignored if ``given`` has another ``NAME``, which has other options.
         """
         merged = {**defaults, **given}
         for name, value in defaults.items():
@@ -149,19 +151,19 @@ class Model(CheckpointMixin, nn.Module, ABC):
         return merged
 
     def start_from(self, other: Model, *, fresh: Sequence[str] = ()) -> None:
-        """Take over the weights and running statistics of a trained model, all but those of the :attr:`head`.
+        """Copy the weights and running statistics of a trained model, except those of the :attr:`head`.
 
-        The last linear map of the head is set to zero: the first prediction is 0 for every graph, which of scaled
-        labels is their mean. Train it at a larger rate than the rest, as ``TrainConfig(lr=1e-4, head_lr=1e-3)``.
+        The last linear map of the head is set to zero, so the first predictions are 0, the mean of scaled labels.
+        Train the head at a larger learning rate than the rest, such as ``TrainConfig(lr=1e-4, head_lr=1e-3)``.
 
         Args:
             other: a model of this class; it is not changed.
-            fresh: names of further submodules that stay as they are and need not fit: ``("node_embedding",
-                "edge_embedding")`` for data whose node and edge types are others than those ``other`` knows.
+            fresh: names of further submodules that are not copied, such as ``("node_embedding", "edge_embedding")`` if
+                the data have other node and edge types.
 
         Raises:
-            ValueError: if it is of another class, has another number of heads, or weights that are taken over differ in
-                name or shape; this model is then as it was.
+            ValueError: if ``other`` has another class or number of heads, or a copied weight has another name or shape;
+                this model is then unchanged.
         """
         self._check_fresh(fresh)
         if type(other) is not type(self):
@@ -170,9 +172,9 @@ class Model(CheckpointMixin, nn.Module, ABC):
         if heads[0] != heads[1]:
             raise ValueError(f"the weights do not fit: heads is {heads[0]} here and {heads[1]} there")
         self.copy_weights(other, (*self.head, *fresh))
-        self._start_head()
+        self._zero_head()
 
-    def _start_head(self) -> None:
+    def _zero_head(self) -> None:
         """Set the last linear map of the head to zero."""
         parts = [part for name in self.head if (part := getattr(self, name, None)) is not None]
         maps = [module for part in parts for module in part.modules() if isinstance(module, nn.Linear)]
@@ -180,7 +182,7 @@ class Model(CheckpointMixin, nn.Module, ABC):
             nn.init.zeros_(parameter)
 
     def _check_fresh(self, fresh: Sequence[str]) -> None:
-        """Refuse names that are not those of submodules."""
+        """Check that the names are those of submodules."""
         if isinstance(fresh, str):
             raise TypeError(f"fresh must be a sequence of names, got the string {fresh!r}")
         parts = [name for name, _ in self.named_children()]
@@ -192,51 +194,51 @@ class Model(CheckpointMixin, nn.Module, ABC):
 
         Args:
             other: the module; it is not changed.
-            left_out: names of submodules that are not copied, and need not fit.
+            left_out: names of submodules that are not copied.
 
         Raises:
-            ValueError: if the others differ in name or shape; nothing is copied then.
+            ValueError: if a name or shape differs; nothing is copied then.
         """
 
-        def kept(module: nn.Module) -> dict[str, Tensor]:
+        def tensors(module: nn.Module) -> dict[str, Tensor]:
             prefixes = tuple(f"{name}." for name in left_out)
             return {name: value for name, value in module.state_dict().items() if not name.startswith(prefixes)}
 
-        here, there = kept(self), kept(other)
-        shapes = [{name: list(value.shape) for name, value in part.items()} for part in (here, there)]
+        targets, sources = tensors(self), tensors(other)
+        shapes = [{name: list(value.shape) for name, value in part.items()} for part in (targets, sources)]
         wrong = [
             f"{name} is {shapes[0].get(name, 'absent')} here and {shapes[1].get(name, 'absent')} there"
-            for name in dict.fromkeys([*here, *there])
+            for name in dict.fromkeys([*targets, *sources])
             if shapes[0].get(name) != shapes[1].get(name)
         ]
         if wrong:
-            more = f", and {len(wrong) - 5} more" if len(wrong) > 5 else ""
-            raise ValueError(f"the weights do not fit: {', '.join(wrong[:5])}{more}")
+            others = f", and {len(wrong) - 5} more" if len(wrong) > 5 else ""
+            raise ValueError(f"the weights do not fit: {', '.join(wrong[:5])}{others}")
         with torch.no_grad():
-            for name, value in here.items():
-                value.copy_(there[name])
+            for name, value in targets.items():
+                value.copy_(sources[name])
 
     def reset_parameters(self) -> None:
-        """Draw all weights anew, from torch's global generator.
+        """Draw all weights again from torch's global generator.
 
         Raises:
-            NotImplementedError: if this module or a part of it holds parameters and does not say how they are drawn.
+            NotImplementedError: if this module or a submodule has parameters but no ``reset_parameters``.
         """
         reset_parts(self)
 
     def config_dict(self) -> dict[str, Any]:
-        """The class and the constructor's arguments, those of the encoder included."""
+        """Return the class name and the constructor's arguments, including those of the encoder."""
         config = super().config_dict()
         if "encoder" in inspect.signature(type(self)).parameters:
             config["encoder"] = None if self.encoder is None else self.encoder.config_dict()
         return config
 
     def save_pretrained(self, save_directory: str | Path, **kwargs: Any) -> str | None:
-        """Write a checkpoint folder, as :meth:`CheckpointMixin.save_pretrained`.
+        """Write a checkpoint folder, see :meth:`CheckpointMixin.save_pretrained`.
 
         Raises:
-            ValueError: if the encoder's class is not registered, so that no program could load it.
-            TypeError: if an argument of a constructor is not JSON-able.
+            ValueError: if the encoder's class is not registered.
+            TypeError: if a constructor's argument is not JSON-able.
         """
         encoder = self.encoder
         name = type(encoder).__name__

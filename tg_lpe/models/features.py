@@ -1,4 +1,4 @@
-"""Checks of features and encodings that all models share."""
+"""Base class of models that read features and encodings, with their checks."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ M = TypeVar("M", bound="FeatureModel")
 
 
 class FeatureModel(Model):
-    """A model that embeds features of nodes and edges, and encodings that it computes or is given.
+    """Base class of models that embed node and edge features, and encodings computed by an encoder or passed in.
 
-    Attributes, which a subclass assigns in its constructor:
-        encoder: computes the positional encoding; ``None`` if there is none, or it is given.
-        node_embedding, edge_embedding: first maps of the features.
-        pe_embedding, edge_pe_embedding: those of the encodings; ``None`` without them.
-        graph_embedding: adds features of graphs to the rows that are read out; ``None`` without them.
+    A subclass assigns these attributes in its constructor:
+        encoder: computes the positional encoding; ``None`` if there is no encoding or it is passed to :meth:`forward`.
+        node_embedding, edge_embedding: input maps of the features.
+        pe_embedding, edge_pe_embedding: input maps of the encodings; ``None`` without encodings.
+        graph_embedding: adds features of graphs before the read-out; ``None`` without such features.
     """
 
     encoder: Encoder | None
@@ -39,16 +39,16 @@ class FeatureModel(Model):
     head = ("graph_embedding", "readout")
 
     needs_undirected: ClassVar[bool] = False
-    """Whether the model itself reads the undirected edges, as encoders do."""
+    """Whether the model needs undirected edges even without an encoder."""
 
     @property
     def reads_edge_weight(self) -> bool:  # type: ignore[override]
-        """Whether the encoder reads edge weights; nothing else of the model does."""
+        """Whether the encoder reads edge weights; no other part of the model does."""
         return self._encoder_reads("edge_weight")
 
     @property
     def reads_graph_attr(self) -> bool:  # type: ignore[override]
-        """Whether the model was made with a ``graph_dim``."""
+        """Whether the model has a ``graph_dim``."""
         return self.graph_embedding is not None
 
     def forward(
@@ -70,47 +70,48 @@ class FeatureModel(Model):
     ) -> Any:
         """Predict one row per graph, node or edge.
 
-        The values of all arguments are checked in one read from the device; sorting the undirected edges, for an
-        encoder, is another. One more is needed to find ``num_graphs`` if it is absent, and one for the number of nodes
-        if nothing but ``edge_index`` tells it.
+        Checking all arguments takes one synchronisation with the device, sorting undirected edges for an encoder
+        another. Pass ``num_graphs`` and ``num_nodes`` to avoid one more for each.
 
         Args:
             x: node types int64 ``[num_nodes]`` or ``[num_nodes, num_columns]``, or features ``[num_nodes,
-                in_channels]``, for the model or its encoder; ``None`` if both were built for neither.
+                in_channels]``; ``None`` if neither the model nor its encoder reads them.
             edge_index: int64 or int32 ``[2, num_edges]``; messages run from row 0 to row 1.
             edge_attr: edge types ``[num_edges]`` or ``[num_edges, num_columns]``, or features ``[num_edges,
-                edge_dim]``, or ``None`` likewise.
+                edge_dim]``; ``None`` if neither the model nor its encoder reads them.
             batch: graph of each node, int64 ``[num_nodes]``, sorted; ``None`` for a single graph.
-            edge_weight: conductances ``[num_edges]``, for an encoder that reads them.
-            pe: positional encoding ``[num_nodes, pe_channels]``; not given when the model has an encoder.
-            edge_pe: encoding of the edges, ``[num_edges, edge_channels]`` of ``pe_options``, likewise.
-            graph_attr: features of the graphs, ``[num_graphs, graph_dim]``, of a model with ``graph_dim``.
-            precomputed: what the encoder's :meth:`~tg_lpe.Encoder.precompute` returned for this batch.
-            num_nodes: number of nodes; found from ``x``, ``batch``, ``pe`` or ``edge_index`` if absent.
-            num_graphs: number of graphs; found from ``batch`` if absent.
-            generator: for an encoder with random parts, to draw them anew; without it they are the same always.
-            return_penalty: whether to return what training adds to its loss as well, a scalar; see
+            edge_weight: edge weights ``[num_edges]``, for an encoder that reads them.
+            pe: positional encoding ``[num_nodes, pe_channels]``, for a model without encoder.
+            edge_pe: encoding of the edges ``[num_edges, edge_channels]``, see ``pe_options``, for a model without
+                encoder.
+            graph_attr: features of the graphs ``[num_graphs, graph_dim]``, for a model with ``graph_dim``.
+            precomputed: result of the encoder's :meth:`~tg_lpe.Encoder.precompute` for this batch.
+            num_nodes: number of nodes; inferred from ``x``, ``batch``, ``pe`` or ``edge_index`` if absent.
+            num_graphs: number of graphs; inferred from ``batch`` if absent.
+            generator: generator of the encoder's random numbers; without it, they are always the same.
+            return_penalty: whether to return a scalar term of the training loss too, see
                 :attr:`~tg_lpe.models.Model.has_penalty`.
 
         Returns:
-            Predictions ``[num_rows, out_channels]``, a row for each graph, node or directed edge, as the model's
-            ``level`` says; with ``return_penalty``, a pair of these and the penalty.
+            Predictions ``[num_rows, out_channels]``, one row for each graph, node or directed edge, depending on the
+            model's ``level``; with ``return_penalty``, a pair of predictions and penalty.
 
         Raises:
-            ValueError: if an argument is missing, of another shape or dtype, out of range, or not used by this model.
+            ValueError: if an argument is missing, has a wrong shape or dtype, is out of range, or is not read by this
+                model.
         """
         if return_penalty and not self.has_penalty:
             raise ValueError("the attention layers have no penalty, so return_penalty must be False")
         check_generator(generator)
         self._refuse_unread(edge_weight, pe, edge_pe, graph_attr, precomputed)
         rows = {"x": x, "batch": batch, "pe": pe, "edge_attr": edge_attr, "edge_pe": edge_pe}
-        n = _given_count(num_nodes, rows)
+        n = _known_num_nodes(num_nodes, rows)
         is_traced = torch.compiler.is_compiling()
         checks = None if is_traced else partial(self._check_features, x, edge_attr, pe, edge_pe, graph_attr)
         if self.encoder is None and not self.needs_undirected:
             graph = Graph(edge_index, n, batch=batch, num_graphs=num_graphs, checks=checks, undirected=False)
         else:
-            # Called here, not in another method: there, torch.compile would break the graph a second time.
+            # Not in a separate method, where torch.compile would break the graph a second time.
             graph = make_graph(
                 edge_index, n, edge_weight=edge_weight, batch=batch, num_graphs=num_graphs, checks=checks
             )
@@ -121,21 +122,18 @@ class FeatureModel(Model):
         return self._predict(graph, x, edge_attr, pe, edge_pe, graph_attr, precomputed, generator, return_penalty)
 
     def without_encoder(self: M) -> M:
-        """Copy the network behind the encoder: the same weights, and encodings are given, as ``pe`` and ``edge_pe``.
+        """Return a model with the same weights but without the encoder, which reads ``pe`` and ``edge_pe`` instead.
 
-        It runs where the encoder does not, such as in a program that ``torch.export`` makes.
+        Use it where the encoder does not run, such as in a program of ``torch.export``.
 
         Raises:
             ValueError: if there is no encoder, or layers read its encodings of pairs of nodes.
         """
-        encoder = self.encoder
-        if encoder is None or getattr(self, "reads_pairs", False):
-            what = (
-                "has none: export it as it is"
-                if encoder is None
-                else "has layers that read pairs of nodes, which are no argument"
-            )
-            raise ValueError(f"without_encoder is for a model with an encoder, and this {type(self).__name__} {what}")
+        encoder, name = self.encoder, type(self).__name__
+        if encoder is None:
+            raise ValueError(f"without_encoder is for a model with an encoder, and this {name} has none")
+        if getattr(self, "reads_pairs", False):
+            raise ValueError(f"without_encoder does not work with layers that read pairs of nodes, as in this {name}")
         config = {**self.config_dict(), "encoder": None, "pe_channels": encoder.out_channels or None}
         options = type(self).options["pe_options"].mapping_of("pe_options", config.get("pe_options"))
         config["pe_options"] = {**options, "edge_channels": encoder.edge_out_channels or None}
@@ -158,10 +156,10 @@ class FeatureModel(Model):
         generator: torch.Generator | None,
         return_penalty: bool,
     ) -> Any:
-        """Predict; the arguments are those of :meth:`forward`, checked."""
+        """Predict from the checked arguments of :meth:`forward`."""
 
     def _with_graph_attr(self, rows: Tensor, graph: Graph, graph_attr: Tensor | None) -> Tensor:
-        """Add the features of its graph to each row that is read out."""
+        """Add the features of its graph to each row before the read-out."""
         if self.graph_embedding is None:
             return rows
         owner = None if self.level == "graph" else graph.batch
@@ -179,7 +177,7 @@ class FeatureModel(Model):
         graph: Graph,
         checks: ValueChecks,
     ) -> None:
-        """Refuse features that do not fit; their values are left to ``checks``."""
+        """Check the features' shapes and types, and add checks of their values to ``checks``."""
         for name, encoding in (("pe", pe), ("edge_pe", edge_pe), ("graph_attr", graph_attr)):
             if encoding is not None and encoding.is_floating_point():
                 checks.finite(name, encoding)
@@ -198,7 +196,7 @@ class FeatureModel(Model):
         graph_attr: Tensor | None,
         precomputed: Mapping[str, Tensor] | None,
     ) -> None:
-        """Refuse arguments that nobody would read."""
+        """Raise if an argument would be ignored."""
         if self.graph_embedding is None:
             _refuse("the model was built without graph_dim", graph_attr=graph_attr)
         if self.encoder is None:
@@ -213,52 +211,48 @@ class FeatureModel(Model):
             _refuse("the model was built without edge_channels in pe_options", edge_pe=edge_pe)
 
     def _encoder_reads(self, name: str) -> bool:
-        """Whether the encoder looks at ``"x"``, ``"edge_attr"`` or ``"edge_weight"``."""
+        """Return whether there is an encoder that reads ``"x"``, ``"edge_attr"`` or ``"edge_weight"``."""
         return self.encoder is not None and name in self.encoder.reads
 
 
 def encoding_widths(
     encoder: Encoder | None, pe_channels: int | None, edge_channels: int | None
 ) -> tuple[int | None, int | None]:
-    """Widths of the encodings of nodes and edges: those of the encoder, if there is one.
+    """Return the widths of the encodings of nodes and edges: the encoder's, if there is one.
 
     Raises:
-        ValueError: if a width that is given is not the encoder's.
+        ValueError: if a given width is not the encoder's.
     """
     if encoder is None:
         return pe_channels, edge_channels
-    own = encoder.out_channels or None, encoder.edge_out_channels or None
+    widths = encoder.out_channels or None, encoder.edge_out_channels or None
     names = ("pe_channels", "pe_options edge_channels")
-    for name, given, has in zip(names, (pe_channels, edge_channels), own, strict=True):
-        if given not in (None, has):
-            raise ValueError(f"{name}={given} contradicts the encoder's {has}")
-    return own
+    for name, given, width in zip(names, (pe_channels, edge_channels), widths, strict=True):
+        if given not in (None, width):
+            raise ValueError(f"{name}={given} contradicts the encoder's {width}")
+    return widths
 
 
-def _given_count(num_nodes: int | None, given: Mapping[str, Tensor | None]) -> int | None:
-    """The number of nodes that is given, or that of the rows of ``x``, ``batch`` or ``pe``; ``None`` if none is known.
-
-    Raises:
-        TypeError: if an argument is no tensor of rows.
-    """
-    for name, value in given.items():
+def _known_num_nodes(num_nodes: int | None, tensors: Mapping[str, Tensor | None]) -> int | None:
+    """Return ``num_nodes``, or the number of rows of ``x``, ``batch`` or ``pe``, or ``None``; check tensors of rows."""
+    for name, value in tensors.items():
         if value is not None and (not isinstance(value, Tensor) or value.dim() == 0):
             raise TypeError(f"{name} must be a tensor with a row for each node or edge, got {value!r:.80}")
-    rows = (given[name] for name in ("x", "batch", "pe"))
-    return next((value.size(0) for value in rows if value is not None), None) if num_nodes is None else num_nodes
+    node_tensors = (tensors[name] for name in ("x", "batch", "pe"))
+    return next((rows.size(0) for rows in node_tensors if rows is not None), None) if num_nodes is None else num_nodes
 
 
 def _refuse(reason: str, **arguments: Any) -> None:
-    """Refuse arguments that are not ``None``."""
+    """Raise unless all arguments are ``None``."""
     if any(value is not None for value in arguments.values()):
         names = " and ".join(f"{name}=" for name in arguments)
         raise ValueError(f"{reason}, so {names} must not be given")
 
 
 class OutputLinear(nn.Linear):
-    """A linear map in the precision of its weights, under autocast as well.
+    """Linear map in the precision of its weights, also under autocast.
 
-    bfloat16 has eight significant bits: predictions near 100 would be 0.5 apart.
+    bfloat16 has eight significant bits, so predictions near 100 would be rounded to multiples of 0.5.
     """
 
     def forward(self, input: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Options that an argument of a model holds as a mapping: their names, defaults and checks."""
+"""Options that a model's argument holds as a mapping: names, defaults and checks."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ class Options:
     """Base class of dataclasses whose fields are the options of one argument."""
 
     short: ClassVar[str | None] = None
-    """The option that a value stands for which is no mapping; without it, only mappings are taken."""
+    """The option that a value other than a mapping stands for; ``None`` if only mappings are allowed."""
 
     @classmethod
     def mapping_of(cls, name: str, value: Any) -> dict[str, Any]:
-        """Return the options that the value of an argument gives.
+        """Return the options in the value of an argument.
 
         Raises:
-            ValueError: if it is no mapping and stands for no option, or an option is unknown.
+            ValueError: if the value must be a mapping but is not, or an option is unknown.
         """
         if value is None:
             return {}
@@ -47,10 +47,10 @@ class Options:
 
     @classmethod
     def of(cls: type[T], name: str, value: Any) -> T:
-        """Return all options of an argument, with defaults.
+        """Return all options of an argument, including defaults.
 
         Raises:
-            ValueError: as :meth:`mapping_of`, or if a value is out of range.
+            ValueError: if an option is unknown or out of range, see :meth:`mapping_of`.
         """
         return cls(**cls.mapping_of(name, value))
 
@@ -61,11 +61,11 @@ class Options:
 
 @dataclass(frozen=True)
 class ReadoutOptions(Options):
-    """Options of the read-out of nodes, and its map to predictions; see :class:`~tg_lpe.GraphTransformer`.
+    """Options of the pooling and the map to predictions, see :class:`~tg_lpe.GraphTransformer`.
 
     Raises:
-        ValueError: if an option is out of range, or pooling is asked for where nothing is pooled.
-        TypeError: if ``hidden`` is neither a name nor widths.
+        ValueError: if an option is out of range, or pooling is set for ``level="node"``, which does not pool.
+        TypeError: if ``hidden`` is neither a name nor a sequence of widths.
     """
 
     short = "hidden"
@@ -84,7 +84,7 @@ class ReadoutOptions(Options):
         check_choice("readout pooling", self.pooling, POOLINGS)
         check_choice("readout level", self.level, LEVELS)
         if self.norm == "graph":
-            raise ValueError("readout norm='graph' would leave nothing: pooled features have one row for each graph")
+            raise ValueError("readout norm='graph' would make all features zero: a graph has one pooled row")
         if self.level == "node" and (self.pooling != "mean" or self.norm is not None):
             raise ValueError(f"readout level='node' does not pool, got pooling={self.pooling!r} and norm={self.norm!r}")
 
@@ -98,10 +98,10 @@ class ReadoutOptions(Options):
 
 @dataclass(frozen=True)
 class TokenReadoutOptions(Options):
-    """Options of the read-out of tokens; see :class:`~tg_lpe.models.TupleTransformer`.
+    """Options of the read-out of tokens, see :class:`~tg_lpe.models.TupleTransformer`.
 
     Raises:
-        ValueError: if an option is out of range, or pooling is asked for where nothing is pooled.
+        ValueError: if an option is out of range, or pooling is set for a level that does not pool.
     """
 
     pooling: str = "token"
@@ -116,7 +116,7 @@ class TokenReadoutOptions(Options):
 
 @dataclass(frozen=True)
 class EncodingOptions(Options):
-    """How positional encodings come in.
+    """Options of the input of positional encodings.
 
     Raises:
         ValueError: if an option is out of range.
@@ -133,7 +133,8 @@ class EncodingOptions(Options):
 
 @dataclass(frozen=True)
 class MergedEncodingOptions(EncodingOptions):
-    """How positional encodings come in, and how they meet the features; see :class:`~tg_lpe.GraphTransformer`."""
+    """Options of the input of positional encodings and their merge with features, see
+    :class:`~tg_lpe.GraphTransformer`."""
 
     merge: str = "add"
 
@@ -144,7 +145,7 @@ class MergedEncodingOptions(EncodingOptions):
 
 @dataclass(frozen=True)
 class TokenAttentionOptions(Options):
-    """Options of the attention between tokens; see :class:`~tg_lpe.models.TupleTransformer`.
+    """Options of the attention between tokens, see :class:`~tg_lpe.models.TupleTransformer`.
 
     Raises:
         ValueError: if an option is out of range.

@@ -1,4 +1,4 @@
-"""Models by name: those of this package, and those that users register."""
+"""Registry of models by class name."""
 
 from __future__ import annotations
 
@@ -13,36 +13,36 @@ from tg_lpe.models.base import Model
 M = TypeVar("M", bound=type[Model])
 
 MODELS = Registry("model")
-"""Every model by the name of its class, which is what ``config.json`` and the command line say."""
+"""All registered models by class name, as in ``config.json`` and on the command line."""
 
 DEFAULT_MODEL = "GraphTransformer"
-"""Model of a configuration that names no class."""
+"""Model of a configuration without a class."""
 
 
 def register(cls: M) -> M:
-    """Make a class of models known by its name, as a decorator::
+    """Register a model class by its name. Use it as a decorator::
 
         @tg_lpe.models.register
         class DeepSet(tg_lpe.models.Model): ...
 
     Raises:
-        TypeError: if it is no subclass of :class:`~tg_lpe.models.Model`.
-        ValueError: if another class has that name.
+        TypeError: if it is not a subclass of :class:`~tg_lpe.models.Model`, or has no argument ``out_channels``.
+        ValueError: if another class has the same name.
     """
     if not (isinstance(cls, type) and issubclass(cls, Model)):
         raise TypeError(f"a model must be a subclass of tg_lpe.models.Model, got {cls!r}")
     if "out_channels" not in inspect.signature(cls).parameters:
         raise TypeError(f"the constructor of the model {cls.__name__} must have an argument out_channels")
-    CLASSES.register(cls)  # the larger registry first: a name that it refuses must be in neither
+    CLASSES.register(cls)  # first, because it refuses more names: a refused name must be in neither registry
     MODELS.register(cls)
     return cls
 
 
 def make_model(config: Mapping[str, Any]) -> Model:
-    """A model with fresh weights.
+    """Create a model with new weights.
 
     Args:
-        config: ``"class"`` and the arguments of its constructor; without a class, of :data:`DEFAULT_MODEL`.
+        config: ``"class"`` (by default :data:`DEFAULT_MODEL`) and the constructor's arguments.
 
     Raises:
         ValueError: if the class is unknown, or an argument is out of range or unknown.

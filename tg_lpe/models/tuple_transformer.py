@@ -38,18 +38,18 @@ TOKEN_ATTENTIONS = ("full", "local", "delta", "performer")
 NODE_TOKENS = ("linear", "feed_forward")
 
 NUM_DEGREES = 100
-"""Degrees that have a row of their own; larger ones share the last, as in the published code."""
+"""Rows of the degree table; larger degrees share the last row, as in the published code."""
 
 DEGREE_CHANNELS = 16
 
 STD = 0.02
-"""Of the weights of linear maps and tables at first; biases are zero."""
+"""Initial standard deviation of linear maps and tables; biases are zero."""
 
-KEPT = ("hidden_channels", "heads", "num_layers")
+OF_LAYERS = ("hidden_channels", "heads", "num_layers")
 """Arguments that the layers depend on."""
 
 OF_NO_WEIGHT = {"out_channels", "readout", "attention_options", "graph_dim"}
-"""Arguments that change no weight but the read-out's and the number of random features."""
+"""Arguments that change only the weights of the read-out and the number of random features."""
 
 OF_FEATURES = {
     "num_node_types": "node_embedding",
@@ -57,64 +57,70 @@ OF_FEATURES = {
     "num_edge_types": "edge_embedding",
     "edge_dim": "edge_embedding",
 }
-"""Arguments that change the weights of one part."""
+"""Arguments that change the weights of one submodule."""
 
 OF_ANY_ORDER = ("token_norm", "layers", "kernel")
-"""Parts that know nothing of the order."""
+"""Submodules that do not depend on the order of the tuples."""
 
 ALL_TO_ALL = ("full", "performer")
-"""Attentions with the same weights."""
+"""Attentions of all tokens to all tokens, which have the same weights."""
 
 
 @register
 class TupleTransformer(FeatureModel):
-    r"""The k-GT and the (k,s)-GT: a transformer over the tuples of ``k`` nodes with at most ``s`` components.
+    r"""Predict graphs, nodes or edges by a transformer over tuples of ``k`` nodes: the k-GT and the (k,s)-GT.
 
-    `Aligning Transformers with Weisfeiler-Leman <https://arxiv.org/abs/2406.03148>`_. A token is a sum of linear maps
-    of the features, encodings and degrees of its nodes, by position, of its atomic type (which of its nodes are joined,
-    by which edges, or the same), and of encodings of the pairs of its nodes if the encoder has some, then a layer norm.
-    A learned token stands for the graph. The layers are those of a plain transformer.
+    See `Aligning Transformers with Weisfeiler-Leman <https://arxiv.org/abs/2406.03148>`_. The tokens of a graph are its
+    tuples of ``k`` nodes that induce at most ``s`` connected components, and one learned token for the graph. A tuple's
+    token is the layer norm of a sum of linear maps:
 
-    With ``attention="full"`` all tokens of a graph see each other: the published model. It is a function of the set of
-    its tokens. ``"local"`` gives each head the neighbours of one position alone, the tuples with a neighbour of the
-    node there in its place, and costs as much as there are such pairs: no score is computed for others. This is the
-    exchange of the (k,s)-LWL, which bounds what the model tells apart. ``"delta"`` gives every second head the tuples
-    with any node in that place. A softmax takes a mean of neighbours; their numbers are features of the tokens. The
-    graph's token sees all tokens and no token sees it. ``"performer"`` estimates what ``"full"`` computes, at a cost
-    that is linear in the number of tokens, for graphs of thousands of nodes.
+    - of the features, encodings and degrees of its nodes, a map for each position;
+    - of its atomic type: which of its nodes are equal, and which are joined by which edges;
+    - of the encodings of pairs of its nodes, if the encoder has pair channels.
+
+    The layers are those of a standard transformer. ``attention`` chooses which tokens attend to which:
+
+    - ``"full"``: all tokens of a graph attend to each other, as in the published model.
+    - ``"local"``: each head has a position, and a tuple attends to the tuples in which a neighbour of the node at that
+      position replaces it. Only these scores are computed. The (k,s)-LWL, which exchanges messages in the same way,
+      bounds what this model can distinguish. As a softmax averages over neighbours, their number is added to the token.
+    - ``"delta"``: as ``"local"``, but in every second head, any node of the graph may be the replacement.
+    - ``"performer"``: an estimate of ``"full"`` whose cost is linear in the number of tokens, for graphs of thousands
+      of nodes.
+
+    With ``"local"`` and ``"delta"``, the graph's token attends to all tokens, and no token attends to it.
 
     Args:
-        num_node_types, in_channels, num_edge_types, edge_dim: categories or widths of the features, as for
-            :class:`~tg_lpe.GraphTransformer`. Edges are undirected: features of both directions are averaged, those of
-            self-loops not read, nor any with ``k=1``. An edge of weight zero links tokens; encodings alone take it for
-            absent.
-        pe_channels: width of the encoding that :meth:`forward` is given, likewise.
-        encoder: an :class:`~tg_lpe.Encoder`, likewise; its encoding of pairs is used if it has one and ``k > 1``.
-        k: nodes of a tuple.
-        s: components at most; ``None`` for all ``k``-tuples. ``k=2, s=1`` has ``n + 2 m`` tokens.
+        num_node_types, in_channels, num_edge_types, edge_dim: categories or widths of the features, as in
+            :class:`~tg_lpe.GraphTransformer`. Edges are undirected: features of both directions are averaged, and
+            features of self-loops are not read. With ``k=1``, no edge features are read. An edge of weight zero joins
+            nodes of tuples; only encodings treat it as absent.
+        pe_channels: width of the encoding passed to :meth:`forward`, as in :class:`~tg_lpe.GraphTransformer`.
+        encoder: an :class:`~tg_lpe.Encoder`, or its class and arguments. Its pair channels are used if ``k > 1``.
+        k: number of nodes of a tuple.
+        s: maximum number of components; ``None`` for all ``k``-tuples. ``k=2, s=1`` has ``n + 2 m`` tokens.
         hidden_channels: width of the tokens.
-        heads: attention heads.
-        num_layers: layers.
+        heads: number of attention heads. ``"local"`` needs at least ``k`` heads and ``"delta"`` at least ``2 k``.
+        num_layers: number of layers.
         out_channels: number of predictions per graph, node or edge.
-        readout: what is read, a dictionary with any of these. ``pooling``: of a graph, its ``"token"``, or the
-            ``"mean"``, ``"sum"`` or ``"max"`` of the tuples. ``level``: ``"graph"`` for a prediction per graph;
-            ``"node"``: from the token ``(v, .., v)`` and the mean of those that begin with ``v``; ``"edge"``: for each
-            directed edge, from the token ``(u, v, .., v)``.
-        attention: ``"full"``, ``"local"``, ``"delta"`` or ``"performer"``, as above. There must be a head for each kind
-            of neighbours, ``k`` or ``2 k``.
-        attention_options: a dictionary with any of these. ``dropout``: share of the attention's output that is dropped
-            in training. ``attention_dropout``: share of the attention weights that is dropped in training, of which
-            ``"performer"`` has none. ``drop_path``: stochastic depth of the last layer; it grows linearly from the
-            first. ``random_features``: their number for ``"performer"``, drawn once for all layers.
-        pe_options: ``edge_channels`` and ``norm``, as for :class:`~tg_lpe.GraphTransformer`.
+        readout: a dictionary of options. ``pooling`` of graphs: the graph's ``"token"``, or the ``"mean"``, ``"sum"``
+            or ``"max"`` of the tuples. ``level``: ``"graph"`` for a prediction per graph; ``"node"`` for a prediction
+            per node ``v``, from the token ``(v, .., v)`` and the mean of the tokens that begin with ``v``; ``"edge"``
+            for a prediction per directed edge, from the token ``(u, v, .., v)``.
+        attention: ``"full"``, ``"local"``, ``"delta"`` or ``"performer"``, see above.
+        attention_options: a dictionary of options. ``dropout``: dropout of the attention's output.
+            ``attention_dropout``: dropout of attention weights; ``"performer"`` has none. ``drop_path``: stochastic
+            depth of the last layer; it grows linearly from the first. ``random_features``: their number for
+            ``"performer"``, drawn once for all layers.
+        pe_options: ``edge_channels`` and ``norm``, as in :class:`~tg_lpe.GraphTransformer`.
         node_tokens: features of a node before the map of its position: ``"linear"``, its embedded features, encoding
-            and degree beside each other, as in the published code; ``"feed_forward"``, ``F + FFN(deg + PE)``, eqs. (1)
-            and (2).
-        graph_dim: columns of real features of whole graphs, as for :class:`~tg_lpe.GraphTransformer`.
+            and degree concatenated, as in the published code; ``"feed_forward"``, ``F + FFN(deg + PE)``, eqs. (1) and
+            (2).
+        graph_dim: number of real features of whole graphs, as in :class:`~tg_lpe.GraphTransformer`.
 
     Raises:
         ValueError: if arguments exclude each other or are out of range.
-        TypeError: if ``encoder`` is neither an encoder nor the arguments of one.
+        TypeError: if ``encoder`` is neither an encoder nor its class and arguments.
 
     Example:
         >>> import torch
@@ -161,8 +167,8 @@ class TupleTransformer(FeatureModel):
         pe = EncodingOptions.of("pe_options", pe_options)
         layer_options = TokenAttentionOptions.of("attention_options", attention_options)
         counts = {"k": k, "hidden_channels": hidden_channels, "num_layers": num_layers, "out_channels": out_channels}
-        given = {"s": s, "pe_channels": pe_channels, "graph_dim": graph_dim}
-        counts |= {name: count for name, count in given.items() if count is not None}
+        optional = {"s": s, "pe_channels": pe_channels, "graph_dim": graph_dim}
+        counts |= {name: count for name, count in optional.items() if count is not None}
         for name, count in counts.items():
             check_count(name, count)
         if s is not None and s > k:
@@ -199,11 +205,11 @@ class TupleTransformer(FeatureModel):
             if is_linear
             else nn.Sequential(nn.Linear(channels, channels), nn.GELU(), nn.Linear(channels, channels))
         )
-        beside = DEGREE_CHANNELS + (0 if pe_channels is None else channels)
+        node_channels = channels
+        if is_linear:
+            node_channels += DEGREE_CHANNELS + (0 if pe_channels is None else channels)
         pair_channels = 0 if self.encoder is None else self.encoder.pair_out_channels
-        self.tokens = TupleEmbedding(
-            k, channels + beside if is_linear else channels, channels, pair_channels, num_counts=num_kinds
-        )
+        self.tokens = TupleEmbedding(k, node_channels, channels, pair_channels, num_counts=num_kinds)
         self.token_norm = nn.LayerNorm(channels)
         self.graph_token = nn.Embedding(1, channels)
         self.layers = nn.ModuleList(
@@ -221,16 +227,16 @@ class TupleTransformer(FeatureModel):
             nn.Linear(channels, channels), nn.GELU(), nn.LayerNorm(channels), OutputLinear(channels, out_channels)
         )
         self.graph_embedding = None if graph_dim is None else GraphFeatures(graph_dim, channels)
-        self._start_small()
+        self._draw_small()
 
     def reset_parameters(self) -> None:
-        """Draw all weights anew, those of the encoder first."""
+        """Draw all weights again, those of the encoder first."""
         for module in self.children():
             reset_all(module)
-        self._start_small()
+        self._draw_small()
 
-    def _start_small(self) -> None:
-        """Linear maps and tables but the encoder's from ``N(0, STD ** 2)``; biases and the graph's token are zero."""
+    def _draw_small(self) -> None:
+        """Draw linear maps and tables, except the encoder's, from ``N(0, STD ** 2)``; biases and graph token are 0."""
         for name, part in self.named_children():
             for module in part.modules() if name != "encoder" else ():
                 if isinstance(module, nn.Linear | nn.Embedding):
@@ -260,18 +266,18 @@ class TupleTransformer(FeatureModel):
             if self.tokens.pairs is None:
                 encoding = self.encoder.encode(graph, x, edge_attr, generator=generator, precomputed=precomputed)
             else:
-                asked, which = node_pairs(tokens, graph.num_nodes)
-                encoding, found = self.encoder.encode_with_pairs(
-                    graph, asked, x, edge_attr, generator=generator, precomputed=precomputed
+                needed, which = node_pairs(tokens, graph.num_nodes)
+                encoding, values = self.encoder.encode_with_pairs(
+                    graph, needed, x, edge_attr, generator=generator, precomputed=precomputed
                 )
-                pairs = checked_pairs(self.encoder, asked.size(1), found).to(self.token_norm.weight.dtype), which
+                pairs = checked_pairs(self.encoder, needed.size(1), values).to(self.token_norm.weight.dtype), which
             pe, edge_pe = checked_encoding(self.encoder, graph.num_nodes, graph.num_directed_edges, encoding)
         attention, counts = self._attention(graph, tokens)
         nodes, edges = self._embed_nodes(graph, x, pe), self._embed_edges(graph, edge_attr, edge_pe)
         h = self.token_norm(self.tokens(tokens, nodes, edges, pairs, counts))
         h = torch.cat([h, self.graph_token.weight.to(h.dtype).expand(graph.num_graphs, -1)])
-        own = torch.arange(graph.num_graphs, device=graph.device)
-        graphs = RowGroups(torch.cat([tokens.batch, own]), graph.num_graphs, is_sorted=False)
+        number = torch.arange(graph.num_graphs, device=graph.device)
+        graphs = RowGroups(torch.cat([tokens.batch, number]), graph.num_graphs, is_sorted=False)
         if attention is None:
             attention = FullAttention(graphs) if self.kernel is None else RandomFeatureAttention(graphs, self.kernel)
         for layer in self.layers:
@@ -280,9 +286,9 @@ class TupleTransformer(FeatureModel):
         return out
 
     def _attention(self, graph: Graph, tokens: TupleTokens) -> tuple[Attention | None, Tensor | None]:
-        """Which tokens attend to which, and how many neighbours of each kind a tuple has; ``None`` where all do to all.
+        """Return the masked attention and each tuple's number of neighbours of each kind; ``None`` for full attention.
 
-        The tokens of the graphs follow those of the tuples.
+        The graphs' tokens come after the tuples' tokens.
         """
         if self.attention in ALL_TO_ALL:
             return None, None
@@ -297,7 +303,7 @@ class TupleTransformer(FeatureModel):
         return MaskedAttention([torch.cat([kind, whole], 1) for kind in kinds], num_tuples + graph.num_graphs), counts
 
     def _embed_nodes(self, graph: Graph, x: Tensor | None, pe: Tensor | None) -> Tensor:
-        """Embed what a token knows of each of its nodes, ``[num_nodes, node_channels]``."""
+        """Embed features, encodings and degrees of the nodes, ``[num_nodes, node_channels]``."""
         h: Tensor = self.node_embedding(x if self.node_embedding.expects_feature else None, graph.num_nodes)
         ends = torch.cat([graph.tail, graph.head])
         degree = torch.bincount(ends, minlength=graph.num_nodes).clamp_(max=NUM_DEGREES - 1)
@@ -311,7 +317,7 @@ class TupleTransformer(FeatureModel):
         return h + update
 
     def _embed_edges(self, graph: Graph, edge_attr: Tensor | None, pe: Tensor | None) -> Tensor:
-        """Features of the undirected edges, ``[num_edges, hidden_channels]``."""
+        """Embed features and encodings of the undirected edges, ``[num_edges, hidden_channels]``."""
         if self.edge_embedding.expects_feature:
             e = graph.merge_directed(self.edge_embedding(edge_attr, graph.num_directed_edges))
         else:
@@ -324,7 +330,7 @@ class TupleTransformer(FeatureModel):
         return e + update
 
     def _read(self, graph: Graph, tokens: TupleTokens, h: Tensor) -> Tensor:
-        """One row per prediction, ``[num_rows, hidden_channels]``, from all tokens."""
+        """Return one row per prediction, ``[num_rows, hidden_channels]``, from all tokens."""
         num_tuples = len(tokens.batch)
         if self.level == "graph" and self.pooling == "token":
             return h[num_tuples:]
@@ -335,34 +341,35 @@ class TupleTransformer(FeatureModel):
         if self.level == "edge":
             source, target = graph.edge_index.long()
             return h.index_select(0, find_tuples(graph, nodes, torch.stack([source, *[target] * (self.k - 1)])))
-        own = find_tuples(graph, nodes, torch.arange(graph.num_nodes, device=h.device).expand(self.k, -1))
-        return h.index_select(0, own) + RowGroups(nodes[0], graph.num_nodes, is_sorted=True).mean(h)
+        diagonal = find_tuples(graph, nodes, torch.arange(graph.num_nodes, device=h.device).expand(self.k, -1))
+        return h.index_select(0, diagonal) + RowGroups(nodes[0], graph.num_nodes, is_sorted=True).mean(h)
 
     def with_order(self, k: int, s: int | None = 1, *, seed: int = 0, **changes: Any) -> TupleTransformer:
-        """This model for tuples of another order: its layers, and all else drawn anew.
+        """Return a model with the layers of this one for tuples of another order (order transfer, section 4.2).
 
-        Order transfer, section 4.2: train with few tokens, go on with many. The layers and the norm before them keep
-        their weights bit by bit, and random features stay the same if their number does; the encoder, the tokens and
-        the read-out start anew. With the same order, only the read-out does, for another task, if ``changes`` are of
-        the task, of dropout, between ``"full"`` and ``"performer"`` and of the sizes of features alone; and the
-        embeddings of those features.
+        Train with few tokens, continue with many. The layers and the norm before them are copied bit by bit, and so are
+        random features if their number does not change. The encoder, the tokens and the read-out are drawn again.
+
+        With the same order, all weights are copied except those of the read-out and of embeddings whose feature sizes
+        change. This requires that ``changes`` only concern the task, dropout, feature sizes, or a switch between
+        ``"full"`` and ``"performer"``; other changes are treated as another order.
 
         Args:
             k, s: the order.
-            seed: of the weights that are drawn. The global generator is not touched.
-            changes: further arguments of the constructor that are to be different, such as ``out_channels``.
+            seed: seed of the drawn weights. The global generator is not changed.
+            changes: further constructor arguments that change, such as ``out_channels``.
 
         Returns:
-            A new model in the mode, dtype and place of this one; parts that are kept are as trainable as here.
+            A new model with the mode, dtype and device of this one; copied parameters keep ``requires_grad``.
 
         Raises:
-            ValueError: if a change would change the layers.
-            TypeError: if an argument of a constructor is not JSON-able.
+            ValueError: if ``changes`` has an argument that the layers depend on.
+            TypeError: if a constructor's argument is not JSON-able.
         """
-        own = self.config_dict()
-        changes = {name: value for name, value in changes.items() if name not in own or own[name] != value}
-        if wrong := sorted(set(changes) & set(KEPT)):
-            raise ValueError(f"{', '.join(KEPT)} belong to the layers, which are kept; got other {wrong}")
+        config = self.config_dict()
+        changes = {name: value for name, value in changes.items() if name not in config or config[name] != value}
+        if wrong := sorted(set(changes) & set(OF_LAYERS)):
+            raise ValueError(f"{', '.join(OF_LAYERS)} belong to the layers, which are kept; got other {wrong}")
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(seed)
             model = self.made_anew(**changes, k=k, s=s)
@@ -372,56 +379,58 @@ class TupleTransformer(FeatureModel):
         if self.attention in ALL_TO_ALL and model.attention in ALL_TO_ALL:
             allowed.add("attention")
         same_order = (k, s or k) == (self.k, self.s or self.k) and set(changes) <= allowed
-        anew = {*self.head, *(OF_FEATURES[name] for name in changes if name in OF_FEATURES)}
+        redrawn = {*self.head, *(OF_FEATURES[name] for name in changes if name in OF_FEATURES)}
         if not model._has_kernel_of(self):
-            anew.add("kernel")
+            redrawn.add("kernel")
         for name in [name for name, _ in self.named_children()] if same_order else OF_ANY_ORDER:
-            if name not in anew:
+            if name not in redrawn:
                 copy_tensors(model.get_submodule(name), self.get_submodule(name))
         return model
 
     def start_from(self, other: Model, *, fresh: Sequence[str] = ()) -> None:
-        """Take over the weights of a trained model: all but the read-out, or the layers of one of another order.
+        """Copy the weights of a trained model: all except the read-out, or only the layers if its order differs.
 
-        Order transfer, as :meth:`with_order`: of a model of tuples of another order, the layers and the norm before
-        them are copied bit by bit. All else stays as it was drawn, the encoder too, and may differ.
+        From a model of another order, the layers and the norm before them are copied bit by bit, as in
+        :meth:`with_order`. All other weights, including the encoder's, are not copied and may differ in shape.
 
         Args:
             other: a model of this class; it is not changed.
-            fresh: as for :meth:`Model.start_from <tg_lpe.models.Model.start_from>`.
+            fresh: see :meth:`Model.start_from <tg_lpe.models.Model.start_from>`.
 
         Raises:
-            ValueError: if it is of another class, or weights that are taken over do not fit; this model is then as it
-                was.
+            ValueError: if ``other`` has another class, or a copied weight has another name or shape; this model is then
+                unchanged.
         """
         if type(other) is not type(self) or (other.k, other.s or other.k) == (self.k, self.s or self.k):
             super().start_from(other, fresh=fresh)
             return
         self._check_fresh(fresh)
-        here, there = described_arguments(self), described_arguments(other)
-        for name in KEPT:
-            if here[name] != there[name]:
-                raise ValueError(f"the layers do not fit: {name} is {here[name]} here and {there[name]} there")
+        arguments, other_arguments = described_arguments(self), described_arguments(other)
+        for name in OF_LAYERS:
+            if arguments[name] != other_arguments[name]:
+                raise ValueError(
+                    f"the layers do not fit: {name} is {arguments[name]} here and {other_arguments[name]} there"
+                )
         left_out = {*fresh, *(() if self._has_kernel_of(other) else ("kernel",))}
         for name in OF_ANY_ORDER:
             if name not in left_out:
                 self.get_submodule(name).load_state_dict(other.get_submodule(name).state_dict())
 
     def copy_weights(self, other: nn.Module, left_out: tuple[str, ...] = ()) -> None:
-        """Copy the weights of another model; random features that one of the models does not have, or more of, stay.
+        """Copy the weights of another model, see :meth:`Model.copy_weights <tg_lpe.models.Model.copy_weights>`.
 
-        See :meth:`Model.copy_weights <tg_lpe.models.Model.copy_weights>`.
+        Random features are not copied if the two models have different numbers of them.
         """
         has_same = not isinstance(other, TupleTransformer) or self._has_kernel_of(other)
         super().copy_weights(other, left_out if has_same else (*left_out, "kernel"))
 
     def _has_kernel_of(self, other: TupleTransformer) -> bool:
-        """Whether both models have random features, and the same number of them."""
+        """Return whether both models have the same number of random features, and not zero."""
         if self.kernel is None or other.kernel is None:
             return False
         return self.kernel.projection.shape == other.kernel.projection.shape
 
     @classmethod
     def training_defaults(cls, level: str) -> dict[str, Any]:
-        """Encodings of variance one."""
+        """Return options for encodings of variance one."""
         return {"pe_options": {"norm": True}}
