@@ -1,4 +1,4 @@
-"""PyTorch Geometric transforms: thin, they call an encoder or a function of the graph."""
+"""PyTorch Geometric transforms that add positional encodings to graphs."""
 
 from tg_lpe.transforms.effective_resistance import AddEffectiveResistance
 from tg_lpe.transforms.heat_kernel import AddHeatKernelPE

@@ -1,4 +1,4 @@
-"""Where a transform puts what it has computed."""
+"""Write the attributes that a transform computes, and check their names."""
 
 from __future__ import annotations
 
@@ -13,36 +13,37 @@ from torch_geometric.data import Batch, Data
 from tg_lpe.data.storage import RESERVED, starts
 
 TAKEN = ("", "adj_t", "face", "num_nodes", "ptr")
-"""Names under which PyTorch Geometric keeps something else, and none at all."""
+"""Names with another meaning in PyTorch Geometric, and the empty name."""
 
 
 FEATURES = ("x", "y", "z", "pos", "edge_attr", "edge_weight", "train_mask", "val_mask", "test_mask")
-"""Names under which graphs bring their own features, labels, weights and parts."""
+"""Names of features, labels, weights and masks of the user's graphs."""
 
 
 def warn_of_loss(store: Any, name: str | None) -> None:
-    """Warn if an attribute to write takes the place of features, labels or weights; ``None`` appends to ``x``."""
+    """Warn if writing an attribute replaces features, labels, weights or masks; ``None`` appends to ``x``."""
     if name in FEATURES and store.get(name) is not None:
         warnings.warn(
-            f"{name!r} of the graph is replaced by what the transform computes; another name for that keeps both",
+            f"{name!r} of the graph is replaced by the encoding; choose another name for the encoding to keep both",
             stacklevel=2,
         )
 
 
 def check_names(names: Mapping[str, str | None], required: Sequence[str] = (), *, of_edges: bool = False) -> None:
-    """Refuse names of attributes that are equal, or that PyTorch Geometric would collate as node numbers.
+    """Check that attribute names differ and have no other meaning in PyTorch Geometric.
 
     Args:
-        names: the names by the argument that gives them; ``None`` for no attribute of its own.
+        names: the names by argument; ``None`` for no attribute.
         required: arguments that must not be ``None``.
         of_edges: whether ``attr_name`` is an attribute of edges.
 
     Raises:
-        TypeError: if a name is no string.
-        ValueError: if a name is empty, means something else to PyTorch Geometric, or occurs twice.
+        TypeError: if a name is not a string.
+        ValueError: if a name is empty, has another meaning in PyTorch Geometric, or occurs twice.
 
     Warns:
-        UserWarning: if an attribute has a name by which PyTorch Geometric may take nodes for edges, or the reverse.
+        UserWarning: if PyTorch Geometric may mistake a node attribute of this name for an edge attribute, or the
+            reverse.
     """
     seen: dict[str, str] = {}
     for argument, name in names.items():
@@ -62,14 +63,14 @@ def check_names(names: Mapping[str, str | None], required: Sequence[str] = (), *
             raise ValueError(f"{argument}={name!r} would hide {name} of torch_geometric.data.Data; choose another name")
         if argument == "edge_attr_name" and "edge" not in name:
             warnings.warn(
-                f"edge_attr_name={name!r} has no 'edge' in it: where a graph has as many nodes as edges, PyTorch "
-                f"Geometric's subgraph and others then take it for an attribute of nodes; 'edge_{name}' is safe",
+                f"edge_attr_name={name!r} has no 'edge' in it: if a graph has as many nodes as edges, PyTorch "
+                f"Geometric's subgraph and others take it for an attribute of nodes; 'edge_{name}' is safe",
                 stacklevel=3,
             )
         if argument == "attr_name" and "edge" in name and not of_edges:
             warnings.warn(
-                f"attr_name={name!r} has 'edge' in it: where a graph has as many nodes as edges, PyTorch Geometric's "
-                "subgraph and others then take it for an attribute of edges; choose a name without it",
+                f"attr_name={name!r} has 'edge' in it: if a graph has as many nodes as edges, PyTorch Geometric's "
+                "subgraph and others take it for an attribute of edges; choose a name without 'edge'",
                 stacklevel=3,
             )
         if name in seen:
@@ -78,25 +79,25 @@ def check_names(names: Mapping[str, str | None], required: Sequence[str] = (), *
 
 
 def _is_a_method(name: str) -> bool:
-    """Whether a graph has a method or a count of this name; ``x``, ``y``, ``pos`` and the like can be written."""
+    """Return whether ``Data`` has a method or a read-only property of this name."""
     attribute = getattr(Data, name, None)
     return attribute is not None and not (isinstance(attribute, property) and attribute.fset is not None)
 
 
 def write_to_batch(batch: Batch, name: str, level: str, values: Tensor) -> None:
-    """Put an attribute into a batch, with what PyTorch Geometric needs to take the batch apart again.
+    """Write an attribute to a batch so that PyTorch Geometric can split the batch into graphs again.
 
     Args:
-        batch: the batch; the dictionaries that it shares with copies of it are replaced, not changed.
+        batch: the batch; dictionaries that it shares with copies are replaced, not changed.
         name: the attribute.
         level: ``"node"``, ``"edge"``, ``"graph"`` or ``"pair"``, for all pairs of nodes of a graph.
-        values: ``[num_rows, ...]``, or for an ``index`` of pairs ``[2, num_pairs]``.
+        values: ``[num_rows, ...]``, or ``[2, num_pairs]`` for an ``index`` of pairs.
     """
     batch[name] = values
     slices, offsets = getattr(batch, "_slice_dict", None), getattr(batch, "_inc_dict", None)
     ptr = batch.get("ptr")
     if slices is None or offsets is None or ptr is None or "edge_index" not in slices:
-        return  # a batch that was not made from a list cannot be taken apart anyway
+        return  # a batch that was not collated from a list cannot be split anyway
     if level == "pair":
         start = starts(ptr.diff().square())
     else:
@@ -109,11 +110,11 @@ def write_to_batch(batch: Batch, name: str, level: str, values: Tensor) -> None:
 
 
 def with_features(x: Tensor | None, name: str | None, encoding: Tensor) -> Tensor:
-    """An encoding of the nodes, ``[num_nodes, k]``: as it is if it has a name, otherwise beside their features.
+    """Return an encoding of the nodes, ``[num_nodes, k]``, appended to the features ``x`` if ``name`` is ``None``.
 
     Raises:
-        ValueError: if it has no name, and the features are no dense matrix with a row for each node, or a vector, or
-            they are integers that the encoding's type cannot hold.
+        ValueError: if ``x`` is not a dense vector or matrix with a row for each node, or has integers that the
+            encoding's dtype cannot represent.
     """
     if name is not None or x is None:
         return encoding
@@ -136,6 +137,7 @@ def with_features(x: Tensor | None, name: str | None, encoding: Tensor) -> Tenso
 
 
 def _differs(floats: Tensor, integers: Tensor) -> Tensor:
-    """Where a float is not the integer; on some processors, the ends of an integer's range come back from a float."""
+    """Return whether a float differs from the integer that it was converted from."""
     floats, integers = floats.cpu(), integers.cpu()  # not every device has float64
+    # On some processors, a float outside of the integer's range converts back to the integer: compare as floats too.
     return (floats.double() != integers.double()) | (floats.to(integers.dtype) != integers)

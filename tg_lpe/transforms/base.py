@@ -1,4 +1,4 @@
-"""Base of transforms: compute attributes of a graph, a batch, or a whole dataset in large batches."""
+"""Base class of transforms: compute attributes of a graph, a batch, or a whole dataset in large batches."""
 
 from __future__ import annotations
 
@@ -22,55 +22,55 @@ from tg_lpe.transforms import hetero as heterogeneous
 from tg_lpe.transforms.attributes import warn_of_loss, with_features, write_to_batch
 
 EDGE_WEIGHT = "edge_weight"
-"""The default name of the conductances, which a graph need not have."""
+"""Default name of edge weights, which a graph need not have."""
 
 EXPAND = "the second row of its edge_index numbers hyperedges: make a graph of it, by clique or star expansion"
 
 CHUNK = 4096
-"""Graphs that are encoded at once, at most."""
+"""Most graphs that are encoded at once."""
 
 CHUNK_PAIRS = 2**22
-"""Pairs of nodes, graph by graph, that are encoded at once, at most: a matrix of each filter has as many entries."""
+"""Most pairs of nodes, summed over graphs, that are encoded at once: dense matrices have as many entries."""
 
 
 class Attribute(NamedTuple):
     """An attribute that a transform writes."""
 
     name: str | None
-    """Its name; ``None`` appends the columns of a node attribute to ``x``."""
+    """Name of the attribute; ``None`` appends the columns of a node attribute to ``x``."""
     level: str
-    """Level of its rows: ``"node"``, ``"edge"`` (one for each column of ``edge_index``) or ``"graph"``. Also ``"pair"``
-    of nodes, in transforms with an :meth:`GraphTransform.encode_dataset` of their own."""
+    """Level of the rows: ``"node"``, ``"edge"`` (a row for each column of ``edge_index``) or ``"graph"``; also
+    ``"pair"`` of nodes, if the transform overrides :meth:`GraphTransform.encode_dataset`."""
     values: Tensor
 
 
 class GraphTransform(BaseTransform, ABC):
-    """A transform that adds attributes to graphs, computed batch by batch.
+    """Base class of transforms that add attributes to graphs, computed batch by batch.
 
-    A subclass implements :meth:`compute`. Works on ``Data`` and ``Batch``, and on ``HeteroData`` if ``hetero`` says
-    how, without gradient, and changes none of them.
+    A subclass implements :meth:`compute`. A transform works on ``Data`` and ``Batch``, and on ``HeteroData`` if
+    ``hetero`` allows it. It computes no gradient and does not change its input.
 
-    Edges count in both directions: an edge that is listed one way only is encoded as if it were listed both ways. Where
-    directions matter, take an encoder that is ``directed``, such as :class:`~tg_lpe.encoders.DirectedWalk`, or keep
-    them as features of edges or nodes, which models and attention layers read beside the encoding.
+    Directions of edges are dropped: an edge that is listed in one direction is encoded as if it were listed in both. If
+    directions matter, choose an encoder that is ``directed``, such as :class:`~tg_lpe.encoders.DirectedWalk`, or keep
+    them in the edge or node features that your model reads in addition to the encoding.
 
     Args:
-        edge_weight: name of the attribute that holds conductances, ``None`` to ignore weights. ``"edge_weight"`` need
-            not be there; another name must be an attribute of the graph, or of some graph of a dataset.
-        reduce: how weights of an edge that is listed several times are merged, ``"error"``, ``"add"`` or ``"mean"``, as
-            :class:`~tg_lpe.Graph`.
-        hetero: what is done with ``HeteroData``. ``"error"``: it is refused. ``"whole"``: all its nodes and edges are
-            one graph, as ``to_homogeneous`` makes it, and each node type gets its rows. ``"edge_type"``: each edge
-            type, with the nodes at both its ends, is a graph of its own; its encoding of the nodes is written to an
-            attribute with the edge type in its name, such as ``pe_user__rates__film``.
+        edge_weight: name of the attribute with edge weights, ``None`` to ignore weights. ``"edge_weight"`` may be
+            absent; any other name must exist in the graph, or in some graph of a dataset.
+        reduce: how to merge the weights of an edge that is listed several times, ``"error"``, ``"add"`` or ``"mean"``,
+            see :class:`~tg_lpe.Graph`.
+        hetero: how to treat ``HeteroData``. ``"error"`` raises an error. ``"whole"`` encodes all nodes and edges as one
+            graph, as in ``to_homogeneous``, and each node type gets its rows. ``"edge_type"`` encodes each edge type,
+            with the nodes at its ends, as a separate graph; the name of the node attribute then ends in the edge type,
+            such as ``pe_user__rates__film``.
 
     Raises:
-        TypeError: if ``edge_weight`` is no name.
-        ValueError: on an unknown ``reduce`` or ``hetero``.
+        TypeError: if ``edge_weight`` is not a name.
+        ValueError: if ``reduce`` or ``hetero`` is unknown.
     """
 
     features: tuple[str, ...] = ()
-    """Which of ``x`` and ``edge_attr`` are read."""
+    """The features that are read: some of ``x`` and ``edge_attr``."""
 
     def __init__(self, edge_weight: str | None, reduce: str = "error", hetero: str = "error") -> None:
         check_choice("reduce", reduce, REDUCTIONS)
@@ -83,29 +83,30 @@ class GraphTransform(BaseTransform, ABC):
 
     @abstractmethod
     def compute(self, graph: Graph, features: Mapping[str, Tensor]) -> list[Attribute]:
-        """Compute what to write for a graph or batch.
+        """Compute the attributes of a graph or batch.
 
         Args:
-            graph: the graph or batch, with its conductances.
-            features: those that :attr:`features` names.
+            graph: the graph or batch, with its edge weights.
+            features: the features listed in :attr:`features`.
         """
 
     def forward(self, data: Data | HeteroData) -> Data | HeteroData:
-        """Write the attributes into ``data``; calling the transform does so on a copy.
+        """Write the attributes to ``data``; calling the transform writes them to a copy.
 
         Raises:
-            TypeError: if ``data`` is no graph that the transform takes.
-            ValueError: if it has no ``edge_index``, lacks features or the weights that are named, or is malformed.
+            TypeError: if ``data`` is not a supported type of graph.
+            ValueError: if ``edge_index``, a required feature or a named edge weight is missing, or the graph is
+                malformed.
         """
         name = type(self).__name__
-        num_graphs = getattr(data, "num_graphs", None) if isinstance(data, Batch) else None  # one made by hand has none
+        num_graphs = getattr(data, "num_graphs", None) if isinstance(data, Batch) else None  # None if made by hand
         if isinstance(data, HeteroData) and self.hetero != "error":
             self._check_weight([data])
             parts = [
                 (part, self._compute(part.edge_index, part.row.numel(), part.batch, num_graphs, part.attribute))
                 for part in heterogeneous.parts(data, self.hetero)
             ]
-            for part, computed in parts:  # all were computed from the features as they were
+            for part, computed in parts:  # write only after all are computed: they may append to x
                 for attribute in computed:
                     heterogeneous.write(part, *attribute)
             return data
@@ -120,7 +121,7 @@ class GraphTransform(BaseTransform, ABC):
         computed = self._compute(
             data.edge_index,
             data.num_nodes,
-            data.get("batch"),  # also of a Data that says which nodes belong together
+            data.get("batch"),  # a Data may have it too
             num_graphs,
             data.get,
         )
@@ -134,22 +135,23 @@ class GraphTransform(BaseTransform, ABC):
         """Encode all graphs of a dataset in large batches, many times faster than one by one.
 
         Args:
-            dataset: a PyG dataset, or a sequence of ``Data``; it is not changed. ``HeteroData`` are encoded one by one.
+            dataset: a PyG dataset or a sequence of ``Data``; it is not changed. ``HeteroData`` are encoded one by one.
             progress: whether to show a progress bar.
 
         Returns:
-            For an ``InMemoryDataset`` (whole, without ``transform`` or ``get`` of its own) a dataset of the same class
-            that shares its storage and has the new attributes; otherwise a list of ``Data``.
+            For an ``InMemoryDataset``, a dataset of the same class that shares its storage and has the new attributes;
+            for a subset of one, for one with a ``transform`` or its own ``get``, and for other sequences, a list of
+            ``Data``.
 
         Raises:
-            TypeError: if ``dataset`` is one graph or no sequence, or an element is no graph, or a batch of several.
-            ValueError: if a graph is refused, as when the transform is called with it.
+            TypeError: if ``dataset`` is a single graph or not a sequence, or an element is not a single graph.
+            ValueError: if a graph is invalid, see :meth:`forward`.
         """
         check_dataset(dataset)
         if len(dataset) == 0:
             return dataset if isinstance(dataset, InMemoryDataset) else []
         collated = is_collated(dataset)
-        # What is encoded is what is returned: a dataset's own transform may give another graph at each access.
+        # Access each graph only once, because a dataset's transform may return another graph at each access.
         graphs = [] if collated else [copy.copy(dataset[i]) for i in range(len(dataset))]
         wrong = next((number for number, data in enumerate(graphs) if not isinstance(data, Data | HeteroData)), None)
         if wrong is not None:
@@ -159,20 +161,20 @@ class GraphTransform(BaseTransform, ABC):
         if any(isinstance(data, HeteroData) for data in graphs):
             return [self(data) for data in tqdm(graphs, **bar_options(progress))]
         self._check_weight([dataset._data] if collated and isinstance(dataset, InMemoryDataset) else graphs)
-        carried = self.features + (() if self.edge_weight is None else (self.edge_weight,))
+        names = self.features + (() if self.edge_weight is None else (self.edge_weight,))
         parts: list[list[Attribute]] = []
         sizes: list[int] = []
         with tqdm(total=len(dataset), **bar_options(progress)) as bar:
-            for chunk in iterate_chunks(dataset if collated else graphs, CHUNK, carried, CHUNK_PAIRS):
-                given = chunk.attributes.get
-                parts.append(self._compute(chunk.edge_index, chunk.num_nodes, chunk.batch, chunk.num_graphs, given))
+            for chunk in iterate_chunks(dataset if collated else graphs, CHUNK, names, CHUNK_PAIRS):
+                attribute = chunk.attributes.get
+                parts.append(self._compute(chunk.edge_index, chunk.num_nodes, chunk.batch, chunk.num_graphs, attribute))
                 if not collated:
                     sizes += torch.bincount(chunk.batch, minlength=chunk.num_graphs).tolist()
                 bar.update(chunk.num_graphs)
         result: Any = dataset
-        for same in zip(*parts, strict=True):
-            name, level = same[0].name, same[0].level
-            values = torch.cat([part.values for part in same])
+        for chunks in zip(*parts, strict=True):
+            name, level = chunks[0].name, chunks[0].level
+            values = torch.cat([part.values for part in chunks])
             if collated:
                 warn_of_loss(result._data, name)
                 if level == "node":
@@ -181,12 +183,12 @@ class GraphTransform(BaseTransform, ABC):
                 continue
             edges = [data.edge_index.size(1) for data in graphs]
             rows = values.split({"node": sizes, "edge": edges, "graph": [1] * len(graphs)}[level])
-            for data, own in zip(graphs, rows, strict=True):
-                _write(data, Attribute(name, level, own))
+            for data, data_values in zip(graphs, rows, strict=True):
+                _write(data, Attribute(name, level, data_values))
         return result if collated else graphs
 
     def _check_weight(self, graphs: Sequence[Data | HeteroData]) -> None:
-        """Refuse graphs none of which has the weights that are named; the default name need not be there."""
+        """Check that some graph has the named weights, unless the name is the default."""
         name = self.edge_weight
         if name in (None, EDGE_WEIGHT) or any(name in data.keys() for data in graphs):  # noqa: SIM118 (not a mapping)
             return
@@ -203,27 +205,27 @@ class GraphTransform(BaseTransform, ABC):
         num_graphs: int | None,
         attribute: Callable[[str], Tensor | None],
     ) -> list[Attribute]:
-        edge_index, batch = as_plain(edge_index), as_plain(batch)  # which PyTorch Geometric refuses in inference mode
+        edge_index, batch = as_plain(edge_index), as_plain(batch)  # PyG's tensor subclasses fail in inference mode
         weight = None if self.edge_weight is None else attribute(self.edge_weight)
         features = {}
         for name in self.features:
             feature = attribute(name)
             if feature is None:
-                what = "node" if name == "x" else "edge"
-                raise ValueError(f"this encoder reads {what} features from data.{name}, got data without {name}")
+                level = "node" if name == "x" else "edge"
+                raise ValueError(f"this encoder reads {level} features from data.{name}, got data without {name}")
             features[name] = feature
         with torch.inference_mode():
             graph = Graph(
                 edge_index, num_nodes, edge_weight=weight, batch=batch, num_graphs=num_graphs, reduce=self.reduce
             )
-            with torch_threads_for(8 * graph.num_nodes**3):  # a few products of matrices as large as the graph
+            with torch_threads_for(8 * graph.num_nodes**3):  # a few products of dense matrices
                 computed = self.compute(graph, features)
-        # Copied outside of inference mode: tensors that autograd may use.
+        # Copies made outside of inference mode, which autograd may use.
         return [Attribute(name, level, values.clone()) for name, level, values in computed]
 
 
 def _not_one_graph(name: str, data: Any) -> str:
-    """Return the error message for what a transform does not take."""
+    """Return the error message for an unsupported type of data."""
     if isinstance(data, HyperGraphData):
         return f"{name} takes graphs, got HyperGraphData; {EXPAND}"
     if isinstance(data, Sequence | InMemoryDataset):
@@ -235,16 +237,16 @@ def _not_one_graph(name: str, data: Any) -> str:
 
 
 def check_dataset(dataset: Any) -> None:
-    """Refuse what is no dataset, nor a sequence.
+    """Check that ``dataset`` is a dataset or a sequence.
 
     Raises:
-        TypeError: if it is one graph, or cannot be indexed.
+        TypeError: if it is a single graph or cannot be indexed.
     """
-    what = f"encode_dataset takes a dataset or a sequence of Data, got one {type(dataset).__name__}"
+    message = f"encode_dataset takes a dataset or a sequence of Data, got one {type(dataset).__name__}"
     if isinstance(dataset, Batch):
-        raise TypeError(f"{what}; call the transform itself, or pass batch.to_data_list()")
+        raise TypeError(f"{message}; call the transform itself, or pass batch.to_data_list()")
     if isinstance(dataset, Data | HeteroData):
-        raise TypeError(f"{what}; call the transform itself, or pass a list of one")
+        raise TypeError(f"{message}; call the transform itself, or pass a list of one")
     if not hasattr(dataset, "__len__") or not hasattr(dataset, "__getitem__") or isinstance(dataset, Mapping):
         raise TypeError(
             f"encode_dataset takes a dataset or a sequence of Data, got {type(dataset).__name__}; pass the dataset "
@@ -253,7 +255,7 @@ def check_dataset(dataset: Any) -> None:
 
 
 def bar_options(progress: bool) -> dict[str, Any]:
-    """Return the options that all progress bars of encodings have."""
+    """Return the common options of progress bars."""
     return {"desc": "encoding", "unit": "graph", "disable": None if progress else True}
 
 

@@ -22,25 +22,26 @@ PAIRS = ("all", "edges")
 
 @functional_transform("add_effective_resistance")
 class AddEffectiveResistance(GraphTransform):
-    """Adds effective resistances of pairs of nodes (functional name: ``add_effective_resistance``).
+    """Add effective resistances of edges or of all pairs of nodes (functional name: ``add_effective_resistance``).
 
-    :class:`~tg_lpe.encoders.EffectiveResistance` has those of the edges too, as one column beside one of the nodes.
-    Results are in the dtype that is PyTorch's default when the transform is made.
+    Results have PyTorch's default dtype at construction. :class:`~tg_lpe.encoders.EffectiveResistance` encodes edges
+    and nodes.
 
     Directions of edges are dropped, see :class:`~tg_lpe.transforms.base.GraphTransform`.
 
     Args:
-        pairs: ``"edges"``: ``data[attr_name]``, ``[num_edges]``, one value for each column of ``edge_index``; or
-            ``"all"`` pairs of nodes of a graph, ``[num_nodes^2]``, with the pairs in ``data[attr_name + "_index"]``,
-            int64 ``[2, num_nodes^2]``, which PyG counts on when it batches. Infinite between components.
-        attr_name: attribute to write. Where a graph has as many nodes as edges, PyG's ``subgraph`` and others take an
-            attribute for one of edges if ``edge`` is in its name: ``"edge_resistance"`` is safe there.
+        pairs: ``"edges"`` writes ``data[attr_name]``, ``[num_edges]``, one value for each column of ``edge_index``.
+            ``"all"`` writes ``data[attr_name]``, ``[num_nodes^2]``, and the pairs of nodes, ``data[attr_name +
+            "_index"]``, int64 ``[2, num_nodes^2]``, which PyG increments in batches. Resistances between components are
+            infinite.
+        attr_name: attribute to write. If a graph has as many nodes as edges, PyG's ``subgraph`` and others only take it
+            for an edge attribute if its name contains ``edge``, such as ``"edge_resistance"``.
         method: ``"auto"``, ``"dense"`` or ``"iterative"``.
-        edge_weight, reduce, hetero: as :class:`~tg_lpe.transforms.base.GraphTransform`.
+        edge_weight, reduce, hetero: see :class:`~tg_lpe.transforms.base.GraphTransform`.
 
     Raises:
-        ValueError: on other ``pairs``, an unknown method, or a name that means something else to PyG.
-        TypeError: if ``attr_name`` is no string.
+        ValueError: if ``pairs`` or ``method`` is unknown, or ``attr_name`` has another meaning in PyG.
+        TypeError: if ``attr_name`` is not a string.
 
     Example:
         >>> import torch
@@ -71,7 +72,7 @@ class AddEffectiveResistance(GraphTransform):
         self.dtype = torch.get_default_dtype()
 
     def compute(self, graph: Graph, features: Mapping[str, Tensor]) -> list[Attribute]:
-        """Compute the resistances, and the pairs that they belong to unless these are the edges."""
+        """Compute the resistances of edges, or of all pairs together with the pairs."""
         if self.pairs == "edges":
             _, values = effective_resistances(graph, method=self.method)
             return [Attribute(self.attr_name, "edge", graph.spread_to_directed(values).to(self.dtype))]
@@ -82,7 +83,7 @@ class AddEffectiveResistance(GraphTransform):
     def encode_dataset(
         self, dataset: InMemoryDataset | Sequence[Data], progress: bool = True
     ) -> InMemoryDataset | list[Data]:
-        """Encode a dataset in batches; for all pairs graph by graph, into a list."""
+        """Encode a dataset in batches, or graph by graph into a list if ``pairs="all"``."""
         if self.pairs == "edges":
             return super().encode_dataset(dataset, progress)
         check_dataset(dataset)

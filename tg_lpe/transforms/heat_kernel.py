@@ -12,15 +12,15 @@ from tg_lpe.transforms.positional_encoding import AddPositionalEncoding
 
 @functional_transform("add_heat_kernel_pe")
 class AddHeatKernelPE(AddPositionalEncoding):
-    """Adds :class:`~tg_lpe.encoders.HeatKernel` to a graph (functional name: ``add_heat_kernel_pe``).
+    """Add :class:`~tg_lpe.encoders.HeatKernel` to a graph (functional name: ``add_heat_kernel_pe``).
 
     Directions of edges are dropped, see :class:`~tg_lpe.transforms.base.GraphTransform`.
 
     Args:
-        times, method: as :class:`~tg_lpe.encoders.HeatKernel`.
-        attr_name: attribute to write, ``[num_nodes, num_times]``; ``None`` to append to ``data.x``.
-        edge_attr_name: attribute for the entries at the edges, ``[num_edges, num_times]``; none if absent.
-        edge_weight, reduce, hetero: as :class:`AddPositionalEncoding`.
+        times, method: see :class:`~tg_lpe.encoders.HeatKernel`.
+        attr_name: attribute to write, ``[num_nodes, num_times]``; ``None`` appends the columns to ``x``.
+        edge_attr_name: attribute to write for edges, ``[num_edges, num_times]``; ``None`` for no edge encoding.
+        edge_weight, reduce, hetero: see :class:`AddPositionalEncoding`.
 
     Example:
         >>> import torch

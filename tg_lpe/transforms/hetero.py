@@ -1,4 +1,4 @@
-"""Graphs of several node and edge types: which part is encoded as one graph, and where its rows go."""
+"""Graphs of several node and edge types: split them into parts to encode, and write the encodings back."""
 
 from __future__ import annotations
 
@@ -17,51 +17,51 @@ from tg_lpe.transforms.attributes import warn_of_loss, with_features
 EdgeType = tuple[str, str, str]
 
 HETERO = ("error", "whole", "edge_type")
-"""Ways to treat ``HeteroData``: refuse it, encode it as one graph, or each edge type by itself."""
+"""Ways to treat ``HeteroData``: raise an error, encode it as one graph, or encode each edge type separately."""
 
 
 class Part(NamedTuple):
-    """Some node and edge types of a heterogeneous graph as one graph, as ``HeteroData.to_homogeneous`` makes it.
+    """Some node and edge types of a heterogeneous graph as one graph, as in ``HeteroData.to_homogeneous``.
 
-    In a batch, nodes are sorted by graph, which :class:`~tg_lpe.Graph` needs; :attr:`row` says where each one went.
+    In a batch, nodes are sorted by graph, as :class:`~tg_lpe.Graph` requires; :attr:`row` is their new order.
     """
 
     data: HeteroData
     node_types: list[str]
     edge_types: list[EdgeType]
     suffix: str
-    """Ending of the name of a node attribute, so that parts of one graph do not overwrite each other's."""
+    """Suffix of the names of node attributes, so that parts of a graph do not overwrite each other's."""
     edge_index: Tensor
     """int64 ``[2, num_directed_edges]``."""
     row: Tensor
-    """Node of :attr:`edge_index` that each node is, type by type, int64 ``[num_nodes]``."""
+    """Number in :attr:`edge_index` of each node, type by type, int64 ``[num_nodes]``."""
     batch: Tensor | None
 
     def attribute(self, name: str) -> Tensor | None:
-        """An attribute of the nodes if it is ``x``, of the edges otherwise, in the order of the part.
+        """Return the node attribute ``x`` or an edge attribute, in the order of the part.
 
         Raises:
-            TypeError: if it is no tensor.
-            ValueError: if some types have it and others do not, or their widths differ.
+            TypeError: if an attribute is not a tensor.
+            ValueError: if only some types have the attribute, or its widths differ.
         """
         types = self.node_types if name == "x" else self.edge_types
-        found = {kind: self.data[kind].get(name) for kind in types}
-        for kind, value in found.items():
+        tensors = {kind: self.data[kind].get(name) for kind in types}
+        for kind, value in tensors.items():
             if value is not None and not isinstance(value, Tensor):
                 raise TypeError(f"{name} of {kind} must be a tensor, got {type(value).__name__}")
-        if all(value is None for value in found.values()):
+        if all(value is None for value in tensors.values()):
             return None
-        forms = {kind: None if value is None else list(value.shape[1:]) for kind, value in found.items()}
+        forms = {kind: None if value is None else list(value.shape[1:]) for kind, value in tensors.items()}
         if len(set(map(str, forms.values()))) > 1:
             raise ValueError(
                 f"{name} of types that are encoded as one graph must have one form [num_rows, ...], and be there for "
                 f"all or none, got {forms}"
             )
-        values = torch.cat(list(found.values()))
+        values = torch.cat(list(tensors.values()))
         return values[self.row.argsort()] if name == "x" else values
 
     def split(self, level: str, values: Tensor) -> Iterator[tuple[str | EdgeType | None, Tensor]]:
-        """Rows of nodes or edges by type; those of graphs belong to ``None``, the whole, or to the edge type."""
+        """Yield rows of nodes or edges by type; rows of graphs belong to the edge type, or to ``None`` for a whole."""
         if level == "node":
             sizes = [self.data[kind].num_nodes for kind in self.node_types]
             yield from zip(self.node_types, values[self.row].split(sizes), strict=True)
@@ -73,16 +73,16 @@ class Part(NamedTuple):
 
 
 def parts(data: HeteroData, hetero: str) -> Iterator[Part]:
-    """The parts of a graph or batch that are encoded by themselves.
+    """Yield the parts of a graph or batch that are encoded separately.
 
     Args:
         data: the graph or batch.
         hetero: ``"whole"`` or ``"edge_type"``.
 
     Raises:
-        TypeError: if an ``edge_index`` is no tensor.
-        ValueError: if there are no edge types, an edge type has no ``edge_index``, a malformed one, or one that points
-            outside of its node types; if the number of nodes of a type is not known, or not all types have ``batch``.
+        TypeError: if an ``edge_index`` is not a tensor.
+        ValueError: if there are no edge types, an ``edge_index`` is missing, malformed or out of the range of its node
+            types, the number of nodes of a type is unknown, or only some types have ``batch``.
     """
     if not data.edge_types:
         raise ValueError(f"HeteroData needs at least one edge type, got node types {data.node_types} alone")
@@ -106,7 +106,7 @@ def _part(data: HeteroData, node_types: list[str], edge_types: list[EdgeType], s
         except (TypeError, ValueError) as error:
             raise type(error)(f"edge type {edge_type}: {error}") from None
         for ends, kind in zip(as_plain(data[edge_type].edge_index), (edge_type[0], edge_type[2]), strict=True):
-            # Beyond its own type a number would mean a node of another one.
+            # A number out of range would mean a node of another type.
             if ((ends < 0) | (ends >= data[kind].num_nodes)).any():
                 raise ValueError(
                     f"edge_index of {edge_type} must be in 0..{data[kind].num_nodes - 1} for the nodes {kind!r}, got "
@@ -132,44 +132,44 @@ def _part(data: HeteroData, node_types: list[str], edge_types: list[EdgeType], s
 
 
 def write(part: Part, name: str | None, level: str, values: Tensor) -> None:
-    """Put an attribute into the graph or batch, each row where its node, edge or graph is.
+    """Write an attribute to the graph or batch.
 
     Args:
-        part: what was encoded.
+        part: the part that was encoded.
         name: the attribute; ``None`` appends columns to ``x`` of the nodes.
         level: ``"node"``, ``"edge"`` or ``"graph"``.
         values: ``[num_rows, ...]``, in the order of the part.
 
     Raises:
-        ValueError: if PyG would read the name, with an edge type in it, as one of node numbers.
+        ValueError: if PyG would read the name with the edge type in it as node numbers.
     """
     data = part.data
     for kind, rows in part.split(level, values):
-        store, own = data if kind is None else data[kind], "x" if name is None else name
+        store, key = data if kind is None else data[kind], "x" if name is None else name
         if level == "node":
-            own += "" if name is None else part.suffix
-            if any(word in own for word in RESERVED):
+            key += "" if name is None else part.suffix
+            if any(word in key for word in RESERVED):
                 raise ValueError(
-                    f"the encoding of nodes would be named {own!r}, which PyTorch Geometric reads as node numbers; "
+                    f"the encoding of nodes would be named {key!r}, which PyTorch Geometric reads as node numbers; "
                     "rename the edge type, or use attr_name=None, which appends to x"
                 )
             rows = with_features(store.get("x"), name, rows)
-        warn_of_loss(store, own if name is not None else None)
-        setattr(store, own, rows)
+        warn_of_loss(store, key if name is not None else None)
+        setattr(store, key, rows)
         if isinstance(data, Batch):
-            _record_slices(data, kind, own, level)
+            _record_slices(data, kind, key, level)
 
 
 def _record_slices(batch: Batch, kind: str | EdgeType | None, name: str, level: str) -> None:
-    """Note where each graph begins in an attribute, by which PyTorch Geometric takes a batch apart."""
+    """Record the first row of each graph, so that PyTorch Geometric can split the batch into graphs again."""
     slices, offsets = getattr(batch, "_slice_dict", None), getattr(batch, "_inc_dict", None)
     if slices is None or offsets is None:
-        return  # a batch that was not made from a list cannot be taken apart anyway
+        return  # a batch that was not collated from a list cannot be split anyway
     if level == "graph":
         start = torch.arange(batch.num_graphs + 1)
     else:
         start = batch[kind].ptr if level == "node" else slices[kind]["edge_index"]
     zero = torch.zeros(batch.num_graphs, dtype=torch.int64)
-    for attribute, given, value in (("_slice_dict", slices, start), ("_inc_dict", offsets, zero)):
-        own = {name: value} if kind is None else {kind: {**given.get(kind, {}), name: value}}
-        setattr(batch, attribute, {**given, **own})
+    for attribute, records, value in (("_slice_dict", slices, start), ("_inc_dict", offsets, zero)):
+        update = {name: value} if kind is None else {kind: {**records.get(kind, {}), name: value}}
+        setattr(batch, attribute, {**records, **update})

@@ -16,16 +16,16 @@ from tg_lpe.transforms.positional_encoding import AddPositionalEncoding
 
 @functional_transform("add_laplacian_eigenvectors")
 class AddLaplacianEigenvectors(AddPositionalEncoding):
-    """Adds :class:`~tg_lpe.encoders.LaplacianEigenvectors` to a graph (functional: ``add_laplacian_eigenvectors``).
+    """Add :class:`~tg_lpe.encoders.LaplacianEigenvectors` to a graph (functional: ``add_laplacian_eigenvectors``).
 
     Directions of edges are dropped, see :class:`~tg_lpe.transforms.base.GraphTransform`.
 
     Args:
-        k, which, seed, method, normalization: as :class:`~tg_lpe.encoders.LaplacianEigenvectors`.
-        attr_name: attribute to write, ``[num_nodes, k]``; ``None`` to append to ``data.x``.
-        eigenvalue_attr_name: attribute for the eigenvalues, ``[num_graphs, k]``, NaN where a graph has fewer; none if
-            absent.
-        edge_weight, reduce, hetero: as :class:`AddPositionalEncoding`.
+        k, which, seed, method, normalization: see :class:`~tg_lpe.encoders.LaplacianEigenvectors`.
+        attr_name: attribute to write, ``[num_nodes, k]``; ``None`` appends the columns to ``x``.
+        eigenvalue_attr_name: attribute to write for the eigenvalues, ``[num_graphs, k]``, NaN if a graph has fewer;
+            ``None`` for no eigenvalues.
+        edge_weight, reduce, hetero: see :class:`AddPositionalEncoding`.
 
     Example:
         >>> import torch
@@ -57,13 +57,13 @@ class AddLaplacianEigenvectors(AddPositionalEncoding):
         self._eigenvalues = f"graph_eigenvalues_{encoder.kind}"
 
     def compute(self, graph: Graph, features: Mapping[str, Tensor]) -> list[Attribute]:
-        """Compute the eigenvectors, and the eigenvalues where they are asked for."""
+        """Compute the eigenvectors, and the eigenvalues if ``eigenvalue_attr_name`` is set."""
         encoder = self.encoder_on(graph.device)
         precomputed = encoder.precompute(graph)
-        found = [Attribute(self.attr_name, "node", encoder.encode(graph, precomputed=precomputed).node)]
+        attributes = [Attribute(self.attr_name, "node", encoder.encode(graph, precomputed=precomputed).node)]
         if self.eigenvalue_attr_name is not None:
-            found.append(Attribute(self.eigenvalue_attr_name, "graph", precomputed[self._eigenvalues]))
-        return found
+            attributes.append(Attribute(self.eigenvalue_attr_name, "graph", precomputed[self._eigenvalues]))
+        return attributes
 
     def __repr__(self) -> str:
         return super().__repr__().replace("(", f"(eigenvalue_attr_name={self.eigenvalue_attr_name!r}, ", 1)

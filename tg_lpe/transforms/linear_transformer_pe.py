@@ -1,4 +1,4 @@
-"""The linear transformer's encoding as a PyTorch Geometric transform."""
+"""The pretrained encoding of a linear transformer as a PyTorch Geometric transform."""
 
 from __future__ import annotations
 
@@ -14,38 +14,40 @@ from tg_lpe.encoders.registry import load_encoder
 from tg_lpe.transforms.positional_encoding import AddPositionalEncoding
 
 DEFAULT_ENCODER = "gram-k16"
-"""The shipped encoder that is used where none is named."""
+"""Name of the default encoder, which is part of the package."""
 
 
 @functional_transform("linear_transformer_pe")
 class LinearTransformerPE(AddPositionalEncoding):
-    r"""Adds the positional encoding of a linear transformer to a graph (functional name: ``linear_transformer_pe``).
+    r"""Add a pretrained positional encoding to a graph (functional name: ``linear_transformer_pe``).
 
-    ``LinearTransformerPE`` runs a pretrained :class:`~tg_lpe.GramTransformer`; the class
-    :class:`~tg_lpe.LinearTransformer` is another encoder. Both compute with layers of the paper's linear transformer.
-    This is :class:`AddPositionalEncoding` with the encoder :data:`DEFAULT_ENCODER`, which ships with the package; its
-    card in ``tg_lpe/zoo`` says what is computed. Channels are in the order of what they explain, so that the first
-    ``k`` are an encoding of that width. It is defined on every graph: a single node, no edges, fewer nodes than ``k``,
-    several components. `Graph Transformers Dream of Electric Flow <https://arxiv.org/abs/2410.16699>`_.
+    It is :class:`AddPositionalEncoding` with the pretrained encoder :data:`DEFAULT_ENCODER` of the package, a
+    :class:`~tg_lpe.GramTransformer`, which is a linear transformer of `Graph Transformers Dream of Electric Flow
+    <https://arxiv.org/abs/2410.16699>`_. Its model card in ``tg_lpe/zoo`` describes the encoding. The class
+    :class:`~tg_lpe.LinearTransformer` is another encoder.
 
-    Columns have variance one on molecules. They are larger on dense graphs, and by far where edge weights are far from
-    one: divide weights by their mean, and normalise what goes into a model of your own.
+    Channels are sorted by the variance that they explain, so the first ``k`` are an encoding of width ``k``. The
+    encoding is defined on every graph, including graphs without edges, with fewer nodes than ``k``, or with several
+    components.
+
+    Columns have variance one on molecules. They are larger on dense graphs, and much larger if edge weights are far
+    from one: divide weights by their mean, and normalise the encoding before your own model reads it.
 
     Directions of edges are dropped, see :class:`~tg_lpe.transforms.base.GraphTransform`.
 
     Args:
-        k: number of columns to write for each node, the encoder's first; all of them, 16 of the shipped encoder, if
-            absent.
+        k: number of columns to write for each node, the encoder's first ones; by default all, 16 of the default
+            encoder.
         attr_name: attribute to write, ``[num_nodes, k]``; ``None`` appends the columns to ``x``.
-        encoder: the encoder to use in place of the shipped one.
-        edge_weight: name of the attribute that holds conductances, ``None`` to ignore weights.
+        encoder: an encoder to use instead of the default one.
+        edge_weight: name of the attribute with edge weights, ``None`` to ignore weights.
         edge_attr_name: attribute to write for edges, ``[num_edges, edge_out_channels]``; ``None`` for no edge encoding.
-        reduce, hetero: as :class:`AddPositionalEncoding`.
+        reduce, hetero: see :class:`AddPositionalEncoding`.
 
     Raises:
-        ValueError: if ``k`` is no integer, the encoder has fewer than ``k`` channels, or none for edges where they are
-            to be encoded.
-        TypeError: if ``encoder`` is no :class:`~tg_lpe.Encoder`.
+        ValueError: if ``k`` is not an integer or larger than the encoder's ``out_channels``, or ``edge_attr_name`` is
+            set and the encoder has no edge channels.
+        TypeError: if ``encoder`` is not an :class:`~tg_lpe.Encoder`.
 
     Example:
         >>> import torch
@@ -84,10 +86,10 @@ class LinearTransformerPE(AddPositionalEncoding):
     def from_pretrained(  # type: ignore[override]
         cls, name_or_dir: str | Path, k: int | None = None, **kwargs: Any
     ) -> LinearTransformerPE:
-        """The transform of a shipped, saved or published encoder.
+        """Return the transform of a shipped, saved or published encoder.
 
         Args:
-            name_or_dir: as :meth:`Encoder.from_pretrained <tg_lpe.Encoder.from_pretrained>`.
+            name_or_dir: see :meth:`Encoder.from_pretrained <tg_lpe.Encoder.from_pretrained>`.
             k: number of columns to write.
             kwargs: the constructor's other arguments.
         """

@@ -1,4 +1,4 @@
-"""Any encoder as a PyTorch Geometric transform."""
+"""A PyTorch Geometric transform of any encoder."""
 
 from __future__ import annotations
 
@@ -23,31 +23,31 @@ T = TypeVar("T", bound="AddPositionalEncoding")
 
 @functional_transform("add_positional_encoding")
 class AddPositionalEncoding(GraphTransform):
-    """Adds the positional encoding of any encoder to a graph (functional name: ``add_positional_encoding``).
+    """Add the positional encoding of any encoder to a graph (functional name: ``add_positional_encoding``).
 
-    Works on ``Data`` and ``Batch``, on their device, without gradient. The same graph gets the same encoding alone and
-    in any batch. Reads ``edge_index``, ``num_nodes``, edge weights where there are some, and ``x`` or ``edge_attr`` if
-    the encoder does. :meth:`encode_dataset` encodes whole datasets in large batches.
+    The transform works on ``Data`` and ``Batch``, on their device, without gradient. A graph has the same encoding
+    alone and in any batch. It reads ``edge_index``, ``num_nodes``, edge weights if there are any, and ``x`` or
+    ``edge_attr`` if the encoder reads them. :meth:`encode_dataset` encodes whole datasets in large batches.
 
     Directions of edges are dropped, unless the encoder is ``directed``, see
     :class:`~tg_lpe.transforms.base.GraphTransform`.
 
     Args:
-        encoder: the encoder. A frozen copy is taken: training it further later, or moving it, changes nothing here.
-        attr_name: attribute to write, ``[num_nodes, out_channels]``; ``None`` appends the columns to ``x``. Not written
-            by an encoder of edges alone.
+        encoder: the encoder. The transform uses a frozen copy, so later changes of ``encoder`` have no effect.
+        attr_name: attribute to write, ``[num_nodes, out_channels]``; ``None`` appends the columns to ``x``. It is not
+            written if the encoder only encodes edges.
         edge_attr_name: attribute to write for edges, ``[num_edges, edge_out_channels]``, one row for each column of
-            ``edge_index``; ``None`` for no edge encoding, which is then not computed either.
-        edge_weight: name of the attribute that holds conductances, ``None`` to ignore weights. An encoder that does
-            not read edge weights gets none.
-        reduce, hetero: weights of edges that are listed several times, and ``HeteroData``; as
-            :class:`~tg_lpe.transforms.base.GraphTransform`.
+            ``edge_index``; ``None`` to compute no edge encoding.
+        edge_weight: name of the attribute with edge weights, ``None`` to ignore weights. It is not read if the encoder
+            does not read edge weights.
+        reduce, hetero: how to merge weights of edges that are listed several times, and how to treat ``HeteroData``,
+            see :class:`~tg_lpe.transforms.base.GraphTransform`.
 
     Raises:
-        TypeError: if ``encoder`` is no :class:`~tg_lpe.Encoder`, or does not say its widths and what it reads.
-        ValueError: if edges are to be encoded and the encoder does not encode them, or it encodes edges alone and
-            they are not to be, both attributes have one name, PyG would read a name as one of node numbers, or
-            ``reduce`` is given and the encoder reads no edge weights.
+        TypeError: if ``encoder`` is not an :class:`~tg_lpe.Encoder`, or does not declare its widths and ``reads``.
+        ValueError: if ``edge_attr_name`` is set and the encoder has no edge channels, or the reverse for an encoder
+            that only encodes edges; if both names are equal, or PyG would read a name as node numbers; or if
+            ``reduce`` is set and the encoder does not read edge weights.
 
     Example:
         >>> import torch
@@ -102,10 +102,10 @@ class AddPositionalEncoding(GraphTransform):
 
     @classmethod
     def from_pretrained(cls: type[T], name_or_dir: str | Path, **kwargs: Any) -> T:
-        """The transform of a shipped, saved or published encoder.
+        """Return the transform of a shipped, saved or published encoder.
 
         Args:
-            name_or_dir: as :meth:`Encoder.from_pretrained <tg_lpe.Encoder.from_pretrained>`.
+            name_or_dir: see :meth:`Encoder.from_pretrained <tg_lpe.Encoder.from_pretrained>`.
             kwargs: the constructor's other arguments.
         """
         return cls(encoder=load_encoder(name_or_dir), **kwargs)
@@ -114,12 +114,12 @@ class AddPositionalEncoding(GraphTransform):
         """Return the frozen encoder on a device."""
         encoder = self._on_device.get(device)
         if encoder is None:
-            master = self._on_device[torch.device("cpu")]
-            encoder = self._on_device[device] = copy.deepcopy(master).to(device)
+            encoder = copy.deepcopy(self._on_device[torch.device("cpu")]).to(device)
+            self._on_device[device] = encoder
         return encoder
 
     def compute(self, graph: Graph, features: Mapping[str, Tensor]) -> list[Attribute]:
-        """Encode the nodes, and the edges where it is asked for."""
+        """Encode the nodes, and the edges if ``edge_attr_name`` is set."""
         encoder = self.encoder_on(graph.device)
         encoding = encoder.encode(graph, features.get("x"), features.get("edge_attr"))
         node, edge = checked_encoding(encoder, graph.num_nodes, graph.num_directed_edges, encoding)
@@ -132,7 +132,7 @@ class AddPositionalEncoding(GraphTransform):
         return computed
 
     def __repr__(self) -> str:
-        """Changes when anything does that changes the output: PyG compares it to detect a stale cache."""
+        """Return a text that changes if the output changes: PyG compares it to detect a stale cache."""
         return (
             f"{type(self).__name__}(attr_name={self.attr_name!r}, edge_weight={self.edge_weight!r}, "
             f"edge_attr_name={self.edge_attr_name!r}, reduce={self.reduce!r}, hetero={self.hetero!r}, "
@@ -141,7 +141,7 @@ class AddPositionalEncoding(GraphTransform):
 
 
 def _describe(encoder: Encoder) -> str:
-    """A text that changes with the encoder's output: its arguments, or a digest of these and the weights."""
+    """Return a text that changes with the encoder's output: its arguments, or a digest of arguments and weights."""
     name, arguments = type(encoder).__name__, described_arguments(encoder)
     if encoder.state_dict():
         return f"{name}({module_digest(encoder)})"

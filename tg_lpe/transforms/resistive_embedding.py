@@ -10,14 +10,14 @@ from tg_lpe.transforms.positional_encoding import AddPositionalEncoding
 
 @functional_transform("add_resistive_embedding_pe")
 class AddResistiveEmbeddingPE(AddPositionalEncoding):
-    """Adds :class:`~tg_lpe.encoders.ResistiveEmbedding` to a graph (functional name: ``add_resistive_embedding_pe``).
+    """Add :class:`~tg_lpe.encoders.ResistiveEmbedding` to a graph (functional name: ``add_resistive_embedding_pe``).
 
     Directions of edges are dropped, see :class:`~tg_lpe.transforms.base.GraphTransform`.
 
     Args:
-        k, seed, method: as :class:`~tg_lpe.encoders.ResistiveEmbedding`.
-        attr_name: attribute to write, ``[num_nodes, k]``; ``None`` to append to ``data.x``.
-        edge_weight, reduce, hetero: as :class:`AddPositionalEncoding`.
+        k, seed, method: see :class:`~tg_lpe.encoders.ResistiveEmbedding`.
+        attr_name: attribute to write, ``[num_nodes, k]``; ``None`` appends the columns to ``x``.
+        edge_weight, reduce, hetero: see :class:`AddPositionalEncoding`.
 
     Example:
         >>> import torch
