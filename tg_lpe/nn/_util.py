@@ -1,4 +1,4 @@
-"""Draw weights anew, switch autocast off, and forms of pairs that do not depend on signs."""
+"""Helpers of modules: reset weights, switch autocast off, sign-invariant forms of encodings."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from tg_lpe.graph.graph import Graph
 
 
 def reset_all(module: nn.Module) -> None:
-    """Draw all weights of a module anew, from torch's global generator, as its constructor does.
+    """Draw all weights of a module again from torch's global generator, as its constructor does.
 
-    A module that has ``reset_parameters`` resets itself. Otherwise its parts are reset one by one, in the order in
-    which they were assigned.
+    A module with ``reset_parameters`` resets itself. Otherwise its submodules are reset in the order in which they were
+    assigned.
 
     Raises:
-        NotImplementedError: if a module without ``reset_parameters`` holds parameters of its own.
+        NotImplementedError: if a module has its own parameters but no ``reset_parameters``.
     """
     reset = getattr(module, "reset_parameters", None)
     if callable(reset):
@@ -29,17 +29,17 @@ def reset_all(module: nn.Module) -> None:
 
 
 def reset_parts(module: nn.Module) -> None:
-    """Call :func:`reset_all` on the parts of a module whose ``reset_parameters`` leaves everything to them.
+    """Call :func:`reset_all` on the submodules of a module without parameters of its own.
 
     Raises:
-        NotImplementedError: as :func:`reset_all`.
+        NotImplementedError: if the module has its own parameters.
     """
     parameters = [name for name, parameter in module.named_parameters(recurse=False) if parameter is not None]
     reset = getattr(module, "_reset_parameters", None)  # the name in torch's attention and transformer
     if parameters and not callable(reset):
         raise NotImplementedError(
-            f"{type(module).__name__} holds the parameters {parameters} and does not say how they are drawn; "
-            "give it a method reset_parameters()"
+            f"{type(module).__name__} has the parameters {parameters} but no method reset_parameters(), which would "
+            "draw them"
         )
     for part in module.children():
         reset_all(part)
@@ -51,9 +51,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def without_autocast(method: F) -> F:
-    """A method ``(graph, ...)`` of a module, with autocast off while it runs.
+    """Decorate a method ``(graph, ...)`` of a module to run with autocast off.
 
-    bfloat16 has eight significant bits: too few for a dozen products in a row, or for differences of eigenvalues.
+    bfloat16 has eight significant bits, too few for a dozen successive products or for differences of eigenvalues.
     """
 
     @functools.wraps(method)
@@ -67,7 +67,7 @@ def without_autocast(method: F) -> F:
 
 
 def pair_forms(pe: Tensor, edge_index: Tensor) -> Tensor:
-    """``|phi_i - phi_j|`` and ``phi_i * phi_j`` of the two ends of each edge, independent of the sign of each column.
+    """Compute ``|phi_i - phi_j|`` and ``phi_i * phi_j`` for each edge, independent of the sign of each column.
 
     `Rethinking Graph Transformers with Spectral Attention <https://arxiv.org/abs/2106.03893>`_, eqs. (7)-(8).
 

@@ -13,25 +13,26 @@ from tg_lpe.nn.features import Feature
 
 
 class LearnedConductances(nn.Module):
-    r"""Positive conductances of edges and ground conductances of nodes, one set per filter.
+    r"""Learn positive conductances of edges and ground conductances of nodes, one set per filter.
 
-    An edge of type ``b`` conducts ``softplus(g[b])``; a node of type ``a`` is grounded through ``softplus(q[a])``. Real
-    features go through a linear map instead of a table. In eq. (1) of `Graph Transformers Dream of Electric Flow
-    <https://arxiv.org/abs/2410.16699>`_ these are the ``1/r`` whose roots are the entries of ``B``. Without features,
-    all edges conduct one, and all nodes share a ground conductance.
+    An edge of type ``b`` has the conductance ``softplus(g[b])``, a node of type ``a`` the ground conductance
+    ``softplus(q[a])``. For real features, a linear map replaces the table. In eq. (1) of `Graph Transformers Dream of
+    Electric Flow <https://arxiv.org/abs/2410.16699>`_, conductances are the ``1/r`` whose roots are the entries of
+    ``B``. Without features, all edges have conductance one, and all nodes share a ground conductance.
 
-    Scaling all conductances of a filter changes nothing in ``D^-1/2 L D^-1/2``; they start near one. The first filter
-    starts at exactly one with little ground, where the layers compute random walks; the others are spread around it.
+    ``D^-1/2 L D^-1/2`` does not depend on the scale of a filter's conductances; they start near one. The first filter
+    starts at exactly one with little ground, so its layers compute random walks. The others start spread around it.
 
     Args:
         num_filters: number of sets.
-        num_edge_types: categories of integer edge features, of each column if there are several, whose values before
-            softplus are added up; exclusive with ``edge_dim``.
+        num_edge_types: number of categories of integer edge features, or of each column; values of several columns are
+            added before softplus. Exclusive with ``edge_dim``.
         edge_dim: width of real edge features.
-        num_node_types: categories of integer node features, likewise; exclusive with ``in_channels``.
+        num_node_types: number of categories of integer node features, or of each column. Exclusive with
+            ``in_channels``.
         in_channels: width of real node features.
-        learned: whether edges conduct differently; all one (or ``edge_weight``) otherwise.
-        ground: whether nodes are grounded.
+        learned: whether conductances of edges are learned; otherwise they are one, or the edge weights.
+        ground: whether nodes have ground conductances.
 
     Raises:
         ValueError: if arguments exclude each other.
@@ -58,39 +59,37 @@ class LearnedConductances(nn.Module):
         self.ground = _PositiveMap(num_filters, self._node_feature, GROUND_START) if ground else None
 
     def forward(self, graph: Graph, x: Tensor | None, edge_attr: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
-        """Conductances of a batch.
+        """Compute the conductances of a batch.
 
         Args:
-            graph: the batch; its own conductances are factors on the learned ones.
+            graph: the batch; its edge weights multiply the learned conductances.
             x: node types int64 ``[num_nodes]`` or ``[num_nodes, num_columns]``, or features
                 ``[num_nodes, in_channels]``.
-            edge_attr: types ``[num_directed_edges]`` or features ``[num_directed_edges, edge_dim]``. Where the directed
-                edges of an undirected one differ, it conducts their mean.
+            edge_attr: types ``[num_directed_edges]`` or features ``[num_directed_edges, edge_dim]``. If both directions
+                of an edge differ, its conductance is their mean.
 
         Returns:
-            ``w`` of the columns of ``B``, ``[num_filters, num_edges]`` or ``None`` for all one, and ground
-            conductances ``[num_filters, num_nodes]`` or ``None``.
+            Conductances of the edges, ``[num_filters, num_edges]`` or ``None`` if all are one, and ground conductances
+            ``[num_filters, num_nodes]`` or ``None``.
 
         Raises:
-            ValueError: if a feature is missing, of another width or out of range.
+            ValueError: if a feature is missing, has a wrong width, or is out of range.
         """
         self._check(graph, x, edge_attr)
         w = None
         if self.edge is not None:
             w = graph.merge_directed(self.edge(edge_attr, graph.num_directed_edges)).mT
         if graph.conductance is not None:
-            given = graph.conductance.expand(self.num_filters, -1)
-            w = given if w is None else w * given
-        if self.ground is None:
-            return w, None
-        return w, self.ground(x, graph.num_nodes).mT
+            weight = graph.conductance.expand(self.num_filters, -1)
+            w = weight if w is None else w * weight
+        return w, None if self.ground is None else self.ground(x, graph.num_nodes).mT
 
     def of_types(self, feature: str) -> Tensor | None:
-        """Conductances of edge types (``"edge_attr"``) or ground conductances of node types (``"x"``).
+        """Return conductances of edge types (``"edge_attr"``) or ground conductances of node types (``"x"``).
 
         Returns:
-            ``[num_types, num_filters]``; one row where all nodes share a ground conductance; ``None`` where there are
-            no learned ones, or they depend on real features or on several columns of types.
+            ``[num_types, num_filters]``, with a single row if all nodes share a ground conductance; ``None`` if none
+            are learned, or they depend on real features or on several columns of types.
         """
         part = self.edge if feature == "edge_attr" else self.ground
         if part is None or part.weight is not None:
@@ -101,7 +100,7 @@ class LearnedConductances(nn.Module):
         return nn.functional.softplus(part.table.detach())
 
     def _check(self, graph: Graph, x: Tensor | None, edge_attr: Tensor | None) -> None:
-        """Refuse features that do not fit; their values are read from the device once, unless the graph's maker did."""
+        """Check the features; values are read from the device once, unless they were checked with the graph."""
         checks = graph.feature_checks()
         if self.edge is not None:
             self._edge_feature.check(edge_attr, graph.num_directed_edges, checks)
@@ -110,29 +109,29 @@ class LearnedConductances(nn.Module):
         checks.run()
 
     def reset_parameters(self) -> None:
-        """Draw the conductances anew."""
+        """Draw the conductances again."""
         reset_parts(self)
 
 
 EDGE_START = (1.0, 0.5)
 GROUND_START = (0.1, 1.0)
-"""Median conductance that filters after the first start from, and the spread of its logarithm."""
+"""Initial median of conductances of all filters after the first, and the standard deviation of their logarithms."""
 
 
 LOWEST = -50.0
-"""Values of real features before softplus, at least: in float32 the gradient of what scales by a sum of smaller
-conductances, all below 1e-21, would overflow."""
+"""Lower bound of values of real features before softplus: with smaller conductances, below 1e-21, gradients of
+normalised sums overflow in float32."""
 
 
 class _PositiveMap(nn.Module):
-    """softplus of a table or of a linear map."""
+    """Compute softplus of a table or of a linear map."""
 
     def __init__(self, num_filters: int, feature: Feature, start: tuple[float, float]) -> None:
         super().__init__()
         self.feature, self.start = feature, start
         self.num_filters, categories = num_filters, feature.categories
         self.table = nn.Parameter(torch.empty(1 if categories is None else categories.num_rows, num_filters))
-        """Before softplus, ``[num_types, num_filters]``; the bias ``[1, num_filters]`` of a linear map."""
+        """Values before softplus, ``[num_types, num_filters]``; or the bias ``[1, num_filters]`` of a linear map."""
         self.weight = None
         if feature.channels is not None:
             self.weight = nn.Parameter(torch.empty(feature.channels, num_filters))
@@ -140,7 +139,7 @@ class _PositiveMap(nn.Module):
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        """Draw the values anew: the first filter starts as a random walk, the others are spread around the median."""
+        """Draw the weights again: the first filter starts as a random walk, the others spread around the median."""
         median, spread = self.start
         value = median * (spread * self.table.new_empty(self.table.size(0), self.num_filters).normal_()).exp()
         value[:, 0] = 1.0 if self.start == EDGE_START else 0.01
@@ -150,18 +149,18 @@ class _PositiveMap(nn.Module):
             self.table[categories.counts[0] :] = 0.0  # further columns start without influence
         if self.weight is not None:
             weight = self.weight.new_empty(self.weight.size(0), self.num_filters).normal_()
-            weight[:, 0] = 0.0  # whatever the features
+            weight[:, 0] = 0.0  # the first filter starts independent of the features
             self.weight.copy_(0.1 / weight.size(0) ** 0.5 * weight)
 
     def forward(self, feature: Tensor | None, num_rows: int) -> Tensor:
-        """Positive values ``[num_rows, num_filters]`` of features that were checked."""
+        """Return positive values ``[num_rows, num_filters]`` of checked features."""
         categories = self.feature.categories
-        if categories is not None and len(categories.counts) == 1:  # softplus of the few rows of the table
+        if categories is not None and len(categories.counts) == 1:  # softplus of the table, which has few rows
             return self.feature.product(feature, nn.functional.softplus(self.table))
         return nn.functional.softplus(self.raw(feature, num_rows))
 
     def raw(self, feature: Tensor | None, num_rows: int) -> Tensor:
-        """Values before softplus, ``[num_rows, num_filters]``."""
+        """Return values before softplus, ``[num_rows, num_filters]``."""
         if self.feature.categories is not None:
             return self.feature.product(feature, self.table)
         if self.weight is None:

@@ -1,4 +1,4 @@
-"""Softmax attention of torch, and other ways to the same where torch's is slow on processors."""
+"""Softmax attention by torch, or by other implementations where torch's is slow on processors."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ from torch.nn import functional
 from tg_lpe.ops.operator import is_transforming, reference_gradients
 
 SMALL_PRODUCTS = 512
-"""Scores of a row and head times their width, up to which :func:`token_attention` does without torch's kernel."""
+"""Largest ``num_tokens^2 * width`` for which :func:`token_attention` does not use torch's kernel."""
 
 ROWS_AT_ONCE = 512
-"""Rows of tokens whose scores fit into the cache of a core."""
+"""Rows of tokens whose scores fit into a core's cache."""
 
 
 def dot_product_attention(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None, dropout: float = 0.0
 ) -> Tensor:
-    """``softmax(Q K^T / sqrt(width)) V`` of torch; on processors in float32 at least.
+    """Compute ``softmax(Q K^T / sqrt(width)) V`` by torch; on processors in float32 at least.
 
-    Torch's backward pass in bfloat16 mostly takes more than three times as long as that in float32 there.
+    There, torch's backward pass in bfloat16 mostly takes more than three times as long as in float32.
 
     Args:
         query: ``[num_graphs, heads, num_queries, width]``.
         key: ``[num_graphs, heads, num_keys, width]``.
         value: ``[num_graphs, heads, num_keys, width]``.
-        mask: which keys take part, bool, of a shape that expands to ``[num_graphs, heads, num_queries, num_keys]``; or
-            what is added to the scores, floating point, through which gradients flow.
+        mask: whether a key takes part, bool, or a differentiable bias of the scores, floating point; its shape expands
+            to ``[num_graphs, heads, num_queries, num_keys]``.
         dropout: share of the weights that is dropped.
 
     Returns:
         ``[num_graphs, heads, num_queries, width]``, in the dtype of ``value``.
     """
-    if (is_transforming() and not dropout) or not value.numel():  # torch's kernel gives an empty mask no gradient
+    if (is_transforming() and not dropout) or not value.numel():  # torch's kernel returns no gradient of an empty mask
         return _by_products(query, key, value, mask)
     if mask is not None and mask.is_floating_point():
         mask = mask.to(query.dtype)
@@ -48,7 +48,7 @@ def dot_product_attention(
 
 
 def _by_products(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
-    """Compute :func:`dot_product_attention` where torch's kernel has no forward-mode or second derivatives."""
+    """Compute :func:`dot_product_attention` with forward-mode and second derivatives, which torch's kernel lacks."""
     precise = torch.promote_types(value.dtype, torch.float32)
     scores = query.to(precise) @ key.to(precise).mT * query.size(-1) ** -0.5
     if mask is not None:
@@ -57,24 +57,23 @@ def _by_products(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None)
 
 
 def token_attention(query_key_value: Tensor, absent: Tensor, dropout: float = 0.0) -> Tensor:
-    """Softmax attention among the few tokens of each of many rows.
+    """Compute softmax attention between the tokens of each row, for many rows of few tokens.
 
     Args:
         query_key_value: ``[num_rows, num_tokens, 3, heads, width]``.
-        absent: which tokens are padding, bool ``[num_rows, num_tokens]``; at least one of a row is not.
+        absent: whether a token is padding, bool ``[num_rows, num_tokens]``; each row has at least one token.
         dropout: share of the weights that is dropped.
 
     Returns:
         ``[num_rows, num_tokens, heads, width]``.
     """
     num_tokens, width = query_key_value.size(1), query_key_value.size(4)
-    small = num_tokens**2 * width <= SMALL_PRODUCTS
-    is_plain = query_key_value.device.type != "cpu" or is_transforming()
-    if dropout or not small or is_plain or not len(query_key_value):
+    is_small = num_tokens**2 * width <= SMALL_PRODUCTS and len(query_key_value) > 0
+    if dropout or not is_small or query_key_value.device.type != "cpu" or is_transforming():
         query, key, value = query_key_value.permute(2, 0, 3, 1, 4)
         return dot_product_attention(query, key, value, ~absent[:, None, None], dropout).transpose(1, 2)
     precise = torch.promote_types(query_key_value.dtype, torch.float32)
-    # Rows come last, where consecutive ones are neighbours in memory.
+    # Rows are the last dimension, so that consecutive rows are contiguous in memory.
     rows = query_key_value.to(precise).permute(2, 3, 4, 1, 0)
     bias = torch.zeros_like(absent, dtype=precise).masked_fill(absent, -torch.inf).T
     parts = zip(rows.split(ROWS_AT_ONCE, 4), bias.split(ROWS_AT_ONCE, 1), strict=True)
@@ -83,7 +82,7 @@ def token_attention(query_key_value: Tensor, absent: Tensor, dropout: float = 0.
 
 
 class _SmallAttention(torch.autograd.Function):
-    """Attention by products of all pairs of tokens, one channel after the other.
+    """Attention by elementwise products of all pairs of tokens, channel by channel.
 
     Queries, keys and values are ``[heads, width, num_tokens, num_rows]``, the bias is ``[num_tokens, num_rows]``.
     """
@@ -106,13 +105,13 @@ class _SmallAttention(torch.autograd.Function):
 
 
 def _attention(query: Tensor, key: Tensor, value: Tensor, bias: Tensor) -> Tensor:
-    """Compute :class:`_SmallAttention` by operations that can be differentiated again."""
+    """Compute :class:`_SmallAttention` by operations with second derivatives."""
     logits = torch.einsum("hdqr,hdkr->hqkr", query, key) * query.size(1) ** -0.5 + bias
     return torch.einsum("hqkr,hdkr->hdqr", logits.softmax(2), value)
 
 
 def _outer(left: Tensor, right: Tensor) -> Tensor:
-    """Products summed over channels, ``[heads, num_queries, num_keys, num_rows]``."""
+    """Sum products over channels, ``[heads, num_queries, num_keys, num_rows]``."""
     outer = left[:, 0].unsqueeze(2) * right[:, 0].unsqueeze(1)
     for channel in range(1, left.size(1)):
         outer.addcmul_(left[:, channel].unsqueeze(2), right[:, channel].unsqueeze(1))

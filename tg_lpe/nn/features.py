@@ -1,4 +1,4 @@
-"""First maps of node and edge features, and of positional encodings, into the hidden width."""
+"""Input maps of node and edge features and of positional encodings to the hidden width."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from tg_lpe.ops.checks import ValueChecks
 from tg_lpe.ops.segment import RowGroups
 
 MAX_PRODUCT_ROWS = 256
-"""Rows of a table up to which it is looked up by products: a zero-one matrix of all rows is written out for them."""
+"""Largest table that is looked up by a product with a zero-one matrix."""
 
 
 class Categories:
-    """The columns of an integer feature, and where the categories of each lie in one table.
+    """Columns of an integer feature, whose categories share one table.
 
-    A row of several columns stands for the sum of their rows of the table, as in ogb's encoders of atoms and bonds.
+    The embedding of several columns is the sum of their rows of the table, as in ogb's encoders of atoms and bonds.
 
     Args:
         what: name of the feature, for error messages.
-        counts: number of categories of the one column, or of each of several.
+        counts: number of categories of a single column, or of each column.
 
     Attributes:
         counts: number of categories of each column.
@@ -40,10 +40,10 @@ class Categories:
         self.num_rows = sum(self.counts)
 
     def check(self, feature: Tensor | None, num_rows: int, checks: ValueChecks) -> None:
-        """Refuse a feature of the wrong form; the range of its categories is left to ``checks``.
+        """Check a feature's shape and dtype, and add a check of its range to ``checks``.
 
         Raises:
-            ValueError: if it is missing, or of another shape or dtype.
+            ValueError: if the feature is missing, or has a wrong shape or dtype.
         """
         columns = len(self.counts)
         shapes = ((num_rows,), (num_rows, 1)) if columns == 1 else ((num_rows, columns),)
@@ -58,13 +58,13 @@ class Categories:
                 checks.in_range(f"{self.what}[:, {number}] types", feature[:, number], count)
 
     def look_up(self, table: Tensor, feature: Tensor, by_product: bool) -> Tensor:
-        """Rows of a table, summed over the columns.
+        """Look up rows of a table, summed over the columns.
 
         Args:
-            table: ``[num_rows of the table, width]``.
-            feature: what :meth:`check` has accepted.
-            by_product: multiply by a zero-one matrix. Its backward pass is a product too, which is faster than a
-                scattered sum where there are many rows and few categories.
+            table: ``[table_rows, width]``.
+            feature: a feature that :meth:`check` has accepted.
+            by_product: whether to multiply by a zero-one matrix. The backward pass is then a product too, which is
+                faster than a scattered sum for many rows and few categories.
 
         Returns:
             ``[num_rows, width]``.
@@ -75,26 +75,26 @@ class Categories:
             first = [sum(self.counts[:number]) for number in range(len(self.counts))]
             rows = feature + torch.tensor(first).to(feature.device, non_blocking=True)
         if not by_product or self.num_rows > MAX_PRODUCT_ROWS:
-            found = torch.nn.functional.embedding(rows, table)
-            return found.squeeze(1) if len(self.counts) == 1 else found.sum(1)
-        categories = torch.arange(self.num_rows, device=rows.device)  # one_hot() would wait for the device
+            embedded = torch.nn.functional.embedding(rows, table)
+            return embedded.squeeze(1) if len(self.counts) == 1 else embedded.sum(1)
+        categories = torch.arange(self.num_rows, device=rows.device)  # one_hot() would synchronise with the device
         return (rows.unsqueeze(2) == categories).any(1).to(table.dtype) @ table
 
 
 class Feature:
-    """Kind of the features of a map: types of one or several columns, real values, or nothing.
+    """Kind of a feature: integer types in one or several columns, real values, or no feature.
 
     Args:
         what: ``"node"`` or ``"edge"``, for error messages.
-        num_types: number of categories of an integer feature, of each column if there are several.
+        num_types: number of categories of an integer feature, or of each column.
         channels: width of a real feature; exclusive with ``num_types``.
 
     Attributes:
-        categories: the columns of an integer feature; ``None`` of a real one and without any.
-        width: rows of the table, or of the transposed weight of the linear map, that takes it; 0 without a feature.
+        categories: the columns of an integer feature; ``None`` otherwise.
+        width: rows of the table or transposed weight that maps the feature; 0 without a feature.
 
     Raises:
-        ValueError: if both kinds are asked for.
+        ValueError: if both ``num_types`` and ``channels`` are given.
     """
 
     def __init__(self, what: str, num_types: int | Sequence[int] | None, channels: int | None) -> None:
@@ -112,10 +112,10 @@ class Feature:
         return self.categories is not None or self.channels is not None
 
     def check(self, feature: Tensor | None, num_rows: int, checks: ValueChecks) -> None:
-        """Refuse types or real values of the wrong form; their range is left to ``checks``.
+        """Check a feature's shape and dtype, and add a check of its values to ``checks``.
 
         Raises:
-            ValueError: if the feature is expected and missing, or of another shape or dtype.
+            ValueError: if an expected feature is missing, or has a wrong shape or dtype.
         """
         if self.categories is not None:
             self.categories.check(feature, num_rows, checks)
@@ -127,15 +127,15 @@ class Feature:
             checks.finite(f"{self.what} features", feature)
 
     def product(self, feature: Tensor | None, weight: Tensor, by_product: bool | None = None) -> Tensor:
-        """Rows of a table by types, or real values times it, ``[num_rows, channels]``.
+        """Look up types in a table, or multiply real values by it, ``[num_rows, channels]``.
 
         Args:
-            feature: what :meth:`check` has accepted.
+            feature: a feature that :meth:`check` has accepted.
             weight: ``[width, channels]``.
-            by_product: as :meth:`~tg_lpe.nn.features.Categories.look_up`; if absent, where a gradient is needed.
-                Under autocast a product is in the lower precision, so that values depend on it.
+            by_product: see :meth:`~tg_lpe.nn.features.Categories.look_up`; by default, if a gradient is needed. Under
+                autocast, a product is computed in the lower precision.
         """
-        assert feature is not None  # as check() has seen
+        assert feature is not None  # checked before
         if self.categories is None:
             return feature.to(weight.dtype) @ weight
         if by_product is None:
@@ -147,18 +147,17 @@ ENCODING_NORMS = (False, True, "unit")
 
 
 class FeatureEmbedding(nn.Module):
-    """Categories through a table, real features through a linear map, and without features one learned row for all.
+    """Embed types by a table or real features by a linear map; without features, all rows share a learned one.
 
     Args:
         what: ``"node"`` or ``"edge"``, for error messages.
-        num_types: number of categories, of each column if there are several, whose rows are added up; exclusive with
-            ``in_channels``.
+        num_types: number of categories, or of each column, whose embeddings are added; exclusive with ``in_channels``.
         in_channels: width of real features.
         channels: width of the result.
-        by_product: as :meth:`~tg_lpe.nn.features.Categories.look_up`.
+        by_product: see :meth:`~tg_lpe.nn.features.Categories.look_up`.
 
     Raises:
-        ValueError: if both kinds of features are asked for.
+        ValueError: if both ``num_types`` and ``in_channels`` are given.
     """
 
     def __init__(
@@ -176,19 +175,19 @@ class FeatureEmbedding(nn.Module):
 
     @property
     def expects_feature(self) -> bool:
-        """Whether it was built for features."""
+        """Whether there is a feature to embed."""
         return self.feature.is_expected
 
     def reset_parameters(self) -> None:
-        """Draw the weights anew."""
+        """Draw the weights again."""
         (self.linear if self.linear is not None else self.rows).reset_parameters()  # type: ignore[union-attr]
 
     def check(self, feature: Tensor | None, num_rows: int, checks: ValueChecks) -> None:
-        """Refuse features that :meth:`forward` cannot map; their values are left to ``checks``.
+        """Check features' shapes and dtypes, and add checks of their values to ``checks``.
 
         Raises:
-            TypeError: if they are no tensor.
-            ValueError: if features are missing, not expected, or of another shape or dtype.
+            TypeError: if features are not a tensor.
+            ValueError: if features are missing or not expected, or have a wrong shape or dtype.
         """
         what = self.feature.what
         name, width = ("x", "in_channels") if what == "node" else ("edge_attr", "edge_dim")
@@ -209,7 +208,7 @@ class FeatureEmbedding(nn.Module):
         """Embed features that :meth:`check` has accepted.
 
         Args:
-            feature: categories int64 ``[num_rows]`` or ``[num_rows, num_columns]``, or features
+            feature: types int64 ``[num_rows]`` or ``[num_rows, num_columns]``, or features
                 ``[num_rows, in_channels]``, or ``None``.
             num_rows: number of nodes or edges.
 
@@ -223,14 +222,14 @@ class FeatureEmbedding(nn.Module):
 
 
 class GraphFeatures(nn.Module):
-    """Adds real features of whole graphs to rows: standardised by the training set, then mapped linearly.
+    """Add a linear map of real graph features, standardised by the training set, to rows.
 
     Args:
-        channels: columns of the features.
+        channels: number of features.
         width: width of the rows.
 
     Attributes:
-        mean, std: of each column, buffers ``[channels]``, which :meth:`fit` sets.
+        mean, std: mean and standard deviation of each feature, buffers ``[channels]`` that :meth:`fit` sets.
     """
 
     mean: Tensor
@@ -243,20 +242,20 @@ class GraphFeatures(nn.Module):
         self.register_buffer("std", torch.ones(channels))
 
     def reset_parameters(self) -> None:
-        """Draw the weights anew and forget the statistics."""
+        """Draw the weights again and reset the statistics."""
         self.linear.reset_parameters()
         self.mean.zero_()
         self.std.fill_(1)
 
     def fit(self, values: Tensor) -> None:
-        """Take mean and deviation of each column of ``[num_graphs, channels]``; that of equal values is 1."""
+        """Compute the statistics of values ``[num_graphs, channels]``; a constant column has ``std`` 1."""
         values = values.double()
-        differ = values.amax(0) > values.amin(0)  # the deviation of equal values is rounding noise
+        varies = values.amax(0) > values.amin(0)  # the deviation of a constant column is rounding noise
         self.mean.copy_(values.mean(0))
-        self.std.copy_(torch.where(differ, values.std(0, correction=0), 1.0))
+        self.std.copy_(torch.where(varies, values.std(0, correction=0), 1.0))
 
     def check(self, values: Tensor | None, num_graphs: int) -> None:
-        """Raise ``ValueError`` if features are missing, or of another shape or dtype."""
+        """Raise ``ValueError`` if features are missing, or have a wrong shape or dtype."""
         shape = [num_graphs, len(self.mean)]
         if not isinstance(values, Tensor) or list(values.shape) != shape or not values.is_floating_point():
             got = f"{values.dtype} {list(values.shape)}" if isinstance(values, Tensor) else repr(values)[:80]
@@ -268,21 +267,21 @@ class GraphFeatures(nn.Module):
         Args:
             rows: ``[num_rows, width]``.
             values: ``[num_graphs, channels]``.
-            graph: graph of each row, int64 ``[num_rows]``; ``None`` where there is a row for each.
+            graph: graph of each row, int64 ``[num_rows]``; ``None`` if each graph has one row.
         """
-        added: Tensor = self.linear(((values - self.mean) / self.std).to(self.linear.weight.dtype))
-        return rows + (added if graph is None else added.index_select(0, graph))
+        mapped: Tensor = self.linear(((values - self.mean) / self.std).to(self.linear.weight.dtype))
+        return rows + (mapped if graph is None else mapped.index_select(0, graph))
 
 
 class EncodingEmbedding(nn.Linear):
-    """Linear map of a positional encoding into the hidden width, after normalisation if asked for.
+    """Normalise a positional encoding and map it linearly to the hidden width.
 
     Args:
         what: ``"pe"`` or ``"edge_pe"``, for error messages.
         in_channels: width of the encoding.
         channels: width of the result.
-        norm: one of :data:`ENCODING_NORMS`: whether each channel is first brought to mean zero and variance one, or to
-            length one within each graph.
+        norm: ``False`` for no normalisation, ``True`` for mean zero and variance one of each channel, ``"unit"`` for
+            length one of each channel within each graph.
     """
 
     def __init__(self, what: str, in_channels: int, channels: int, norm: bool | str) -> None:
@@ -291,33 +290,33 @@ class EncodingEmbedding(nn.Linear):
         self.norm = _encoding_norm(norm, in_channels)
 
     def reset_parameters(self) -> None:
-        """Draw the weights anew and forget the running statistics."""
+        """Draw the weights again and reset the running statistics."""
         super().reset_parameters()
-        norm = getattr(self, "norm", None)  # torch's constructor of Linear calls this method before there is one
+        norm = getattr(self, "norm", None)  # torch's constructor of Linear calls this method before norm is set
         if norm is not None:
             norm.reset_parameters()
 
     def checked(self, pe: Tensor | None, num_rows: int) -> Tensor:
-        """``pe``, if it is what :meth:`forward` can map.
+        """Return ``pe`` after checking its shape.
 
         Raises:
-            ValueError: if it is missing or of another shape.
+            ValueError: if it is missing or has a wrong shape.
         """
         return _checked_encoding(self.what, pe, num_rows, self.in_features)
 
     def forward(self, pe: Tensor, dtype: torch.dtype, graphs: RowGroups) -> Tensor:  # type: ignore[override]
-        """Embedded encoding ``[num_rows, channels]``, computed in ``dtype``; ``graphs`` has the graph of each row."""
+        """Embed the encoding in ``dtype``, ``[num_rows, channels]``; ``graphs`` has the graph of each row."""
         pe = pe.to(dtype)
         return super().forward(pe if self.norm is None else self.norm(pe, graphs))
 
 
 class EncodingChannels(nn.Module):
-    """A positional encoding as it is, or normalised, to stand beside embedded features.
+    """Normalise a positional encoding without a linear map, to concatenate it with embedded features.
 
     Args:
         what: ``"pe"`` or ``"edge_pe"``, for error messages.
         channels: width of the encoding.
-        norm: as for :class:`EncodingEmbedding`.
+        norm: see :class:`EncodingEmbedding`.
     """
 
     def __init__(self, what: str, channels: int, norm: bool | str) -> None:
@@ -326,15 +325,15 @@ class EncodingChannels(nn.Module):
         self.norm = _encoding_norm(norm, channels)
 
     def checked(self, pe: Tensor | None, num_rows: int) -> Tensor:
-        """``pe``, if it has the right shape.
+        """Return ``pe`` after checking its shape.
 
         Raises:
-            ValueError: if it is missing or of another shape.
+            ValueError: if it is missing or has a wrong shape.
         """
         return _checked_encoding(self.what, pe, num_rows, self.channels)
 
     def forward(self, pe: Tensor, dtype: torch.dtype, graphs: RowGroups) -> Tensor:
-        """The encoding ``[num_rows, channels]`` in ``dtype``; ``graphs`` has the graph of each row."""
+        """Return the encoding in ``dtype``, ``[num_rows, channels]``; ``graphs`` has the graph of each row."""
         pe = pe.to(dtype)
         return pe if self.norm is None else self.norm(pe, graphs)
 

@@ -1,4 +1,4 @@
-"""Linear maps of the features of a batch."""
+"""Linear map of the features of a batch."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tg_lpe.ops.products import linear
 
 
 class Linear(nn.Linear):
-    """torch's linear map by :func:`tg_lpe.ops.products.linear`."""
+    """Linear map like torch's, computed by :func:`tg_lpe.ops.products.linear`."""
 
     def forward(self, input: Tensor) -> Tensor:
         """Map the rows of ``input``, ``[..., in_features]``."""

@@ -1,4 +1,4 @@
-"""Normalisation of node and edge features by name; all are called as ``norm(x, graphs)``."""
+"""Normalisations of node and edge features by name, called as ``norm(x, graphs)``."""
 
 from __future__ import annotations
 
@@ -10,31 +10,31 @@ from tg_lpe.nn import parallel
 from tg_lpe.ops.segment import RowGroups
 
 NORMS = Registry("norm")
-"""Classes with ``__init__(channels)`` and ``forward(x, graphs)``; ``graphs`` says which graph each row belongs to."""
+"""Classes with ``__init__(channels)`` and ``forward(x, graphs)``, where ``graphs`` has the graph of each row."""
 
 
 def make_norm(name: str, channels: int) -> nn.Module:
-    """The normalisation of a name.
+    """Create a normalisation by name.
 
     Args:
-        name: ``"batch"``, ``"bounded"``, ``"running"``, ``"layer"``, ``"graph"``, ``"none"``, or what was registered in
-            :data:`NORMS`.
+        name: ``"batch"``, ``"bounded"``, ``"running"``, ``"layer"``, ``"graph"``, ``"none"``, or another name that is
+            registered in :data:`NORMS`.
         channels: width of the rows.
 
     Raises:
-        ValueError: if there is no such name.
+        ValueError: if the name is unknown.
     """
     norm: nn.Module = NORMS[name](channels)
     return norm
 
 
 LARGEST = 30.0
-"""Values that a bounded norm has brought to variance one are cut off here in evaluation."""
+"""Bounded norms clamp values to this number of standard deviations in evaluation."""
 
 
 @NORMS.register(name="batch")
 class RowBatchNorm(nn.BatchNorm1d):
-    """Batch norm that uses its running statistics where a batch of fewer than two rows has none of its own.
+    """Batch norm that uses running statistics for a training batch of fewer than two rows.
 
     A batch that is :func:`~tg_lpe.nn.parallel.divided` among processes is normalised as a whole.
     """
@@ -54,7 +54,7 @@ class RowBatchNorm(nn.BatchNorm1d):
         return super().forward(x)
 
     def _normalize_divided(self, x: Tensor) -> Tensor:
-        """Normalise the rows of this process by the statistics of those of all processes."""
+        """Normalise the rows of this process by the statistics of all processes' rows."""
         mean, variance, biased, enough = _statistics(x.to(self.running_mean.dtype))
         with torch.no_grad():
             self.num_batches_tracked.add_(enough)
@@ -68,26 +68,26 @@ class RowBatchNorm(nn.BatchNorm1d):
 
 
 def _statistics(x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Mean, unbiased and biased variance, ``[channels]``, of the rows of all processes, and whether there are two."""
+    """Compute mean, unbiased and biased variance of all processes' rows, and whether there are at least two rows."""
     count, mean, squares = parallel.moments(x)
     return mean, squares / (count - 1).clamp(min=1), squares / count.clamp(min=1), count > 1
 
 
 @NORMS.register(name="bounded")
 class BoundedNorm(RowBatchNorm):
-    """Batch norm that cuts off, in evaluation, what is more than 30 standard deviations from the mean.
+    """Batch norm that clamps values, in evaluation, to 30 standard deviations from the mean.
 
-    A batch of ``n`` rows has no value above ``sqrt(n - 1)`` in training, but a graph unlike the training set has in
-    evaluation, and where layers add up messages it can grow from layer to layer: perchlorate to 1e15 in nine layers
-    trained on ZINC, whose own molecules stay below 25. All other values keep every bit.
+    In training, no value of a batch of ``n`` rows exceeds ``sqrt(n - 1)``. In evaluation, values of a graph unlike the
+    training set can, and grow from layer to layer if layers sum messages: to 1e15 for perchlorate, after nine layers
+    trained on ZINC, whose molecules stay below 25. Other values do not change.
     """
 
     def forward(self, x: Tensor, graphs: RowGroups | None = None) -> Tensor:  # type: ignore[override]
         """Normalise ``x``, ``[num_rows, channels]``; ``graphs`` is not read."""
-        return self._cut_off(super().forward(x))
+        return self._clamp(super().forward(x))
 
-    def _cut_off(self, out: Tensor) -> Tensor:
-        """Normalised rows with their largest values cut off; unchanged in training."""
+    def _clamp(self, out: Tensor) -> Tensor:
+        """Clamp normalised rows in evaluation."""
         if self.training:
             return out
         bound = LARGEST * self.weight.abs()
@@ -96,11 +96,12 @@ class BoundedNorm(RowBatchNorm):
 
 @NORMS.register(name="running")
 class RunningNorm(BoundedNorm):
-    """Normalisation by running statistics in training as well: what a row becomes hardly depends on the other rows.
+    """Normalise by running statistics in training too, so that a row hardly depends on the other rows of the batch.
 
-    A training batch moves the statistics a hundredth of the way to its own before it is normalised; up to the hundredth
-    batch they are the plain mean. No gradient goes through them. The statistics of a small batch are noise: pooled
-    features have one row for each graph. In evaluation it is bounded, as :class:`BoundedNorm`.
+    Use it where a batch has few rows and its statistics are noise, such as for pooled features, which have one row for
+    each graph. Before a training batch is normalised, the statistics move a hundredth of the way to those of the batch;
+    for the first hundred batches they are the mean over batches. They have no gradient. In evaluation, values are
+    clamped as in :class:`BoundedNorm`.
 
     Args:
         channels: width of the rows.
@@ -114,10 +115,10 @@ class RunningNorm(BoundedNorm):
         mean, variance = self.running_mean, self.running_var
         if self.training and (parallel.is_divided() or x.size(0) > 1):
             mean, variance = self._move(x.detach().to(mean.dtype))
-        return self._cut_off(nn.functional.batch_norm(x, mean, variance, self.weight, self.bias, eps=self.eps))
+        return self._clamp(nn.functional.batch_norm(x, mean, variance, self.weight, self.bias, eps=self.eps))
 
     def _move(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Move the statistics, and return copies: a backward pass reads them after the next batch has moved them."""
+        """Move the statistics and return copies, which the backward pass can read after the next move."""
         if parallel.is_divided():
             with torch.no_grad():
                 mean, variance, _, enough = _statistics(x)
@@ -136,7 +137,7 @@ class RunningNorm(BoundedNorm):
 
 @NORMS.register(name="layer")
 class LayerNorm(nn.LayerNorm):
-    """Layer norm: each row by itself."""
+    """Layer norm of each row."""
 
     def forward(self, x: Tensor, graphs: RowGroups | None = None) -> Tensor:  # type: ignore[override]
         """Normalise ``x``, ``[num_rows, channels]``; ``graphs`` is not read."""
@@ -145,13 +146,13 @@ class LayerNorm(nn.LayerNorm):
 
 @NORMS.register(name="graph")
 class GraphNorm(nn.Module):
-    r"""Normalisation over the rows of each graph, with a learned share of the mean that is subtracted.
+    r"""Normalise over the rows of each graph; the share of the mean that is subtracted is learned.
 
     .. math:: y = \gamma \frac{x - \alpha \mu_g}{\sqrt{\overline{(x - \alpha \mu_g)^2} + \epsilon}} + \beta
 
     `GraphNorm: A Principled Approach to Accelerating Graph Neural Network Training
-    <https://arxiv.org/abs/2009.03294>`_. A graph is normalised in the same way in training and evaluation, and whatever
-    batch it is in.
+    <https://arxiv.org/abs/2009.03294>`_. The result for a graph is the same in training, in evaluation and in any
+    batch.
 
     Args:
         channels: width of the rows.
@@ -166,7 +167,7 @@ class GraphNorm(nn.Module):
         self.mean_scale = nn.Parameter(torch.ones(channels))
 
     def reset_parameters(self) -> None:
-        """Start from plain normalisation."""
+        """Reset the weights to normalisation without learned parameters."""
         nn.init.ones_(self.weight)
         nn.init.zeros_(self.bias)
         nn.init.ones_(self.mean_scale)
@@ -178,20 +179,20 @@ class GraphNorm(nn.Module):
         return centred * graphs.gather(scale * self.weight) + self.bias
 
     def extra_repr(self) -> str:
-        """Width and epsilon."""
+        """Show the arguments."""
         return f"{self.channels}, eps={self.eps}"
 
 
 class UnitColumns(nn.Module):
-    """Scales each column to length one within each graph, as the paper's experiment does with encodings; no parameters.
+    """Scale each column to length one within each graph, as the paper's experiment does with encodings.
 
-    Columns shorter than :attr:`floor` stay as they are: a zero column stays zero, with a finite gradient.
+    Columns shorter than :attr:`floor` do not change, so a zero column stays zero, with a finite gradient.
     """
 
     floor = 1e-12
 
     def reset_parameters(self) -> None:
-        """There are none."""
+        """Do nothing: there are no parameters."""
 
     def forward(self, x: Tensor, graphs: RowGroups) -> Tensor:
         """Scale ``x``, ``[num_rows, channels]``, graph by graph."""
@@ -211,7 +212,7 @@ class NoNorm(nn.Module):
         super().__init__()
 
     def reset_parameters(self) -> None:
-        """There are none."""
+        """Do nothing: there are no parameters."""
 
     def forward(self, x: Tensor, graphs: RowGroups | None = None) -> Tensor:
         """Return ``x``."""

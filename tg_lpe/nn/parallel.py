@@ -1,9 +1,9 @@
-"""A batch that several processes divide among them: what is read off all of its rows, with gradients.
+"""Differentiable operations on a batch that is divided among processes.
 
-Inside of :func:`divided` each process of torch's default group has some graphs of a batch and calls these functions in
-the same order as all others. What is differentiated is the mean over the processes of the value that each of them
-computes, so a loss that all compute from gathered rows has the gradients of one process with the whole batch. Elsewhere
-a process is by itself, and each function returns what it is given.
+Inside :func:`divided`, each process of torch's default group has some graphs of a batch, and all processes call these
+functions in the same order. Gradients are those of the mean of the processes' losses, so a loss that all processes
+compute from gathered rows has the gradients of a single process with the whole batch. Outside of :func:`divided`, each
+function returns its argument.
 """
 
 from __future__ import annotations
@@ -20,41 +20,41 @@ _is_divided = False
 
 
 def num_processes() -> int:
-    """Processes of torch's default group; 1 where there is none."""
+    """Return the number of processes of torch's default group; 1 without a group."""
     return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
 
 
 def process_number() -> int:
-    """This process's number in that group, from 0."""
+    """Return this process's rank in torch's default group; 0 without a group."""
     return dist.get_rank() if num_processes() > 1 else 0
 
 
 def communication_device() -> torch.device:
-    """Where tensors lie that the processes exchange besides those of a model."""
+    """Return the device of tensors that processes exchange."""
     return torch.device("cuda", torch.cuda.current_device()) if dist.get_backend() == "nccl" else torch.device("cpu")
 
 
 @contextmanager
 def divided(yes: bool = True) -> Iterator[None]:
-    """In this context the rows of a model's input are one process's part of a batch, unless ``yes`` is false."""
+    """Treat a model's input as one process's part of a batch inside a ``with`` block, if ``yes``."""
     global _is_divided
-    before, _is_divided = _is_divided, yes and num_processes() > 1
+    previous, _is_divided = _is_divided, yes and num_processes() > 1
     try:
         yield
     finally:
-        _is_divided = before
+        _is_divided = previous
 
 
 def is_divided() -> bool:
-    """Whether other processes have rows of the same batch."""
+    """Return whether other processes have rows of the same batch."""
     return _is_divided
 
 
 def gather(x: Tensor) -> Tensor:
-    """The rows of all processes, one process after the other: ``[num_rows, ...]`` of the whole batch.
+    """Concatenate the rows of all processes, ``[num_rows, ...]``.
 
     Args:
-        x: the rows of this process, ``[own_rows, ...]``; their number may differ, all other sizes are the same.
+        x: the rows of this process, ``[local_rows, ...]``; processes may have different numbers of rows.
     """
     if not _is_divided:
         return x
@@ -62,7 +62,7 @@ def gather(x: Tensor) -> Tensor:
 
 
 def mean(value: Tensor, weight: int) -> Tensor:
-    """The weighted mean of a scalar over the processes, such as of a mean over the rows of each of them."""
+    """Compute the weighted mean of a scalar over the processes, such as of means over their rows."""
     if not _is_divided:
         return value
     rows = _gathered(torch.stack([weight * value, torch.full_like(value, weight)]).unsqueeze(0))
@@ -71,25 +71,25 @@ def mean(value: Tensor, weight: int) -> Tensor:
 
 
 def moments(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Of the rows of all processes: their number, their mean and the sum of their squared distances from it.
+    """Compute the number, the mean and the sum of squared deviations of the rows of all processes.
 
     Args:
-        x: the rows of this process, floating point ``[own_rows, channels]``.
+        x: the rows of this process, floating point ``[local_rows, channels]``.
 
     Returns:
-        A scalar, ``[channels]`` and ``[channels]``; nothing waits for the device.
+        A scalar, ``[channels]`` and ``[channels]``, without synchronising with the device.
     """
-    own_mean = x.sum(0) / max(x.size(0), 1)
-    local = [x.new_full((1,), x.size(0)), own_mean, (x - own_mean).square().sum(0)]
-    # One exchange, and as exact as two passes: squares are taken about means.
+    local_mean = x.sum(0) / max(x.size(0), 1)
+    local = [x.new_full((1,), x.size(0)), local_mean, (x - local_mean).square().sum(0)]
+    # A single exchange that is as exact as two passes, because deviations are from local means.
     counts, means, squares = _gathered(torch.cat(local).unsqueeze(0)).split([1, x.size(1), x.size(1)], dim=1)
     count = counts.sum()
-    of_all = (counts * means).sum(0) / count.clamp(min=1)
-    return count, of_all, (squares + counts * (means - of_all).square()).sum(0)
+    overall = (counts * means).sum(0) / count.clamp(min=1)
+    return count, overall, (squares + counts * (means - overall).square()).sum(0)
 
 
 def rows_before(num_rows: int) -> tuple[int, int]:
-    """Of rows that all processes have together: how many come before this process's, and how many there are."""
+    """Return the number of rows of all previous processes, and that of all processes."""
     if not _is_divided:
         return 0, num_rows
     sizes = _sizes(num_rows)
@@ -97,7 +97,7 @@ def rows_before(num_rows: int) -> tuple[int, int]:
 
 
 def _sizes(num_rows: int) -> list[int]:
-    """``num_rows`` of each process."""
+    """Return ``num_rows`` of each process."""
     local = torch.tensor([num_rows], device=communication_device())
     sizes = [torch.empty_like(local) for _ in range(num_processes())]
     dist.all_gather(sizes, local)
@@ -106,20 +106,20 @@ def _sizes(num_rows: int) -> list[int]:
 
 
 def _gathered(x: Tensor, sizes: list[int] | None = None) -> Tensor:
-    """Rows of all processes; ``sizes`` of each, one row each if absent."""
+    """Concatenate the rows of all processes; by default, each has one row."""
     if torch.is_grad_enabled() and x.is_floating_point() and not x.requires_grad:
-        x = x.detach().requires_grad_()  # all processes have to come to the exchange of gradients
+        x = x.detach().requires_grad_()  # all processes must take part in the exchange of gradients
     out: Tensor = _Gather.apply(x, sizes or [1] * num_processes())  # type: ignore[no-untyped-call]
     return out
 
 
 class _Gather(torch.autograd.Function):
-    """Rows of all processes; gradients of a process's rows are summed over what all processes did with them."""
+    """Concatenate the rows of all processes; gradients are summed over processes."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, sizes: list[int]) -> Tensor:
         ctx.sizes = sizes
-        padded = x.new_zeros(max(sizes), *x.shape[1:])  # equal shapes, which every backend can exchange
+        padded = x.new_zeros(max(sizes), *x.shape[1:])  # some backends need equal shapes
         padded[: x.size(0)] = x
         parts = [torch.empty_like(padded) for _ in sizes]
         dist.all_gather(parts, padded)

@@ -1,4 +1,4 @@
-"""Probes: the starting vectors ``Phi_0`` of the linear transformer."""
+"""Probes: start vectors ``Phi_0`` of the linear transformer."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from tg_lpe.ops.random import counter_normal
 
 PROBES = ("features", "random", "learned")
 
-REMEMBERED_ROWS = 256
-"""Rows of random probes that are kept between calls."""
+CACHED_ROWS = 256
+"""Rows of random probes that are cached."""
 
 
 class FeatureProbes(nn.Module):
-    """``Phi_0`` from node features: deterministic, and equivariant under relabelling of the nodes.
+    """Compute ``Phi_0`` from node features; equivariant under relabelling of the nodes.
 
     Args:
         k: number of probe vectors.
-        num_node_types: number of categories of integer features ``[num_nodes]`` or ``[num_nodes, 1]``, each of which
-            gets a row; or of each column of ``[num_nodes, num_columns]``, whose rows are added up.
-        in_channels: width of real features ``[num_nodes, in_channels]``, which go through a linear map.
+        num_node_types: number of categories of integer features ``[num_nodes]`` or ``[num_nodes, 1]``, which are
+            embedded; or of each column of ``[num_nodes, num_columns]``, whose embeddings are added.
+        in_channels: width of real features ``[num_nodes, in_channels]``, which a linear map reads.
 
     Raises:
-        ValueError: unless exactly one of the two is given.
+        ValueError: unless exactly one of ``num_node_types`` and ``in_channels`` is given.
     """
 
     def __init__(
@@ -48,11 +48,15 @@ class FeatureProbes(nn.Module):
         self.linear = nn.Linear(in_channels, k) if in_channels is not None else None
 
     def reset_parameters(self) -> None:
-        """Draw the rows or the linear map anew."""
+        """Draw the weights again."""
         (self.linear if self.linear is not None else self.embedding).reset_parameters()  # type: ignore[union-attr]
 
     def forward(self, graph: Graph, x: Tensor | None, generator: torch.Generator | None) -> Tensor:
-        """``Phi_0``, ``[num_nodes, k]``; ``generator`` is not used."""
+        """Return ``Phi_0``, ``[num_nodes, k]``; ``generator`` is not read.
+
+        Raises:
+            ValueError: if ``x`` is missing, malformed or out of range.
+        """
         if not isinstance(x, Tensor) or x.dim() == 0 or x.size(0) != graph.num_nodes:
             got = list(x.shape) if isinstance(x, Tensor) else None if x is None else type(x).__name__
             raise ValueError(f"probes='features' needs node features of {graph.num_nodes} rows, got {got}")
@@ -65,15 +69,14 @@ class FeatureProbes(nn.Module):
 
 
 class RandomProbes(nn.Module):
-    """``Phi_0`` with independent standard normal entries.
+    """Draw ``Phi_0`` with independent standard normal entries.
 
-    An entry depends only on the seed, the node's index within its graph and the column: a graph gets the same draw
-    alone, in any batch and on any device. The encoding is equivariant under relabelling in distribution; it is exactly
-    equivariant if the probes are permuted with the nodes.
+    An entry only depends on the seed, the node's index within its graph and the column, so a graph has the same probes
+    alone, in any batch and on any device. The encoding is equivariant in distribution.
 
     Args:
         k: number of probe vectors.
-        seed: used in calls without a generator.
+        seed: seed of calls without a generator.
     """
 
     unit: Tensor
@@ -82,46 +85,46 @@ class RandomProbes(nn.Module):
         super().__init__()
         self.k = k
         self.seed = seed
-        self.register_buffer("unit", torch.ones(()), persistent=False)  # carries the module's device and dtype
+        self.register_buffer("unit", torch.ones(()), persistent=False)  # has the module's device and dtype
         self._table: Tensor | None = None
         self._table_key: tuple[int, torch.device, torch.dtype] | None = None
 
     def forward(self, graph: Graph, x: Tensor | None, generator: torch.Generator | None) -> Tensor:
-        """``Phi_0``, ``[num_nodes, k]``.
+        """Return ``Phi_0``, ``[num_nodes, k]``.
 
         Args:
             graph: the batch.
-            x: not used.
-            generator: draws the seed of this call, so that every call differs; the module's own seed if ``None``.
+            x: not read.
+            generator: draws the seed of this call; without it, the seed is the module's.
         """
         largest = graph.num_nodes if graph.num_graphs == 1 else graph.max_nodes
         rows = (
-            self._own_rows(largest)
+            self._seeded_rows(largest)
             if generator is None
             else counter_normal(draw_seed(generator), largest, self.k, self.unit)
         )
         return rows if graph.num_graphs == 1 else rows[graph.local_index]
 
-    def _own_rows(self, num_rows: int) -> Tensor:
-        """The draw of the module's own seed, remembered for small graphs: it never changes."""
-        if num_rows > REMEMBERED_ROWS:
+    def _seeded_rows(self, num_rows: int) -> Tensor:
+        """Return the rows of the module's seed, cached for small graphs."""
+        if num_rows > CACHED_ROWS:
             return counter_normal(self.seed, num_rows, self.k, self.unit)
         key = (self.seed, self.unit.device, self.unit.dtype)
         if self._table is None or self._table_key != key:
-            with torch.inference_mode(False):  # autograd could not use an inference tensor
-                self._table = counter_normal(self.seed, REMEMBERED_ROWS, self.k, self.unit)
+            with torch.inference_mode(False):  # autograd cannot use an inference tensor
+                self._table = counter_normal(self.seed, CACHED_ROWS, self.k, self.unit)
             self._table_key = key
-        return self._table[:num_rows].clone()  # the caller may change what it gets
+        return self._table[:num_rows].clone()  # the caller may change it in place
 
 
 class LearnedProbes(nn.Module):
-    """``Phi_0`` with one learned row per node index: the published experiment's, section 14.3 of the paper.
+    """Learn one row of ``Phi_0`` per node index, as in the published experiment (section 14.3 of the paper).
 
-    Not equivariant: the encoding depends on the order of the nodes. It exists to reproduce the paper.
+    The encoding depends on the order of the nodes. Use it only to reproduce the paper.
 
     Args:
         k: number of probe vectors.
-        max_nodes: largest graph that can be encoded.
+        max_nodes: largest number of nodes of a graph.
     """
 
     def __init__(self, k: int, max_nodes: int) -> None:
@@ -130,7 +133,7 @@ class LearnedProbes(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw the rows anew, standard normal."""
+        """Draw the rows again, standard normal."""
         nn.init.normal_(self.rows)
 
     def forward(self, graph: Graph, x: Tensor | None, generator: torch.Generator | None) -> Tensor:
@@ -153,17 +156,17 @@ def make_probes(
     in_channels: int | None = None,
     seed: int = 0,
 ) -> nn.Module:
-    """The probes of a name.
+    """Create probes by name.
 
     Args:
         kind: one of :data:`PROBES`.
         k: number of probe vectors.
-        max_nodes: required by ``learned``.
-        num_node_types, in_channels: exactly one is required by ``features``.
-        seed: of ``random``.
+        max_nodes: required by ``"learned"``.
+        num_node_types, in_channels: exactly one is required by ``"features"``.
+        seed: seed of ``"random"``.
 
     Raises:
-        ValueError: if ``kind`` is unknown, an argument that it needs is missing, or one that it does not use is given.
+        ValueError: if ``kind`` is unknown, a required argument is missing, or an argument is not read by ``kind``.
     """
     check_choice("probes", kind, PROBES)
     if kind != "features" and (num_node_types is not None or in_channels is not None):
@@ -180,19 +183,19 @@ def make_probes(
 
 
 def draw_seed(generator: torch.Generator) -> int:
-    """The seed of one call's random probes."""
+    """Draw a seed from a generator."""
     return int(torch.randint(0, 2**62, (), generator=generator, device=generator.device))
 
 
 def draw_signs(num_graphs: int, num_columns: int, generator: torch.Generator) -> Tensor:
-    """Random signs for each graph of a batch, ``[num_graphs, num_columns]``: those it has in the undivided batch."""
+    """Draw signs for each graph, ``[num_graphs, num_columns]``; equal however processes divide the batch."""
     first, total = parallel.rows_before(num_graphs)
     bits = torch.randint(0, 2, (total, num_columns), generator=generator, device=generator.device)
     return 2 * bits[first : first + num_graphs] - 1
 
 
 def with_random_signs(vectors: Tensor, graph: Graph, generator: torch.Generator | None) -> Tensor:
-    """Eigenvectors ``[num_nodes, m]`` with a random sign for each graph and column; as they are without generator."""
+    """Multiply vectors ``[num_nodes, m]`` by a random sign for each graph and column, if there is a generator."""
     if generator is None:
         return vectors
     return vectors * draw_signs(graph.num_graphs, vectors.size(1), generator).to(vectors)[graph.batch]

@@ -11,22 +11,22 @@ from tg_lpe.ops.operator import checkpointed
 from tg_lpe.ops.segment import RowGroups
 
 MAX_FEATURES = 2**22
-"""Features of tokens that are computed at once, for each head: 16 MiB in float32."""
+"""Most features of tokens that are computed at once, for each head: 16 MiB in float32."""
 
 
 class RandomFeatures(nn.Module):
     r"""Positive random features of the softmax kernel.
 
     `Rethinking Attention with Performers <https://arxiv.org/abs/2009.14794>`_, lemma 1 and section 2.4: ``exp(q^T k)``
-    is the mean of ``exp(w^T q - |q|^2 / 2) exp(w^T k - |k|^2 / 2)`` over normal vectors ``w``. Those drawn here are
-    orthogonal to each other, ``width`` at a time, which lowers the variance. They are not trained.
+    is the mean of ``exp(w^T q - |q|^2 / 2) exp(w^T k - |k|^2 / 2)`` over normal vectors ``w``. Groups of ``width``
+    vectors are orthogonal, which lowers the variance. The vectors are not trained.
 
     Args:
         num_features: number of vectors.
-        width: their length, that of queries and keys.
+        width: width of queries and keys.
 
     Raises:
-        ValueError: if a number is no integer of at least 1.
+        ValueError: if an argument is not an integer of at least 1.
     """
 
     projection: Tensor
@@ -39,11 +39,11 @@ class RandomFeatures(nn.Module):
         self.reset_parameters()
 
     def extra_repr(self) -> str:
-        """Return the arguments that no part shows."""
+        """Show the arguments."""
         return ", ".join(str(size) for size in self.projection.shape)
 
     def reset_parameters(self) -> None:
-        """Draw the vectors anew."""
+        """Draw the vectors again."""
         num_features, width = self.projection.shape
         device = self.projection.device
         blocks = torch.randn(-(-num_features // width), width, width, device=device, dtype=torch.float32)
@@ -55,16 +55,16 @@ class RandomFeatures(nn.Module):
             self.projection.copy_(lengths * directions.mT.flatten(0, 1)[:num_features])
 
     def forward(self, rows: Tensor) -> Tensor:
-        """Logarithms of the features, ``[..., num_features]``, of queries or keys ``[..., width]``."""
+        """Return the logarithms of the features, ``[..., num_features]``, of queries or keys ``[..., width]``."""
         return rows @ self.projection.to(rows.dtype).mT - rows.square().sum(-1, keepdim=True) / 2
 
 
 class RandomFeatureAttention(Attention):
-    r"""Each token attends to all tokens of its graph, by an estimate of the softmax that is linear in their number.
+    r"""Attend from each token to all tokens of its graph by random features, at linear cost.
 
     `Rethinking Attention with Performers <https://arxiv.org/abs/2009.14794>`_, eq. (4). It approaches
-    :class:`~tg_lpe.nn.tuples.FullAttention` as the number of features grows, slowly where scores are large. Features
-    are computed in float32 at least, and of large graphs some tokens at a time, in the backward pass once more.
+    :class:`~tg_lpe.nn.tuples.FullAttention` as the number of features grows, slowly if scores are large. Features are
+    computed in float32 at least. On large graphs they are computed in chunks, and again in the backward pass.
 
     Args:
         graphs: the graph of each token.
@@ -80,10 +80,10 @@ class RandomFeatureAttention(Attention):
         """Attend by random features, see :class:`~tg_lpe.nn.tuples.Attention`.
 
         Raises:
-            ValueError: if weights are to be dropped: there are none.
+            ValueError: if ``dropout`` is not zero.
         """
         if dropout:
-            raise ValueError(f"random features give no attention weights that could be dropped, got dropout={dropout}")
+            raise ValueError(f"random features have no attention weights that could be dropped, got dropout={dropout}")
         dtype = query_key_value.dtype
         with torch.autocast(query_key_value.device.type, enabled=False):
             rows = query_key_value.to(torch.promote_types(dtype, torch.float32))
@@ -95,7 +95,7 @@ class RandomFeatureAttention(Attention):
         return self.rows.unpad(outputs) if outputs else query_key_value[:, 0]
 
     def _attend(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
-        """One bucket, ``[num_graphs, heads, max_tokens, width]`` like queries, keys and values."""
+        """Attend in one bucket; result, queries, keys and values are ``[num_graphs, heads, max_tokens, width]``."""
         values = torch.cat([value, mask.to(value.dtype).expand(*value.shape[:-1], 1)], -1)
         at_once = max(1, self.at_once // query.size(0))
         if query.size(2) <= at_once:
@@ -103,24 +103,26 @@ class RandomFeatureAttention(Attention):
         chunks = zip(*(rows.split(at_once, 2) for rows in (key, values, mask)), strict=True)
         sums, peaks = zip(*(checkpointed(self._sums, *chunk) for chunk in chunks), strict=True)
         peak = torch.stack(peaks).amax(0)
-        total = torch.stack(
-            [part * (peak_of_part - peak).exp().mT for part, peak_of_part in zip(sums, peaks, strict=True)]
-        ).sum(0)
+        scaled = [part * (part_peak - peak).exp().mT for part, part_peak in zip(sums, peaks, strict=True)]
+        total = torch.stack(scaled).sum(0)
         return torch.cat([checkpointed(self._mean, rows, total, peak) for rows in query.split(at_once, 2)], 2)
 
     def _sums(self, key: Tensor, values: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """Sums over keys of features times values, ``[num_graphs, heads, num_features, width + 1]``, and the logarithm
-        of what they are divided by, the largest of each feature, ``[num_graphs, heads, 1, num_features]``.
+        """Sum features times values over keys; features are divided by their largest value to avoid overflow.
+
+        Returns:
+            Sums ``[num_graphs, heads, num_features, width + 1]``, and the logarithm of each feature's largest value,
+            ``[num_graphs, heads, 1, num_features]``.
         """
         logarithms = self.features(key).masked_fill(~mask, -torch.inf)
-        # A part of a graph may be all padding.
+        # All tokens of a chunk may be padding.
         peak = logarithms.detach().amax(2, keepdim=True).clamp(min=torch.finfo(key.dtype).min)
         return (logarithms - peak).exp().mT @ values, peak
 
     def _mean(self, query: Tensor, total: Tensor, peak: Tensor) -> Tensor:
-        """Means of the values, ``[num_graphs, heads, num_queries, width]``.
+        """Return weighted means of the values, ``[num_graphs, heads, num_queries, width]``.
 
-        The feature with the largest weight of a query has a sum of at least one, so that nothing is divided by zero.
+        The denominator is not zero, because the feature with a query's largest weight has a sum of at least one.
         """
         logarithms = self.features(query) + peak
         weights = (logarithms - logarithms.detach().amax(3, keepdim=True)).exp()

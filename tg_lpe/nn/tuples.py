@@ -1,4 +1,4 @@
-"""Tokens that are tuples of nodes, their first features, and the layer of transformers over them."""
+"""Tuples of nodes as tokens, their embedding, and the layers of transformers over them."""
 
 from __future__ import annotations
 
@@ -24,31 +24,30 @@ from tg_lpe.ops.segment import RowGroups, gather_sum
 
 
 class TupleTokens(NamedTuple):
-    """One token for each tuple, by graph, then in lexicographic order of its nodes."""
+    """Tuples of nodes, sorted by graph and then lexicographically."""
 
     nodes: Tensor
     """The nodes of each tuple, int64 ``[num_tokens, k]``."""
     types: Tensor
-    """The atomic type: for the positions ``(i, j)``, ``i < j``, the undirected edge between their nodes as the
-    :class:`~tg_lpe.Graph` numbers them, :data:`~tg_lpe.graph.tuples.NO_EDGE` or
-    :data:`~tg_lpe.graph.tuples.SAME_NODE`, int64 ``[num_tokens, k (k-1) / 2]``.
-    Pairs of positions are in the order of ``itertools.combinations``."""
+    """The atomic type of each tuple, int64 ``[num_tokens, k (k-1) / 2]``. For each pair of positions, in the order of
+    ``itertools.combinations``, it is the number of the undirected edge between their nodes in
+    :class:`~tg_lpe.Graph`, :data:`~tg_lpe.graph.tuples.NO_EDGE` or :data:`~tg_lpe.graph.tuples.SAME_NODE`."""
     batch: Tensor
     """The graph of each tuple, int64 ``[num_tokens]``."""
 
 
 def tuple_tokens(graph: Graph, k: int, s: int | None = None) -> TupleTokens:
-    """The ``k``-tuples of nodes with at most ``s`` components, and their atomic types.
+    """List the ``k``-tuples of nodes with at most ``s`` components, and their atomic types.
 
     `Aligning Transformers with Weisfeiler-Leman <https://arxiv.org/abs/2406.03148>`_, sections 3 and 4.
 
     Args:
         graph: the graph or batch.
-        k: nodes of each tuple.
-        s: components at most; all ``k``-tuples if absent.
+        k: number of nodes of a tuple.
+        s: maximum number of components; all ``k``-tuples if absent.
 
     Raises:
-        ValueError: if ``k`` and ``s`` are out of range, or there are too many tuples to list.
+        ValueError: if ``k`` or ``s`` is out of range, or there are too many tuples.
     """
     nodes = component_tuples(graph, k, k if s is None else s)
     pairs = [edge_between(graph, nodes[i], nodes[j]) for i, j in combinations(range(k), 2)]
@@ -57,22 +56,21 @@ def tuple_tokens(graph: Graph, k: int, s: int | None = None) -> TupleTokens:
 
 
 class TupleEmbedding(nn.Module):
-    r"""Tokens from what is known of their nodes, by position, and of the pairs of these.
+    r"""Embed tuples from features of their nodes and of pairs of their nodes.
 
     .. math:: X(v) = \sum_i W_i x(v_i) + \sum_{i<j} \left(A_{ij} E(v_i, v_j) + B_{ij} p(v_i, v_j)\right)
         + C \log(1 + c(v)) + b ,
 
-    linear maps of the concatenated rows of a tuple, eq. (4) and section A.3 of `Aligning Transformers with
-    Weisfeiler-Leman <https://arxiv.org/abs/2406.03148>`_. ``E`` is the embedding of an edge, zero without an edge and a
-    learned row if ``v_i = v_j``, so that it tells the atomic type. All terms are rows of one table, which is summed
-    tuple by tuple.
+    as in eq. (4) and section A.3 of `Aligning Transformers with Weisfeiler-Leman <https://arxiv.org/abs/2406.03148>`_.
+    ``E`` encodes the atomic type: it is the embedding of an edge, zero without an edge, and a learned row if
+    ``v_i = v_j``.
 
     Args:
-        k: nodes of a tuple.
+        k: number of nodes of a tuple.
         node_channels: width of node features ``x``.
         hidden_channels: width of edge features and of the tokens.
         pair_channels: width of encodings ``p`` of pairs; 0 for none.
-        num_counts: numbers ``c`` that are known of each tuple; 0 for none.
+        num_counts: number of counts ``c`` of each tuple; 0 for none.
     """
 
     def __init__(
@@ -88,7 +86,7 @@ class TupleEmbedding(nn.Module):
         self.bias = nn.Parameter(torch.zeros(hidden_channels))
 
     def reset_parameters(self) -> None:
-        """Draw the weights anew."""
+        """Draw the weights again."""
         for part in self.children():
             reset_all(part)
         nn.init.zeros_(self.bias)
@@ -107,26 +105,24 @@ class TupleEmbedding(nn.Module):
             tokens: the tuples.
             nodes: node features ``[num_nodes, node_channels]``.
             edges: features of the undirected edges ``[num_edges, hidden_channels]``.
-            pairs: encodings of different pairs ``[num_pairs, pair_channels]``, and which of them each tuple has, int64
-                ``[num_tokens, k (k-1) / 2]``, in the order of ``tokens.types``; only with ``pair_channels``.
+            pairs: encodings of distinct pairs ``[num_pairs, pair_channels]``, and the numbers of each tuple's pairs,
+                int64 ``[num_tokens, k (k-1) / 2]``, in the order of ``tokens.types``; only with ``pair_channels``.
             counts: ``[num_tokens, num_counts]``; only with ``num_counts``.
 
         Returns:
             ``[num_tokens, hidden_channels]``.
 
         Raises:
-            ValueError: if ``pairs`` or ``counts`` are missing, or given to an embedding without.
+            ValueError: if ``pairs`` or ``counts`` are missing, or given without ``pair_channels`` or ``num_counts``.
         """
-        for name, given, part in (("pairs", pairs, self.pairs), ("counts", counts, self.counts)):
-            if (given is None) != (part is None):
-                raise ValueError(
-                    f"{name} are missing: the embedding has a map of them"
-                    if given is None
-                    else f"{name} are given, and the embedding has no map of them"
-                )
+        for name, values, part in (("pairs", pairs, self.pairs), ("counts", counts, self.counts)):
+            if values is None and part is not None:
+                raise ValueError(f"{name} are missing: the embedding has a map of them")
+            if values is not None and part is None:
+                raise ValueError(f"{name} are given, and the embedding has no map of them")
         parts = [(nodes, self.nodes, tokens.nodes)]
         if self.types is not None and self.same is not None:
-            # SAME_NODE and NO_EDGE are the last but one row and the last.
+            # SAME_NODE and NO_EDGE are negative: they index the last but one row and the last.
             table = torch.cat([edges, self.same.weight.to(edges.dtype), torch.zeros_like(self.same.weight).to(edges)])
             parts.append((table, self.types, tokens.types.remainder(len(table))))
         if self.pairs is not None and pairs is not None:
@@ -144,11 +140,11 @@ class TupleEmbedding(nn.Module):
 
 
 def node_pairs(tokens: TupleTokens, num_nodes: int) -> tuple[Tensor, Tensor]:
-    """The different pairs of nodes at two positions of a tuple, each once.
+    """List the distinct pairs of nodes in all tuples.
 
     Returns:
-        Pairs, int64 ``[2, num_pairs]``, and which of them each tuple has at its positions ``(i, j)``, ``i < j``, in the
-        order of ``tokens.types``, int64 ``[num_tokens, k (k-1) / 2]``.
+        Pairs, int64 ``[2, num_pairs]``, and the number of the pair at each tuple's positions ``(i, j)``, ``i < j``, in
+        the order of ``tokens.types``, int64 ``[num_tokens, k (k-1) / 2]``.
     """
     nodes, k = tokens.nodes, tokens.nodes.size(1)
     first, second = (nodes.index_select(1, place) for place in torch.triu_indices(k, k, 1, device=nodes.device))
@@ -158,22 +154,22 @@ def node_pairs(tokens: TupleTokens, num_nodes: int) -> tuple[Tensor, Tensor]:
 
 
 MAX_PADDING = 1.1
-"""In a bucket, no graph has fewer tokens than the largest by more than this factor."""
+"""Largest ratio of the numbers of tokens of graphs in a bucket."""
 
 MAX_SCORES = 2**24
-"""Pairs of tokens whose scores are computed at once, for each head: 64 MiB in float32."""
+"""Most scores that are computed at once, for each head: 64 MiB in float32."""
 
 MAX_PAIRS = {"cpu": 2**14, "cuda": 2**21}
-"""Pairs of neighbours that are computed at once, by device: as many as stay in a core's cache, or in memory. The pairs
-of one token are never divided."""
+"""Pairs of neighbours that are computed at once, by device: they fit into a core's cache, or into memory. The pairs of
+a token are never divided."""
 
 
 class Attention(ABC):
-    """Which tokens attend to which."""
+    """Attention between tokens; a subclass chooses which tokens attend to which."""
 
     @abstractmethod
     def __call__(self, query_key_value: Tensor, dropout: float = 0.0) -> Tensor:
-        """Return what each token takes over from others.
+        """Return weighted means of values.
 
         Args:
             query_key_value: ``[num_tokens, 3, heads, head_channels]``.
@@ -185,11 +181,11 @@ class Attention(ABC):
 
 
 def padded_tokens(graphs: RowGroups, rows_at_once: Callable[[int], int]) -> tuple[PaddedRows, list[Tensor]]:
-    """Buckets of graphs with similar numbers of tokens, and which of their rows are tokens.
+    """Return buckets of graphs with similar numbers of tokens, and whether their rows are tokens or padding.
 
     Args:
         graphs: the graph of each token.
-        rows_at_once: rows of a bucket, given the number of tokens of the largest graph; or as many as that, if it is
+        rows_at_once: most rows of a bucket as a function of the largest graph's number of tokens, unless that graph has
             more.
     """
     sizes = graphs.ptr.diff()
@@ -206,10 +202,10 @@ def padded_tokens(graphs: RowGroups, rows_at_once: Callable[[int], int]) -> tupl
 
 
 class FullAttention(Attention):
-    """Each token attends to all tokens of its graph: softmax attention of torch on padded buckets.
+    """Attend from each token to all tokens of its graph, by torch's softmax attention on padded buckets.
 
-    Graphs with similar numbers of tokens form a bucket, and keys that are padding are masked. The time grows with the
-    square of the number of tokens.
+    Graphs with similar numbers of tokens form a bucket, in which padding is masked. The time grows with the square of
+    the number of tokens.
 
     Args:
         graphs: the graph of each token.
@@ -221,39 +217,39 @@ class FullAttention(Attention):
 
     def __call__(self, query_key_value: Tensor, dropout: float = 0.0) -> Tensor:
         """Attend, see :class:`Attention`."""
-        found = []
+        outputs = []
         for mask, padded in zip(self.masks, self.rows.pad(query_key_value), strict=True):
             query, key, value = padded.permute(2, 0, 3, 1, 4)
             at_once = max(1, MAX_SCORES // padded.shape[:2].numel())
             parts = [dot_product_attention(rows, key, value, mask, dropout) for rows in query.split(at_once, 2)]
             attended = torch.cat(parts, 2) if len(parts) > 1 else parts[0]
-            found.append(attended.transpose(1, 2))
-        return self.rows.unpad(found) if found else query_key_value[:, 0]
+            outputs.append(attended.transpose(1, 2))
+        return self.rows.unpad(outputs) if outputs else query_key_value[:, 0]
 
 
 class MaskedAttention(Attention):
-    """Each head attends to one kind of neighbours: a softmax over these alone, and zero where there are none.
+    """Attend from each token to its neighbours, in each head to one kind of neighbours; zero without neighbours.
 
-    Heads take turns: head ``i`` has kind ``i`` modulo the number of kinds. Only the scores of pairs are computed, some
-    tokens at a time, so that what is computed of them stays in the cache.
+    Head ``i`` has kind ``i`` modulo the number of kinds. Only the scores of neighbours are computed, in chunks that fit
+    into the cache.
 
     Args:
-        kinds: of each kind, the tokens, ascending, and their neighbours, int64 ``[2, num_pairs]``.
+        kinds: for each kind, the tokens, ascending, and their neighbours, int64 ``[2, num_pairs]``.
         num_tokens: number of tokens.
     """
 
     def __init__(self, kinds: Sequence[Tensor], num_tokens: int) -> None:
-        self.kinds = [_cut(target, source, num_tokens) for target, source in kinds]
+        self.kinds = [_chunks(target, source, num_tokens) for target, source in kinds]
 
     def __call__(self, query_key_value: Tensor, dropout: float = 0.0) -> Tensor:
         """Attend, see :class:`Attention`."""
         query, key, value = query_key_value.unbind(1)
         query = query * (1.0 / math.sqrt(query.size(2)))
         heads = torch.arange(query.size(1), device=query.device)
-        order, found = [], []
+        order, outputs = [], []
         for number, chunks in enumerate(self.kinds):
-            own = slice(number, None, len(self.kinds))
-            queries, keys, values = (rows[:, own].contiguous() for rows in (query, key, value))
+            kind_heads = slice(number, None, len(self.kinds))
+            queries, keys, values = (rows[:, kind_heads].contiguous() for rows in (query, key, value))
             parts = [queries[:0]]
             for first, target, source in chunks:
                 query_rows = target.gather(queries[first : first + target.num_groups])
@@ -262,16 +258,16 @@ class MaskedAttention(Attention):
                 weight = functional.dropout(weight, dropout) if dropout else weight
                 total = target.sum((weight.unsqueeze(2) * values.index_select(0, source)).flatten(1))
                 parts.append(total.unflatten(1, values.shape[1:]))
-            found.append(torch.cat(parts))
-            order.append(heads[own])
-        return torch.cat(found, 1).index_select(1, torch.argsort(torch.cat(order)))
+            outputs.append(torch.cat(parts))
+            order.append(heads[kind_heads])
+        return torch.cat(outputs, 1).index_select(1, torch.argsort(torch.cat(order)))
 
 
-def _cut(target: Tensor, source: Tensor, num_tokens: int) -> list[tuple[int, RowGroups, Tensor]]:
-    """Pairs in chunks of consecutive targets: the first target, the targets counted from it, and the sources."""
+def _chunks(target: Tensor, source: Tensor, num_tokens: int) -> list[tuple[int, RowGroups, Tensor]]:
+    """Divide pairs into chunks of consecutive targets: the first target, the targets relative to it, the sources."""
     size = MAX_PAIRS.get(target.device.type, MAX_PAIRS["cuda"])
     ptr = torch.searchsorted(target, torch.arange(num_tokens + 1, device=target.device))
-    # Those targets begin a chunk whose pairs are the first to reach a multiple of the size.
+    # Start a new chunk each time the running number of pairs passes a multiple of the size.
     counts = torch.unique_consecutive(torch.div(ptr[:-1], size, rounding_mode="floor"), return_counts=True)[1]
     starts = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
     chunks = []
@@ -282,7 +278,7 @@ def _cut(target: Tensor, source: Tensor, num_tokens: int) -> list[tuple[int, Row
 
 
 def _softmax(logits: Tensor, groups: RowGroups) -> Tensor:
-    """Softmax over the rows of each group, column by column."""
+    """Compute the softmax over the rows of each group, column by column."""
     with torch.no_grad():
         peak = torch.segment_reduce(logits.detach(), "max", offsets=groups.ptr, unsafe=True)
     weight = (logits - peak.index_select(0, groups.index)).exp()
@@ -290,18 +286,17 @@ def _softmax(logits: Tensor, groups: RowGroups) -> Tensor:
 
 
 class TokenLayer(nn.Module):
-    """A layer of a transformer: attention, then a feed-forward net as wide as the tokens, each on normalised input.
+    """Transformer layer: attention and a feed-forward net as wide as the tokens, each with layer norm before it.
 
-    With :class:`FullAttention` it is torch's ``TransformerEncoderLayer`` with ``norm_first``, ``"gelu"`` and
+    With :class:`FullAttention` it equals torch's ``TransformerEncoderLayer`` with ``norm_first``, ``"gelu"`` and
     ``dim_feedforward=hidden_channels``.
 
     Args:
         hidden_channels: width of the tokens.
-        heads: attention heads; divides ``hidden_channels``.
-        dropout: share of the attention's output that is dropped in training; the feed-forward net drops nothing.
-        attention_dropout: share of the attention weights that is dropped in training.
-        drop_path: probability with which a graph skips what the attention, or the feed-forward net, would add to its
-            tokens in training.
+        heads: number of attention heads; divides ``hidden_channels``.
+        dropout: dropout of the attention's output; the feed-forward net has none.
+        attention_dropout: dropout of the attention weights.
+        drop_path: probability that a graph skips the attention, or the feed-forward net, in training.
 
     Raises:
         ValueError: if an argument is out of range.
@@ -328,20 +323,20 @@ class TokenLayer(nn.Module):
         self.dropout, self.drop_path = nn.Dropout(dropout), DropPath(drop_path)
 
     def reset_parameters(self) -> None:
-        """Draw the weights anew."""
+        """Draw the weights again."""
         reset_parts(self)
 
     def extra_repr(self) -> str:
-        """Return the arguments that no part shows."""
+        """Show the arguments that no submodule shows."""
         return f"heads={self.heads}, attention_dropout={self.attention_dropout}"
 
     def forward(self, h: Tensor, attention: Attention, graphs: RowGroups) -> Tensor:
-        """Tokens after the layer, ``[num_tokens, hidden_channels]``.
+        """Return the updated tokens, ``[num_tokens, hidden_channels]``.
 
         Args:
             h: tokens ``[num_tokens, hidden_channels]``.
-            attention: which of them attend to which.
-            graphs: the graph of each.
+            attention: the attention between tokens.
+            graphs: the graph of each token.
         """
         rows = self.query_key_value(self.norm_attention(h)).unflatten(1, (3, self.heads, -1))
         attended = attention(rows, self.attention_dropout if self.training else 0.0).flatten(1)

@@ -1,4 +1,4 @@
-"""Attention layers, one file each; :func:`register_attention` says what a layer is."""
+"""Attention layers, see :func:`register_attention`."""
 
 from tg_lpe.nn.attention.bias import BiasAttention, BiasAttentionLayer
 from tg_lpe.nn.attention.edge import EdgeAttention, EdgeAttentionLayer

@@ -1,4 +1,4 @@
-"""Softmax attention over all nodes of a graph, whose scores get a bias from each pair of nodes."""
+"""Softmax attention over all nodes of a graph with a bias for each pair of nodes."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from tg_lpe.nn.dot_product import dot_product_attention
 from tg_lpe.nn.linear import Linear
 
 MAX_NODES = 1024
-"""Largest graph by default: its scores of eight heads take 32 MiB in float32 in each layer."""
+"""Default of the largest graph: its scores of eight heads take 32 MiB in float32 in each layer."""
 
 
 class PairState(NamedTuple):
-    """State that a layer which reads pairs hands to the next."""
+    """State that layers which read pairs pass to the next layer."""
 
     values: Tensor | None
     """Encoding or features of the pairs, ``[num_pairs, channels]``."""
     keys: Tensor | None
-    """Nodes that are no padding, bool ``[num_graphs, 1, 1, max_nodes]``; ``None`` if nothing is padded."""
+    """Whether a row is a node rather than padding, bool ``[num_graphs, 1, 1, max_nodes]``; ``None`` without padding."""
 
 
 def checked_keys(graph: Graph, attention: str, max_nodes: int) -> Tensor | None:
-    """Return the keys of :class:`PairState`.
+    """Return :attr:`PairState.keys` after checking the sizes of the graphs.
 
     Raises:
         ValueError: if a graph has more than ``max_nodes`` nodes.
@@ -43,10 +43,10 @@ def checked_keys(graph: Graph, attention: str, max_nodes: int) -> Tensor | None:
 
 
 class GivenPairs(nn.Module):
-    """Hand the encoding of pairs to the layers; no parameters.
+    """Pass the encoding of pairs to the layers; it has no parameters.
 
     Args:
-        max_nodes: nodes of the largest graph that is accepted.
+        max_nodes: largest number of nodes of a graph.
     """
 
     def __init__(self, max_nodes: int) -> None:
@@ -54,12 +54,12 @@ class GivenPairs(nn.Module):
         self.max_nodes = max_nodes
 
     def forward(self, graph: Graph, pairs: Tensor | None, e: Tensor) -> PairState:
-        """Return the state of all layers, see :func:`checked_keys`; edges are not read."""
+        """Return the state of all layers; ``e`` is not read."""
         return PairState(pairs, checked_keys(graph, "bias", self.max_nodes))
 
 
 class BiasAttention(nn.Module):
-    r"""Multi-head attention of each node over all nodes of its graph, with a learned bias of each pair.
+    r"""Multi-head attention of each node over all nodes of its graph, with a learned bias for each pair.
 
     For the nodes ``i`` and ``j`` of a graph and each head of width ``d``,
 
@@ -67,10 +67,10 @@ class BiasAttention(nn.Module):
         a_{ij} = \mathrm{softmax}_j \Bigl( \frac{(Q h_i)^\top K h_j}{\sqrt d} + b^\top p_{ij} + c^\top e_{ij} \Bigr),
         \qquad h'_i = \sum_j a_{ij} V h_j ,
 
-    with the encoding :math:`p_{ij}` of the pair, and the features :math:`e_{ij}` of the edge from ``j`` to ``i``, added
-    up where several are listed. `Do Transformers Really Perform Bad for Graph Representation?
-    <https://arxiv.org/abs/2106.05234>`_, eq. (6), whose :math:`b_{\phi(i, j)}` is that of
-    :class:`~tg_lpe.encoders.ShortestPath`; edges in place of the means over paths of eq. (7).
+    where :math:`p_{ij}` is the encoding of the pair and :math:`e_{ij}` the features of the edge from ``j`` to ``i``,
+    summed if several are listed. It is eq. (6) of `Do Transformers Really Perform Bad for Graph Representation?
+    <https://arxiv.org/abs/2106.05234>`_: with :class:`~tg_lpe.encoders.ShortestPath`, the bias of a pair is
+    :math:`b_{\phi(i, j)}`. Edges replace the means over paths in eq. (7).
 
     Args:
         hidden_channels: width of node and edge features.
@@ -102,34 +102,33 @@ class BiasAttention(nn.Module):
         return graph.unpad(attended.transpose(1, 2)).flatten(1)
 
     def _bias(self, e: Tensor, graph: Graph, values: Tensor | None) -> Tensor:
-        """The biases of all pairs, ``[num_pairs, heads]``."""
-        of_edges = self.edge(e)
+        """Compute the biases of all pairs, ``[num_pairs, heads]``."""
+        edge_bias = self.edge(e)
         if self.pair is None or values is None:
-            bias = of_edges.new_zeros(graph.num_pairs, self.heads)
+            bias = edge_bias.new_zeros(graph.num_pairs, self.heads)
         else:
             bias = self.pair(values.to(self.pair.weight.dtype))
-        return bias.index_add(0, graph.edge_pairs, of_edges)
+        return bias.index_add(0, graph.edge_pairs, edge_bias)
 
 
 @register_attention("bias")
 class BiasAttentionLayer(nn.Module):
-    """Attention over all nodes with biases of pairs, then a feed-forward net, each with residual and norm.
+    """:class:`BiasAttention` and a feed-forward net, each with residual and norm.
 
-    See :class:`BiasAttention`. A graph of ``n`` nodes takes ``O(n^2)``. Edge features are read by each layer and
-    changed by none.
+    A graph of ``n`` nodes takes ``O(n^2)``. Layers read edge features but do not change them.
 
     Args:
         hidden_channels: width of node and edge features.
         heads: number of attention heads; divides ``hidden_channels``.
-        pair_channels: width of the encoding of pairs, 0 for none; the model gives its encoder's.
+        pair_channels: width of the encoding of pairs, 0 for none; the model sets it to its encoder's.
         dropout: share of the attention's output and of the hidden units that is dropped in training.
         norm: name of a normalisation in :data:`~tg_lpe.nn.norms.NORMS`.
         residual: whether input is added to output around attention and feed-forward net.
         local: message passing whose output is added to that of the attention: ``"none"``, ``"gine"`` or a convolution,
-            as :class:`~tg_lpe.nn.attention.EdgeAttentionLayer` has it.
+            see :class:`~tg_lpe.nn.attention.EdgeAttentionLayer`.
         local_options: further arguments of its constructor.
         attention_dropout: share of the attention weights that is dropped in training.
-        max_nodes: nodes of the largest graph that is accepted.
+        max_nodes: largest number of nodes of a graph.
 
     Raises:
         ValueError: if ``heads`` does not divide ``hidden_channels``, or another argument is out of range.
@@ -159,15 +158,15 @@ class BiasAttentionLayer(nn.Module):
         self.local = make_local(hidden_channels, local, local_options)
 
     def reset_parameters(self) -> None:
-        """Draw the weights anew and forget running statistics."""
+        """Draw the weights again and reset running statistics."""
         reset_parts(self)
 
     def shared(self) -> GivenPairs:
-        """Return what the layers of a model share."""
+        """Return the module that all layers of a model share."""
         return GivenPairs(self.max_nodes)
 
     def forward(self, h: Tensor, e: Tensor, graph: Graph, state: PairState) -> tuple[Tensor, Tensor, PairState]:
-        """Apply the layer, see :func:`~tg_lpe.nn.attention.register_attention`; the state is handed on."""
+        """Apply the layer, see :func:`~tg_lpe.nn.attention.register_attention`; the state is passed on unchanged."""
         out = self.attention(h, e, graph, state)
         local = None if self.local is None else self.local(h, e, graph)
         return self.update(h, out, graph.graphs, local), e, state

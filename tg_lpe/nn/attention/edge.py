@@ -1,4 +1,4 @@
-"""Attention over the edges of a graph, with edge features that are updated too (Dwivedi & Bresson, 2020)."""
+"""Attention over the edges of a graph that also updates edge features (Dwivedi & Bresson, 2020)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class EdgeAttention(nn.Module):
         a_{ij} = \frac{\exp(\mathrm{clamp}(1^\top s_{ij}))}{\sum_{j'} \exp(\mathrm{clamp}(1^\top s_{ij'}))}, \qquad
         h'_i = \sum_j a_{ij} V h_j ,
 
-    and the edge update is ``s_ij`` itself. `A Generalization of Transformer Networks to Graphs
+    and the edge update is ``s_ij``. See `A Generalization of Transformer Networks to Graphs
     <https://arxiv.org/abs/2012.09699>`_, eqs. (8)-(11).
 
     Args:
@@ -52,11 +52,11 @@ class EdgeAttention(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def reset_parameters(self) -> None:
-        """Draw the weights anew."""
+        """Draw the weights again."""
         reset_parts(self)
 
     def forward(self, h: Tensor, e: Tensor, graph: Graph) -> tuple[Tensor, Tensor]:
-        """One round of attention.
+        """Attend to the in-neighbours.
 
         Args:
             h: node features ``[num_nodes, hidden_channels]``.
@@ -73,22 +73,23 @@ class EdgeAttention(nn.Module):
 
 @register_attention("edge")
 class EdgeAttentionLayer(nn.Module):
-    """Attention over edges, then a feed-forward net, each with residual and norm, for nodes and edges.
+    """:class:`EdgeAttention` and a feed-forward net, each with residual and norm, for nodes and edges.
 
     Args:
         hidden_channels: width of node and edge features.
         heads: number of attention heads; divides ``hidden_channels``.
-        update_edges: whether edge features are updated; ``False`` for the last layer, whose edge features are not used.
+        update_edges: whether edge features are updated; ``False`` for the last layer, whose edge features are not read.
         dropout: share of the attention's output and of the hidden units that is dropped in training.
         norm: name of a normalisation in :data:`~tg_lpe.nn.norms.NORMS`.
         residual: whether input is added to output around attention and feed-forward net.
-        local: ``"gine"`` adds a net of ``h_i + sum_j relu(h_j + e_ij)`` to what attention adds to the nodes, see
-            :class:`LocalPart`; ``"none"`` adds nothing. With ``norm="batch"`` graphs unlike the training set may
-            overflow. Anything else is a convolution, see :func:`~tg_lpe.nn.attention.local.make_convolution`.
-        local_options: further arguments of its constructor.
+        local: message passing whose output is added to that of the attention. ``"gine"``: a net of
+            ``h_i + sum_j relu(h_j + e_ij)``, see :class:`LocalPart`; with ``norm="batch"``, graphs unlike the training
+            set may overflow. ``"none"``: no message passing. Otherwise a convolution, see
+            :func:`~tg_lpe.nn.attention.local.make_convolution`.
+        local_options: further arguments of the convolution's constructor.
         attention_dropout: share of the attention weights that is dropped in training.
-        drop_path: probability with which a graph skips what the attention, or the feed-forward net, would add to its
-            features in training; needs ``residual``.
+        drop_path: probability that a graph skips the attention, or the feed-forward net, in training; needs
+            ``residual``.
 
     Raises:
         ValueError: if ``heads`` does not divide ``hidden_channels``, or another argument is out of range.
@@ -119,7 +120,7 @@ class EdgeAttentionLayer(nn.Module):
         self.local = make_local(hidden_channels, local, local_options)
 
     def reset_parameters(self) -> None:
-        """Draw the weights anew and forget running statistics."""
+        """Draw the weights again and reset running statistics."""
         reset_parts(self)
 
     def forward(self, h: Tensor, e: Tensor, graph: Graph) -> tuple[Tensor, Tensor]:
@@ -133,10 +134,10 @@ class EdgeAttentionLayer(nn.Module):
 
 
 def make_local(hidden_channels: int, local: Local, options: Mapping[str, Any] | None) -> nn.Module | None:
-    """Make the message passing beside an attention, called with ``h``, ``e`` and the graph; ``None`` for none.
+    """Create the local part of an attention layer, called with ``h``, ``e`` and the graph; ``None`` for none.
 
     Raises:
-        ValueError: if there is no such convolution, or it does not take the options.
+        ValueError: if the convolution is unknown or does not accept the options.
     """
     if local != "none" and local != "gine":
         return Convolution(hidden_channels, local, options)
@@ -146,12 +147,12 @@ def make_local(hidden_channels: int, local: Local, options: Mapping[str, Any] | 
 
 
 class LocalPart(nn.Module):
-    r"""Message passing beside the attention: GINE, of which PyTorch Geometric has a ``GINEConv``.
+    r"""Message passing of GINE, as PyTorch Geometric's ``GINEConv``, to add to attention.
 
     .. math:: \mathrm{MLP}\Bigl(h_i + \sum_j \mathrm{relu}(h_j + e_{ij})\Bigr)
 
-    Softmax makes means of what the neighbours send; this sum tells how many there are. `Strategies for Pre-training
-    Graph Neural Networks <https://arxiv.org/abs/1905.12265>`_, with the epsilon of GIN zero.
+    Unlike softmax attention, which averages over neighbours, the sum depends on their number. See `Strategies for
+    Pre-training Graph Neural Networks <https://arxiv.org/abs/1905.12265>`_, with the epsilon of GIN zero.
 
     Args:
         hidden_channels: width of node and edge features.
@@ -162,13 +163,13 @@ class LocalPart(nn.Module):
         self.net = _FeedForward(hidden_channels)
 
     def forward(self, h: Tensor, e: Tensor, graph: Graph) -> Tensor:
-        """Sum messages at the nodes, ``[num_nodes, hidden_channels]``; arguments as :class:`EdgeAttention`'s."""
+        """Sum messages at the nodes, ``[num_nodes, hidden_channels]``; see :meth:`EdgeAttention.forward`."""
         messages = (graph.source.gather(h) + e).relu_()
         return self.net(h + graph.target.sum(messages))
 
 
 class FeatureUpdate(nn.Module):
-    """Output projection and feed-forward net, each followed by residual and norm: eqs. (8)-(11)'s second half."""
+    """Output projection and feed-forward net, each followed by residual and norm."""
 
     def __init__(self, channels: int, dropout: float, norm: str, residual: bool, drop_path: float) -> None:
         super().__init__()
@@ -181,7 +182,7 @@ class FeatureUpdate(nn.Module):
         self.drop_path = DropPath(drop_path)
 
     def forward(self, x: Tensor, update: Tensor, graphs: RowGroups, local: Tensor | None = None) -> Tensor:
-        """New features ``[num_rows, channels]`` from the old, what attention found, and the local part's output."""
+        """Return updated features ``[num_rows, channels]``; ``update`` and ``local`` are the outputs of both parts."""
         update = self.out(self.dropout(update))
         if local is not None:
             update = local + update
@@ -200,7 +201,7 @@ class _FeedForward(nn.Sequential):
         super().__init__(Linear(channels, channels), nn.ReLU(), Linear(channels, channels))
 
     def forward(self, x: Tensor, dropout: nn.Module | None = None) -> Tensor:
-        """Apply the maps in turn, with a dropout before the second."""
+        """Apply the maps, with a dropout before the second."""
         first, activation, second = self
         hidden = activation(first(x))
         out: Tensor = second(hidden if dropout is None else dropout(hidden))
@@ -208,7 +209,7 @@ class _FeedForward(nn.Sequential):
 
 
 class DropPath(nn.Module):
-    """Stochastic depth: in training, the rows of some graphs become zero and all others are scaled up for it.
+    """Stochastic depth: in training, set the rows of random graphs to zero and divide the others by ``1 - p``.
 
     `Deep Networks with Stochastic Depth <https://arxiv.org/abs/1603.09382>`_.
 
@@ -225,12 +226,12 @@ class DropPath(nn.Module):
         self.p = p
 
     def forward(self, x: Tensor, graphs: RowGroups) -> Tensor:
-        """``x``, ``[num_rows, channels]``, where ``graphs`` says which graph each row belongs to."""
+        """Drop rows of ``x``, ``[num_rows, channels]``; ``graphs`` has the graph of each row."""
         if not self.training or self.p == 0:
             return x
-        kept = torch.rand(graphs.num_groups, 1, device=x.device) >= self.p
-        return x * graphs.gather(kept.to(x.dtype) / (1 - self.p))
+        is_kept = torch.rand(graphs.num_groups, 1, device=x.device) >= self.p
+        return x * graphs.gather(is_kept.to(x.dtype) / (1 - self.p))
 
     def extra_repr(self) -> str:
-        """The probability."""
+        """Show the probability."""
         return f"p={self.p}"

@@ -12,7 +12,7 @@ from tg_lpe.nn.norms import make_norm
 
 
 class GatedGCN(nn.Module):
-    r"""Message passing in which every edge has a gate for each channel, and keeps features of its own.
+    r"""Message passing with a gate for each channel of every edge, and with edge features.
 
     For the edge from ``j`` to ``i``,
 
@@ -25,14 +25,15 @@ class GatedGCN(nn.Module):
     `Residual Gated Graph ConvNets <https://arxiv.org/abs/1711.07553>`_ in the form of `Benchmarking Graph Neural
     Networks <https://arxiv.org/abs/2003.00982>`_ that GraphGPS uses.
 
-    With ``pe_gate``, :math:`\sigma(m_{ij})` is multiplied by :math:`\sigma(\mathrm{MLP}(|p_i - p_j|^2))`, ``p`` the
-    positional encoding as the model embeds it. Where that is the encoding itself, neither its signs nor another basis
-    matter; published models take a linear map of it, where they do. `Equivariant and Stable Positional Encoding
-    for More Powerful Graph Neural Networks <https://arxiv.org/abs/2203.00199>`_, as GraphGPS has it.
+    With ``pe_gate``, :math:`\sigma(m_{ij})` is multiplied by :math:`\sigma(\mathrm{MLP}(|p_i - p_j|^2))`, where ``p``
+    is the model's embedding of the positional encoding, as GraphGPS adopts it from `Equivariant and Stable Positional
+    Encoding for More Powerful Graph Neural Networks <https://arxiv.org/abs/2203.00199>`_. If the embedding is the
+    encoding itself, the gates are independent of signs and bases; if it is a linear map, as in published models, they
+    are not.
 
     Args:
         hidden_channels: width of node and edge features.
-        update_edges: whether edge features are updated; otherwise they are returned as they came.
+        update_edges: whether edge features are updated; otherwise they are returned unchanged.
         dropout: share of both updates that is dropped in training.
         norm: name of a normalisation in :data:`~tg_lpe.nn.norms.NORMS`.
         pe_gate: whether gates read distances of positional encodings.
@@ -65,11 +66,11 @@ class GatedGCN(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def reset_parameters(self) -> None:
-        """Draw the weights anew and forget running statistics."""
+        """Draw the weights again and reset running statistics."""
         reset_parts(self)
 
     def forward(self, h: Tensor, e: Tensor, graph: Graph, pe_distances: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """New node features ``[num_nodes, hidden_channels]`` and edge features ``[num_edges, hidden_channels]``.
+        """Return updated node features ``[num_nodes, hidden_channels]`` and edge features.
 
         Args:
             h: node features ``[num_nodes, hidden_channels]``.
@@ -82,8 +83,8 @@ class GatedGCN(nn.Module):
         share = torch.sigmoid(gate)
         if self.pe_gate is not None:
             share = share * self.pe_gate(pe_distances)
-        found = target.sum(share * source.gather(self.value(h))) / (target.sum(share) + 1e-6)
-        update = self.node_norm(self.own(h) + found, graph.graphs).relu()
+        message = target.sum(share * source.gather(self.value(h))) / (target.sum(share) + 1e-6)
+        update = self.node_norm(self.own(h) + message, graph.graphs).relu()
         h = h + self.dropout(update)
         if self.edge_norm is not None:
             e = e + self.dropout(self.edge_norm(gate, graph.edge_graphs).relu())

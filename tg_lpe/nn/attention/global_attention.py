@@ -1,4 +1,4 @@
-"""Attention of each node over all nodes of its graph, by name: the part of a hybrid layer that one argument changes."""
+"""Registry of global attentions, of each node over all nodes of its graph, for hybrid layers."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from tg_lpe.nn.linear import Linear
 L = TypeVar("L", bound=type[nn.Module])
 
 GLOBAL_ATTENTIONS = Registry("global_attention")
-"""Every attention over all nodes by the name that :class:`~tg_lpe.nn.attention.HybridLayer` knows it by."""
+"""All registered global attentions by name, as in :class:`~tg_lpe.nn.attention.HybridLayer`."""
 
 
 def register_global_attention(name: str) -> Callable[[L], L]:
-    """Make a class known by a name, as a decorator.
+    """Register a class of global attentions by name. Use it as a decorator.
 
-    It is constructed with ``hidden_channels``, ``heads`` and options of its own. ``forward(h, graph, state)``
-    returns what is added to the node features, ``[num_nodes, hidden_channels]``, and the state for the next layer. A
-    method ``shared`` is that of :func:`~tg_lpe.nn.attention.register_attention`; without it the state is ``None``.
+    The constructor takes ``hidden_channels``, ``heads`` and options. ``forward(h, graph, state)`` returns an update of
+    the node features, ``[num_nodes, hidden_channels]``, and the state for the next layer. A method ``shared`` works as
+    in :func:`~tg_lpe.nn.attention.register_attention`; without it, the state is ``None``.
 
     Raises:
-        ValueError: if another class has that name.
+        ValueError: if another class has the same name.
     """
     decorator: Callable[[L], L] = GLOBAL_ATTENTIONS.register(name=name)
     return decorator
@@ -47,7 +47,7 @@ class SoftmaxAttention(nn.Module):
         heads: number of heads; divides ``hidden_channels``.
 
     Raises:
-        ValueError: if it does not.
+        ValueError: if ``heads`` does not divide ``hidden_channels``.
     """
 
     def __init__(self, hidden_channels: int, heads: int) -> None:
@@ -58,7 +58,7 @@ class SoftmaxAttention(nn.Module):
         self.out = Linear(hidden_channels, hidden_channels)
 
     def reset_parameters(self) -> None:
-        """Draw the weights anew."""
+        """Draw the weights again."""
         reset_parts(self)
 
     def forward(self, h: Tensor, graph: Graph, state: None) -> tuple[Tensor, None]:
@@ -80,11 +80,11 @@ def softmax_attention(rows: Tensor, graph: Graph) -> Tensor:
 
 
 def key_mask(graph: Graph) -> Tensor | None:
-    """Keys that take part, bool ``[num_graphs, 1, 1, max_nodes]``; ``None`` if nothing is padded."""
+    """Return whether a row is a node, bool ``[num_graphs, 1, 1, max_nodes]``; ``None`` if there is no padding."""
     if graph.num_graphs == 1:
         return None
     padding = graph.padding
-    # A graph without nodes would divide zero by zero; its rows are not used, so any key will do.
+    # A graph without nodes gets keys too, because an empty softmax divides zero by zero; its rows are not read.
     return (~padding | padding.all(dim=1, keepdim=True))[:, None, None]
 
 
@@ -92,13 +92,13 @@ def key_mask(graph: Graph) -> Tensor | None:
 class Performer(nn.Module):
     """PyTorch Geometric's ``PerformerAttention``, at linear cost.
 
-    `Rethinking Attention with Performers <https://arxiv.org/abs/2009.14794>`_. The modules and, for a graph by itself,
-    the result are PyG's. The forward pass is ours, because in PyG's the padding of a batch counts as keys.
+    `Rethinking Attention with Performers <https://arxiv.org/abs/2009.14794>`_. The modules are PyG's, and so is the
+    result for a single graph. The forward pass is different: in PyG's, the padding of a batch counts as keys.
 
     Args:
         hidden_channels: width of node features.
         heads: number of heads; divides ``hidden_channels``.
-        head_channels: width of each head; PyG's default.
+        head_channels: width of each head.
 
     Raises:
         ValueError: if ``heads`` does not divide ``hidden_channels``, or a head has fewer than two channels.
@@ -111,7 +111,7 @@ class Performer(nn.Module):
         self.attention = PerformerAttention(hidden_channels, heads, head_channels)
 
     def reset_parameters(self) -> None:
-        """Draw the weights and the random features anew."""
+        """Draw the weights and the random features again."""
         self.attention._reset_parameters()
 
     def forward(self, h: Tensor, graph: Graph, state: None) -> tuple[Tensor, None]:
@@ -132,12 +132,12 @@ class Performer(nn.Module):
 class SGFormer(nn.Module):
     """PyTorch Geometric's ``SGFormerAttention``, with one head as published, at linear cost.
 
-    `SGFormer <https://arxiv.org/abs/2306.10759>`_. The modules and, for a graph by itself, the result are PyG's. The
-    forward pass is ours, because in PyG's the padding of a batch counts as nodes.
+    `SGFormer <https://arxiv.org/abs/2306.10759>`_. The modules are PyG's, and so is the result for a single graph. The
+    forward pass is different: in PyG's, the padding of a batch counts as nodes.
 
     Args:
         hidden_channels: width of node features.
-        heads: not read: there is one.
+        heads: not read; there is always one head.
     """
 
     def __init__(self, hidden_channels: int, heads: int = 1) -> None:
@@ -145,7 +145,7 @@ class SGFormer(nn.Module):
         self.attention = SGFormerAttention(hidden_channels, 1, hidden_channels)
 
     def reset_parameters(self) -> None:
-        """Draw the weights anew."""
+        """Draw the weights again."""
         self.attention.reset_parameters()
 
     def forward(self, h: Tensor, graph: Graph, state: None) -> tuple[Tensor, None]:
@@ -155,20 +155,20 @@ class SGFormer(nn.Module):
         query, key = (_unit_rows(linear(h)) for linear in (attention.q, attention.k))
         sizes = graphs.gather(graphs.ptr.diff()).unsqueeze(1).to(value.dtype)
         padded, key_sum = graph.pad(query), graphs.sum(key)
-        found = padded @ (graph.pad(key).mT @ graph.pad(value))
+        attended = padded @ (graph.pad(key).mT @ graph.pad(value))
         total = (query * graphs.gather(key_sum)).sum(1, keepdim=True) + sizes
-        return (graph.unpad(found) + sizes * value) / total, None
+        return (graph.unpad(attended) + sizes * value) / total, None
 
 
 def _unit_rows(rows: Tensor) -> Tensor:
-    """Rows of length one, as in PyG: zeros become small numbers first."""
+    """Scale rows to length one; as in PyG, zeros become small numbers first."""
     rows = rows + 1e-6 * (rows == 0).to(rows.dtype)
     return rows / torch.linalg.vector_norm(rows, dim=1, keepdim=True)
 
 
 @register_global_attention("none")
 class NoAttention(nn.Module):
-    """No exchange beyond the neighbours; :class:`~tg_lpe.nn.attention.HybridLayer` leaves the global part out.
+    """No global attention; :class:`~tg_lpe.nn.attention.HybridLayer` omits the global part.
 
     Args:
         hidden_channels, heads: not read.
@@ -178,5 +178,5 @@ class NoAttention(nn.Module):
         super().__init__()
 
     def forward(self, h: Tensor, graph: Graph, state: Any) -> tuple[Tensor, Any]:
-        """Zeros."""
+        """Return zeros."""
         return torch.zeros_like(h), state

@@ -1,4 +1,4 @@
-"""PyTorch Geometric's GPS layer: local message passing beside global attention."""
+"""PyTorch Geometric's GPS layer: local message passing plus global attention."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from tg_lpe.nn.norms import make_norm
 
 @register_attention("gps")
 class GPSLayer(nn.Module):
-    """:class:`torch_geometric.nn.GPSConv` around a convolution, by default ``GINEConv`` as in its authors' models.
+    """:class:`torch_geometric.nn.GPSConv` with a convolution, by default ``GINEConv`` as in its authors' models.
 
     `Recipe for a General, Powerful, Scalable Graph Transformer <https://arxiv.org/abs/2205.12454>`_, eqs. (1)-(4). The
-    modules and the result are PyG's. The forward pass is ours, because PyG's finds the padded batch in every layer and
-    waits for the device twice to do so. Edge features are read by each layer and changed by none.
+    modules and the result are PyG's. The forward pass is different: PyG's computes the padded batch in every layer,
+    with two synchronisations with the device. Layers read edge features but do not change them.
 
     Args:
         hidden_channels: width of node and edge features.
@@ -55,10 +55,10 @@ class GPSLayer(nn.Module):
             setattr(self.layer, name, make_norm(norm, hidden_channels))
 
     def reset_parameters(self) -> None:
-        """Draw the weights anew and forget running statistics."""
+        """Draw the weights again and reset running statistics."""
         gps = self.layer
         for part in (gps.conv, gps.attn, gps.mlp, gps.norm1, gps.norm2, gps.norm3):
-            reset_all(part)  # PyG's own reset leaves out a part of the attention
+            reset_all(part)  # PyG's own reset omits a part of the attention
 
     def forward(self, h: Tensor, e: Tensor, graph: Graph) -> tuple[Tensor, Tensor]:
         """Apply the layer, see :func:`~tg_lpe.nn.attention.register_attention`."""
@@ -70,7 +70,7 @@ class GPSLayer(nn.Module):
         return gps.norm3(out + gps.mlp(out), graphs), e
 
     def _attend(self, h: Tensor, graph: Graph) -> Tensor:
-        """Attention of each node over all nodes of its graph, ``[num_nodes, hidden_channels]``."""
+        """Attend from each node to all nodes of its graph, ``[num_nodes, hidden_channels]``."""
         attention = self.layer.attn
         rows = nn.functional.linear(h, attention.in_proj_weight, attention.in_proj_bias)
         rows = rows.unflatten(1, (3, attention.num_heads, -1))

@@ -1,4 +1,4 @@
-"""Message passing beside an attention over all nodes that one argument chooses."""
+"""Message passing plus a global attention that is chosen by name."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tg_lpe.nn.norms import make_norm
 
 
 class ResidualGINE(nn.Module):
-    """:class:`~tg_lpe.nn.attention.edge.LocalPart` added to its input."""
+    """:class:`~tg_lpe.nn.attention.edge.LocalPart` with a residual."""
 
     def __init__(self, hidden_channels: int, dropout: float) -> None:
         super().__init__()
@@ -28,12 +28,12 @@ class ResidualGINE(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, h: Tensor, e: Tensor, graph: Graph) -> tuple[Tensor, Tensor]:
-        """Apply the layer, see :meth:`GatedGCN.forward`; edge features are returned as they came."""
+        """Apply the layer, see :meth:`GatedGCN.forward`; edge features are returned unchanged."""
         return h + self.dropout(self.gine(h, e, graph)), e
 
 
 class ResidualConvolution(nn.Module):
-    """A convolution of :func:`~tg_lpe.nn.attention.local.make_convolution`, likewise."""
+    """A convolution of :func:`~tg_lpe.nn.attention.local.make_convolution` with a residual."""
 
     def __init__(self, hidden_channels: int, local: Local, options: Mapping[str, Any] | None, dropout: float) -> None:
         super().__init__()
@@ -41,39 +41,39 @@ class ResidualConvolution(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, h: Tensor, e: Tensor, graph: Graph) -> tuple[Tensor, Tensor]:
-        """Apply the layer, see :meth:`GatedGCN.forward`; edge features are returned as they came."""
+        """Apply the layer, see :meth:`GatedGCN.forward`; edge features are returned unchanged."""
         return h + self.dropout(convolve(self.conv, h, e, graph)), e
 
 
 @register_attention("hybrid")
 class HybridLayer(nn.Module):
-    r"""Message passing and an attention over all nodes, side by side, then a feed-forward net.
+    r"""Message passing plus a global attention, then a feed-forward net.
 
     .. math::
         y = \mathrm{norm}(\mathrm{local}(x, e)) + \mathrm{norm}(x + \mathrm{global}(x)), \qquad
         x' = \mathrm{norm}(y + \mathrm{FF}(y)) .
 
-    Algorithm 2 of Primphormer, the layer of `Recipe for a General, Powerful, Scalable Graph Transformer
-    <https://arxiv.org/abs/2205.12454>`_. ``"gatedgcn"`` adds its input itself, for ``"gine"`` the layer does.
+    Algorithm 2 of Primphormer, which is the layer of `Recipe for a General, Powerful, Scalable Graph Transformer
+    <https://arxiv.org/abs/2205.12454>`_. The local part includes a residual.
 
     Args:
         hidden_channels: width of node and edge features; the feed-forward net is twice as wide.
         heads: number of heads of the global part; divides ``hidden_channels``.
-        global_attention: ``"primal"``, ``"softmax"``, ``"performer"``, ``"sgformer"``, ``"none"``, or a name that
-            you registered, see :func:`~tg_lpe.nn.attention.register_global_attention`.
-        global_options: further arguments of its constructor, as ``{"rank": 30}``.
-        local: ``"gatedgcn"``, see :class:`GatedGCN`; ``"gine"``, a net of ``h_i + sum_j relu(h_j + e_ij)``, which
-            leaves edge features as they are; ``"none"``; or any convolution, which leaves edge features likewise, see
-            :func:`~tg_lpe.nn.attention.local.make_convolution`.
-        local_options: further arguments of its constructor.
+        global_attention: ``"primal"``, ``"softmax"``, ``"performer"``, ``"sgformer"``, ``"none"``, or a registered
+            name, see :func:`~tg_lpe.nn.attention.register_global_attention`.
+        global_options: further arguments of its constructor, such as ``{"rank": 30}``.
+        local: ``"gatedgcn"``, see :class:`GatedGCN`; ``"gine"``, a net of ``h_i + sum_j relu(h_j + e_ij)``; ``"none"``;
+            or any convolution, see :func:`~tg_lpe.nn.attention.local.make_convolution`. Only ``"gatedgcn"`` updates
+            edge features.
+        local_options: further arguments of the convolution's constructor.
         pe_gate: whether the gates of ``"gatedgcn"`` read distances of positional encodings, see :class:`GatedGCN`.
-        update_edges: whether edge features are updated; ``False`` for the last layer, whose edge features are not used.
+        update_edges: whether edge features are updated; ``False`` for the last layer, whose edge features are not read.
         dropout: share of the outputs of message passing, of the attention and of the feed-forward net, and of its
             hidden units, that is dropped in training.
         norm: name of a normalisation in :data:`~tg_lpe.nn.norms.NORMS`.
 
     Raises:
-        ValueError: if a choice is unknown, nothing is chosen, or an argument is out of range.
+        ValueError: if a name is unknown, both parts are ``"none"``, or an argument is out of range.
     """
 
     def __init__(
@@ -122,11 +122,11 @@ class HybridLayer(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def reset_parameters(self) -> None:
-        """Draw the weights anew and forget running statistics."""
+        """Draw the weights again and reset running statistics."""
         reset_parts(self)
 
     def shared(self) -> nn.Module:
-        """Return what the global parts of a model share."""
+        """Return the module that the global parts of a model share."""
         return NothingShared() if self.attention is None else shared_of(self.attention) or NothingShared()
 
     def forward(
@@ -149,12 +149,12 @@ class NothingShared(nn.Module):
     """Share nothing: the state of the layers is ``None``."""
 
     def forward(self, graph: Graph) -> None:
-        """``None``."""
+        """Return ``None``."""
         return None
 
 
 def _make(name: str, hidden_channels: int, heads: int, options: Mapping[str, Any]) -> nn.Module:
-    """A global part; options that it does not have are refused."""
+    """Create a global part after checking its options."""
     cls = GLOBAL_ATTENTIONS[name]
     check_arguments("global_attention", name, cls, options)
     module: nn.Module = cls(hidden_channels, heads, **options)

@@ -1,4 +1,4 @@
-"""The local part of an attention layer: message passing by any convolution of PyTorch Geometric."""
+"""Local part of an attention layer: message passing by any convolution of PyTorch Geometric."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from tg_lpe.graph.graph import Graph
 from tg_lpe.nn._util import reset_all
 
 Local = str | type[nn.Module] | nn.Module
-"""Name of a convolution of :mod:`torch_geometric.nn`, a class like these, or a module that is copied for each layer."""
+"""Name of a convolution in :mod:`torch_geometric.nn`, a class, or a module that is copied for each layer."""
 
 
 def make_convolution(channels: int, local: Local, options: Mapping[str, Any] | None = None) -> nn.Module:
-    """Make a convolution from and to node features of one width.
+    """Create a convolution whose input and output have the same width.
 
     Args:
         channels: width of node and edge features.
-        local: a convolution, its class, or the name of a class of :mod:`torch_geometric.nn`. A class is given those of
-            ``in_channels``, ``out_channels``, ``channels``, ``edge_dim`` and ``nn`` that its constructor has. A module
-            is copied, and its weights are drawn anew.
+        local: a module, a class, or the name of a class in :mod:`torch_geometric.nn`. A class receives the arguments
+            ``in_channels``, ``out_channels``, ``channels``, ``edge_dim`` and ``nn`` if its constructor has them. A
+            module is copied, and its weights are drawn again.
         options: further arguments of a class.
 
     Raises:
-        ValueError: if there is no such class, or it refuses the arguments.
-        TypeError: if ``local`` is none of these, or ``options`` come with a module.
+        ValueError: if the name is unknown, or the class does not accept the arguments.
+        TypeError: if ``local`` is none of these, or ``options`` are passed with a module.
     """
     check_options("local_options", options)
     options = options or {}
@@ -47,20 +47,20 @@ def make_convolution(channels: int, local: Local, options: Mapping[str, Any] | N
                 f"local must be a choice of the layer or a convolution, such as 'GATv2Conv', got {local!r}"
             )
         raise TypeError(f"local must be a name, a class or a module, got {local!r}")
-    known = inspect.signature(cls).parameters
+    parameters = inspect.signature(cls).parameters
     sizes: dict[str, Any] = dict.fromkeys(("in_channels", "out_channels", "channels"), channels)
-    if "nn" in known:
+    if "nn" in parameters:
         sizes["nn"] = nn.Sequential(nn.Linear(channels, channels), nn.ReLU(), nn.Linear(channels, channels))
     else:
         sizes["edge_dim"] = channels
     try:
-        return cls(**{**{name: value for name, value in sizes.items() if name in known}, **options})
+        return cls(**{**{name: value for name, value in sizes.items() if name in parameters}, **options})
     except TypeError as error:
         raise ValueError(f"local={cls.__name__} needs other local_options: {error}") from error
 
 
 def convolve(conv: nn.Module, h: Tensor, e: Tensor, graph: Graph) -> Tensor:
-    """Return what the nodes gather by a convolution, ``[num_nodes, channels]``.
+    """Apply a convolution to node features, ``[num_nodes, channels]``.
 
     Args:
         conv: called with ``(h, edge_index)``, and with ``edge_attr`` if its ``forward`` has that argument.
@@ -68,7 +68,7 @@ def convolve(conv: nn.Module, h: Tensor, e: Tensor, graph: Graph) -> Tensor:
         graph: the graph.
 
     Raises:
-        ValueError: if it returns another shape than that of ``h``.
+        ValueError: if the result does not have the shape of ``h``.
     """
     edges = {"edge_attr": e.to(h.dtype)} if "edge_attr" in inspect.signature(conv.forward).parameters else {}
     out: Tensor = conv(h, graph.edges_by_target, **edges)
@@ -82,7 +82,7 @@ def convolve(conv: nn.Module, h: Tensor, e: Tensor, graph: Graph) -> Tensor:
 
 
 class Convolution(nn.Module):
-    """A convolution beside attention over edges; arguments as :func:`make_convolution`."""
+    """A convolution as the local part of an attention layer, see :func:`make_convolution`."""
 
     def __init__(self, hidden_channels: int, local: Local, options: Mapping[str, Any] | None = None) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Attention over all nodes that reads and updates features of each pair of nodes (Ma et al., 2023)."""
+"""Attention over all nodes that reads and updates features of pairs of nodes (Ma et al., 2023)."""
 
 from __future__ import annotations
 
@@ -18,16 +18,17 @@ from tg_lpe.ops.operator import is_transforming, reference_gradients
 from tg_lpe.ops.products import linear
 
 MAX_NODES = 512
-"""Largest graph by default: the features of its pairs take 64 MiB in float32 at 64 channels, some ten times a layer."""
+"""Default of the largest graph: features of its pairs take 64 MiB in float32 at 64 channels, about ten times a layer.
+"""
 
 
 class PairEmbedding(nn.Module):
-    """Embed the encoding of pairs, and add the features of edges at the pairs (target, source).
+    """Embed the encoding of pairs, and add edge features at the pairs (target, source).
 
     Args:
         channels: width of the features.
         pair_channels: width of the encoding, 0 for none.
-        max_nodes: nodes of the largest graph that is accepted.
+        max_nodes: largest number of nodes of a graph.
     """
 
     def __init__(self, channels: int, pair_channels: int, max_nodes: int) -> None:
@@ -36,11 +37,11 @@ class PairEmbedding(nn.Module):
         self.linear = Linear(pair_channels, channels) if pair_channels else None
 
     def reset_parameters(self) -> None:
-        """Draw the weights anew."""
+        """Draw the weights again."""
         reset_parts(self)
 
     def forward(self, graph: Graph, pairs: Tensor | None, e: Tensor) -> PairState:
-        """Return the state of the first layer, see :func:`~tg_lpe.nn.attention.bias.checked_keys`."""
+        """Return the initial state of the layers."""
         keys = checked_keys(graph, "pairs", self.max_nodes)
         if self.linear is None or pairs is None:
             values = e.new_zeros(graph.num_pairs, e.size(1))
@@ -59,9 +60,9 @@ class PairAttention(nn.Module):
         \alpha_{ij} = \mathrm{softmax}_j ( W_A \hat e_{ij} ), \quad
         \hat x_i = \sum_j \alpha_{ij} ( W_V x_j + W_{Ev} \hat e_{ij} ) ,
 
-    with :math:`\rho(x) = \sqrt{\mathrm{relu}(x)} - \sqrt{\mathrm{relu}(-x)}`, whose derivative at zero is taken as
-    zero. `Graph Inductive Biases in Transformers without Message Passing
-    <https://arxiv.org/abs/2305.17589>`_, section 3.2.
+    with :math:`\rho(x) = \sqrt{\mathrm{relu}(x)} - \sqrt{\mathrm{relu}(-x)}`, whose derivative at zero is set to zero.
+    See `Graph Inductive Biases in Transformers without Message Passing <https://arxiv.org/abs/2305.17589>`_, section
+    3.2.
 
     Args:
         hidden_channels: width of node and pair features.
@@ -86,7 +87,7 @@ class PairAttention(nn.Module):
         self._draw()
 
     def reset_parameters(self) -> None:
-        """Draw the weights anew."""
+        """Draw the weights again."""
         for part in (self.query, self.key_value, self.pair_scale, self.pair_shift):
             part.reset_parameters()
         self._draw()
@@ -97,7 +98,7 @@ class PairAttention(nn.Module):
             nn.init.uniform_(weight, -bound, bound)
 
     def forward(self, h: Tensor, graph: Graph, state: PairState) -> tuple[Tensor, Tensor]:
-        """One round of attention.
+        """Attend to all nodes.
 
         Args:
             h: node features ``[num_nodes, hidden_channels]``.
@@ -110,19 +111,19 @@ class PairAttention(nn.Module):
         key, value = self.key_value(h).chunk(2, 1)
         both = graph.pair_rows.gather(self.query(h)) + graph.pair_columns.gather(key)
         pairs = _related(both, self.pair_scale(state.values), self.pair_shift(state.values))
-        # Products with a matrix of one block for each head, as broadcasting over heads takes several times as long.
-        of_head = torch.eye(self.heads, dtype=self.score.dtype, device=h.device).repeat_interleave(self.width, 0)
-        scores = linear(pairs, (of_head * self.score.view(-1, 1)).t(), None)
+        # Products with a matrix of a block for each head: broadcasting over heads takes several times as long.
+        blocks = torch.eye(self.heads, dtype=self.score.dtype, device=h.device).repeat_interleave(self.width, 0)
+        scores = linear(pairs, (blocks * self.score.view(-1, 1)).t(), None)
         weight = self._weights(scores, graph, state.keys).to(pairs.dtype)
         values = graph.pad(value.unflatten(1, (self.heads, -1))).transpose(1, 2)
         from_nodes = graph.unpad((weight @ values).transpose(1, 2))
         flat = graph.unpad_pairs(weight.permute(0, 2, 3, 1))
-        weighted = graph.pair_rows.sum(pairs * linear(flat, of_head, None)).unflatten(1, (self.heads, -1))
+        weighted = graph.pair_rows.sum(pairs * linear(flat, blocks, None)).unflatten(1, (self.heads, -1))
         from_pairs = torch.einsum("nhd,hde->nhe", weighted, self.pair_value)
         return (from_nodes + from_pairs).flatten(1), pairs
 
     def _weights(self, scores: Tensor, graph: Graph, keys: Tensor | None) -> Tensor:
-        """Softmax of the scores ``[num_pairs, heads]`` over the second node, ``[num_graphs, heads, n, n]``."""
+        """Compute the softmax of scores ``[num_pairs, heads]`` over the second node, ``[num_graphs, heads, n, n]``."""
         padded = graph.pad_pairs(scores.to(torch.promote_types(scores.dtype, torch.float32))).permute(0, 3, 1, 2)
         padded = padded if keys is None else padded.masked_fill(~keys, float("-inf"))
         weight: Tensor = self.dropout(padded.softmax(3))
@@ -130,7 +131,7 @@ class PairAttention(nn.Module):
 
 
 def _related(both: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
-    """``relu(rho(both * scale) + shift)``, the features that attention reads."""
+    """Compute ``relu(rho(both * scale) + shift)``, the updated features of pairs."""
     if is_transforming() or torch.compiler.is_compiling():
         return _reference(both, scale, shift)
     out: Tensor = _Related.apply(both, scale, shift)  # type: ignore[no-untyped-call]
@@ -138,7 +139,7 @@ def _related(both: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
 
 
 def _reference(both: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
-    """Compute :func:`_related` by operations that can be differentiated any number of times."""
+    """Compute :func:`_related` by operations with derivatives of any order."""
     product = both * scale
     is_zero = product == 0
     root = torch.where(is_zero, 0.0, torch.where(is_zero, 1.0, product).abs().sqrt())
@@ -146,7 +147,7 @@ def _reference(both: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
 
 
 class _Related(torch.autograd.Function):
-    """:func:`_related` in a third of the passes over memory, which take the time of the layer."""
+    """:func:`_related` with a third of the passes over memory, which dominate the layer's time."""
 
     @staticmethod
     def forward(ctx: Any, both: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
@@ -169,29 +170,28 @@ class _Related(torch.autograd.Function):
 
 @register_attention("pairs")
 class PairAttentionLayer(nn.Module):
-    r"""The layer of the graph inductive bias transformer (GRIT): attention, degree scaling, feed-forward net, norms.
+    r""":class:`PairAttention` with degree scaling and a feed-forward net, the layer of GRIT.
 
-    :class:`PairAttention`, whose node update is scaled by the degree ``d_i``,
+    `Graph Inductive Biases in Transformers without Message Passing <https://arxiv.org/abs/2305.17589>`_, sections 3.2
+    and 3.3. The node update of the attention, a mean, does not depend on the degree ``d_i``, the number of listed edges
+    that end in ``i``. It is therefore scaled:
 
     .. math:: x_i \odot \theta_1 + \log(1 + d_i) \, x_i \odot \theta_2 ,
 
-    the number of listed edges that end in ``i``: means lose it. Then a feed-forward net, each with residual and norm;
-    residual and norm for pairs. `Graph Inductive Biases in Transformers without Message Passing
-    <https://arxiv.org/abs/2305.17589>`_, sections 3.2 and 3.3. At first :math:`\theta_1` is one, :math:`\theta_2` zero.
-
-    A graph of ``n`` nodes takes ``O(n^2 hidden_channels^2)`` and ``O(n^2 hidden_channels)`` memory. Edge features are
-    added to the features of pairs before the first layer.
+    where :math:`\theta_1` starts at one and :math:`\theta_2` at zero. Attention, feed-forward net and the update of
+    pairs each have a residual and a norm. Edge features are added to the features of pairs before the first layer. A
+    graph of ``n`` nodes takes ``O(n^2 hidden_channels^2)`` time and ``O(n^2 hidden_channels)`` memory.
 
     Args:
         hidden_channels: width of node, edge and pair features; the feed-forward net is twice as wide.
         heads: number of attention heads; divides ``hidden_channels``.
-        pair_channels: width of the encoding of pairs, 0 for none; the model gives its encoder's.
-        update_edges: whether features of pairs are updated; ``False`` for the last layer, whose pairs nobody reads.
+        pair_channels: width of the encoding of pairs, 0 for none; the model sets it to its encoder's.
+        update_edges: whether features of pairs are updated; ``False`` for the last layer, whose pairs are not read.
         dropout: share of the attention's output and of the hidden units that is dropped in training.
-        norm: name of a normalisation in :data:`~tg_lpe.nn.norms.NORMS`; published is ``"batch"``.
+        norm: name of a normalisation in :data:`~tg_lpe.nn.norms.NORMS`; the published models have ``"batch"``.
         residual: whether input is added to output around attention and feed-forward net.
         attention_dropout: share of the attention weights that is dropped in training.
-        max_nodes: nodes of the largest graph that is accepted.
+        max_nodes: largest number of nodes of a graph.
 
     Raises:
         ValueError: if ``heads`` does not divide ``hidden_channels``, or another argument is out of range.
@@ -229,14 +229,14 @@ class PairAttentionLayer(nn.Module):
         self.dropout, self.residual = nn.Dropout(dropout), residual
 
     def reset_parameters(self) -> None:
-        """Draw the weights anew and forget running statistics."""
+        """Draw the weights again and reset running statistics."""
         for part in self.children():
             reset_all(part)
         nn.init.ones_(self.scale)
         nn.init.zeros_(self.degree_scale)
 
     def shared(self) -> PairEmbedding:
-        """Return what the layers of a model share."""
+        """Return the module that all layers of a model share."""
         return PairEmbedding(self.channels, self.pair_channels, self.max_nodes)
 
     def forward(self, h: Tensor, e: Tensor, graph: Graph, state: PairState) -> tuple[Tensor, Tensor, PairState]:

@@ -1,4 +1,4 @@
-"""Primphormer's attention, whose kernel is never computed."""
+"""Attention of Primphormer, which does not compute the kernel matrix."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from tg_lpe.ops.segment import RowGroups
 FORMS = ("folded", "published")
 POOLINGS = ("mean", "sum")
 CHUNK = 2**12
-"""Rows of a large graph that are summed in float64 at a time."""
+"""Rows of a large graph that are summed in float64 at once."""
 
 REGULARIZERS = ("code", "none")
 
 
 class PrimalState(NamedTuple):
-    """The state that primal attention hands from layer to layer."""
+    """State that primal attention passes from layer to layer."""
 
     projection: Tensor
     """``F``, the data-independent part of ``f_X`` that all layers share, ``[num_rows, rank]``."""
     node: Tensor
     """``b``, the virtual node of each graph, ``[num_graphs, rank]``; zero before the first layer."""
     penalty: Tensor
-    """``eta`` times the sum of the regularisers of the layers so far, a scalar; zero where nobody reads it."""
+    """``eta`` times the sum of the previous layers' regularisers, a scalar; zero if it is not needed."""
     needs_penalty: bool = True
-    """Whether anybody reads :attr:`penalty`."""
+    """Whether :attr:`penalty` is needed."""
 
 
 class SharedProjection(nn.Module):
@@ -41,8 +41,8 @@ class SharedProjection(nn.Module):
 
     Args:
         num_rows: rows of ``F``, the paper's ``N_s``.
-        rank: its columns, the paper's ``s``.
-        has_penalty: whether the layers add to the loss.
+        rank: columns of ``F``, the paper's ``s``.
+        has_penalty: whether the layers add a term to the loss.
     """
 
     def __init__(self, num_rows: int, rank: int, has_penalty: bool = False) -> None:
@@ -52,27 +52,27 @@ class SharedProjection(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw an orthogonal matrix; the paper does not say how it starts."""
+        """Draw an orthogonal matrix; the paper does not specify the initialisation."""
         nn.init.orthogonal_(self.projection)
 
     def forward(self, graph: Graph) -> PrimalState:
-        """The state before the first layer."""
+        """Return the state before the first layer."""
         projection = self.projection
         node = projection.new_zeros(graph.num_graphs, projection.size(1))
         return PrimalState(projection, node, projection.new_zeros(()))
 
 
 class FeatureMaps(nn.Module):
-    r"""Unit-norm feature maps of queries and keys, ``phi = q / sqrt(|q|^2 + 1e-12)`` for each head and node.
+    r"""Compute unit-norm features of queries and keys, ``phi = q / sqrt(|q|^2 + 1e-12)`` for each head and node.
 
-    The small term bounds the gradient at zero. It is computed in float32 at least.
+    The small term bounds the gradient at zero. Norms are computed in float32 at least.
 
     Args:
         hidden_channels: width of node features.
         heads: number of heads; divides ``hidden_channels``.
 
     Raises:
-        ValueError: if it does not.
+        ValueError: if ``heads`` does not divide ``hidden_channels``.
     """
 
     def __init__(self, hidden_channels: int, heads: int) -> None:
@@ -83,23 +83,23 @@ class FeatureMaps(nn.Module):
         self.key = Linear(hidden_channels, hidden_channels, bias=False)
 
     def forward(self, h: Tensor) -> Tensor:
-        """Features of queries and keys, ``[num_nodes, heads, 2, hidden_channels // heads]``."""
+        """Return features of queries and keys, ``[num_nodes, heads, 2, hidden_channels // heads]``."""
         weight = torch.stack([self.query.weight, self.key.weight]).unflatten(1, (self.heads, -1))
-        # Head by head, query beside key: what follows is one product for each head, without a copy.
+        # Query and key of a head are adjacent, so that later products for each head need no copy.
         rows = nn.functional.linear(h, weight.transpose(0, 1).flatten(0, 2)).unflatten(1, (self.heads, 2, -1))
         precise = rows.to(torch.promote_types(rows.dtype, torch.float32))
         if precise.requires_grad:
-            # Not by the length: its second derivative at zero is not finite, that of its square is.
+            # The squared norm has a finite second derivative at zero, the norm does not.
             scale = ((precise * precise).sum(3, keepdim=True) + 1e-12).rsqrt()
             return (precise * scale).to(weight.dtype)
-        # New memory for all rows costs more than the products.
+        # In place, because allocating memory for all rows takes longer than the products.
         scale = (torch.linalg.vector_norm(precise, dim=3, keepdim=True).square() + 1e-12).rsqrt()
         return precise.mul_(scale).to(weight.dtype)
 
 
 @register_global_attention("primal")
 class PrimalAttention(nn.Module):
-    r"""Attention in its primal form: what nodes exchange goes through the virtual node of their graph.
+    r"""Attention in its primal form: nodes exchange information through the virtual node of their graph.
 
     With feature maps :math:`\phi_q, \phi_k` (:class:`FeatureMaps`) of each head and
     :math:`f_g = F + 1 b_g^T` for the graph ``g``, ``[num_rows, rank]``,
@@ -109,24 +109,24 @@ class PrimalAttention(nn.Module):
         e_i = f_g^T W_e \phi_q(h_i), \quad r_i = f_g^T W_r \phi_k(h_i), \qquad
         h'_i = \mathrm{cat}([e_i; r_i]) ,
 
-    where ``F`` and ``b`` come with the state and ``b`` goes on to the next layer. Algorithm 1 of `Primphormer
-    <https://proceedings.mlr.press/v267/he25t.html>`_; after `Primal-Attention <https://arxiv.org/abs/2305.19798>`_.
+    where ``F`` and ``b`` are part of the state, and ``b`` is passed to the next layer. This is Algorithm 1 of
+    `Primphormer <https://proceedings.mlr.press/v267/he25t.html>`_, which follows `Primal-Attention
+    <https://arxiv.org/abs/2305.19798>`_, without the printed biases in the maps of queries and keys.
 
-    ``form="published"`` computes the projections of each graph and both scores, as Algorithm 1 does; that prints biases
-    in the maps of queries and keys, which are left out here. ``"folded"`` gives the same:
-    :math:`f_g^T W_e \phi = F^T W_e \phi + (1^T W_e \phi) b_g`, and ``cat`` goes into one map of each head, so that
-    there are neither scores nor projections of graphs, and no padding.
+    ``form="published"`` computes the projections of each graph and both scores, as in Algorithm 1. ``"folded"`` gives
+    the same result without scores, projections of graphs and padding: :math:`f_g^T W_e \phi = F^T W_e \phi +
+    (1^T W_e \phi) b_g`, and ``cat`` and the output map become one map of each head.
 
     The regulariser keeps the scores near a stationary point of
 
     .. math:: J = \tfrac12 \sum_i e_i^T \Lambda e_i + \tfrac12 \sum_j r_j^T \Lambda r_j - \mathrm{Tr}(W_e^T W_r) ,
 
-    eq. (2.5); ``J = 0`` is necessary for one and not sufficient.
+    eq. (2.5). ``J = 0`` is necessary for a stationary point but not sufficient.
 
-    - ``"code"``: ``J ** 2`` as in Algorithm 1, with the square of ``lambda_`` for Lambda, and means over all nodes of
-      the batch and over heads in the place of sums: ``J = mean_{i,head}(|lambda e_i|^2 + |lambda r_i|^2) / 2 -
+    - ``"code"``: ``J ** 2`` as in Algorithm 1, with the square of ``lambda_`` as Lambda and means over all nodes of
+      the batch and over heads instead of sums: ``J = mean_{i,head}(|lambda e_i|^2 + |lambda r_i|^2) / 2 -
       mean_head Tr(W_e^T W_r)``.
-    - ``"none"``.
+    - ``"none"``: no regulariser.
 
     Args:
         hidden_channels: width of node features.
@@ -135,8 +135,9 @@ class PrimalAttention(nn.Module):
         num_rows: rows of ``F``, the paper's ``N_s``; ``rank`` if absent.
         form: ``"folded"`` or ``"published"``.
         pooling: ``"mean"`` over the nodes for the virtual node, or ``"sum"``, with which ``f_g`` grows with the graph
-            and becomes ill-conditioned. It is taken in float64, so that it does not depend on the order of the nodes.
-        regularizer: one of the names above.
+            and becomes ill-conditioned. It is computed in float64, so that it does not depend on the order of the
+            nodes.
+        regularizer: ``"code"`` or ``"none"``, see above.
         eta: weight of the regulariser in the loss, eq. (3.1).
 
     Raises:
@@ -173,18 +174,18 @@ class PrimalAttention(nn.Module):
         self._reset_own()
 
     def reset_parameters(self) -> None:
-        """Draw the weights anew."""
+        """Draw the weights again."""
         for part in self.children():
             reset_all(part)
         self._reset_own()
 
     def shared(self) -> SharedProjection:
-        """Return what the layers of a model share."""
+        """Return the module that all layers of a model share."""
         return SharedProjection(self.weight_e.size(0), self.lambda_.size(1), self._regularizes)
 
     def _reset_own(self) -> None:
         for weight in (self.weight_e, self.weight_r):
-            nn.init.orthogonal_(weight)  # of num_rows and all heads together
+            nn.init.orthogonal_(weight)  # as a matrix of num_rows rows and all heads' columns
         nn.init.uniform_(self.lambda_)
 
     def forward(self, h: Tensor, graph: Graph, state: PrimalState) -> tuple[Tensor, PrimalState]:
@@ -203,24 +204,24 @@ class PrimalAttention(nn.Module):
         return self.regularizer != "none" and self.eta > 0
 
     def _weights(self) -> Tensor:
-        """Both weights, ``[num_rows, heads, 2, width]``."""
+        """Stack both weights, ``[num_rows, heads, 2, width]``."""
         return torch.stack([self.weight_e, self.weight_r], dim=2)
 
     def _folded(self, features: Tensor, graph: Graph, state: PrimalState) -> tuple[Tensor, Tensor | None]:
-        """Output ``[num_nodes, hidden_channels]`` and regulariser."""
+        """Return the output ``[num_nodes, hidden_channels]`` and the regulariser."""
         weights, width = self._weights(), features.size(3)
         concat = self.out.weight.unflatten(1, (2, -1))  # [width, 2, rank]
         maps = torch.einsum("nhtp,ns,cts->htpc", weights, state.projection, concat)
         gates = weights.sum(0).unsqueeze(3)  # [heads, 2, width, 1]
         through = torch.einsum("gs,cts->gtc", state.node.to(concat.dtype), concat)
         rows = features.flatten(2).transpose(0, 1)
-        if graph.num_graphs == 1:  # the virtual node goes into the maps
+        if graph.num_graphs == 1:  # the maps can include the virtual node
             out = rows @ (maps + gates * through[0].unsqueeze(1)).flatten(1, 2)
         else:
             gates = gates * torch.eye(2, dtype=maps.dtype, device=maps.device).unsqueeze(1)
-            own, gate_e, gate_r = (rows @ torch.cat([maps, gates], dim=3).flatten(1, 2)).split([width, 1, 1], dim=2)
+            mapped, gate_e, gate_r = (rows @ torch.cat([maps, gates], dim=3).flatten(1, 2)).split([width, 1, 1], dim=2)
             through = graph.graphs.gather(through)
-            out = own + gate_e * through[:, 0] + gate_r * through[:, 1]
+            out = mapped + gate_e * through[:, 0] + gate_r * through[:, 1]
         out = out.transpose(0, 1).flatten(1)
         out += self.out.bias.repeat(self.heads)
         needed = self._regularizes and state.needs_penalty
@@ -241,14 +242,12 @@ class PrimalAttention(nn.Module):
         return out, (energy / self.heads - (self.weight_e * self.weight_r).sum() / self.heads) ** 2
 
     def objective(self, features: Tensor, graph: Graph, state: PrimalState) -> Tensor:
-        """The regulariser, a scalar, from the Gram matrices of features; it is not multiplied by ``eta``.
-
-        It is zero with ``regularizer="none"``.
+        """Compute the regulariser, a scalar, from the Gram matrices of features, without the factor ``eta``.
 
         Args:
-            features: of queries and keys, ``[num_nodes, heads, 2, width]``.
+            features: features of queries and keys, ``[num_nodes, heads, 2, width]``.
             graph: the graph.
-            state: with the virtual node of this layer.
+            state: the state with this layer's virtual node.
         """
         dtype = torch.promote_types(features.dtype, torch.float32)
         if self.regularizer == "none":
@@ -257,13 +256,13 @@ class PrimalAttention(nn.Module):
             return _code_objective(self.terms(features, state), graph.graphs) ** 2
 
     def terms(self, features: Tensor, state: PrimalState) -> ObjectiveTerms:
-        """Return what regularisers read, in float32 at least."""
+        """Return the tensors that the regulariser reads, in float32 at least."""
         dtype = torch.promote_types(features.dtype, torch.float32)
         return ObjectiveTerms(*(x.to(dtype) for x in (features, self._weights(), self.lambda_, *state[:2])))
 
 
 class ObjectiveTerms(NamedTuple):
-    """Tensors that the regularisers read, in one dtype."""
+    """Tensors that the regulariser reads, in one dtype."""
 
     features: Tensor
     weights: Tensor
@@ -272,12 +271,12 @@ class ObjectiveTerms(NamedTuple):
     node: Tensor
 
     def quadratic(self, lambda_: Tensor) -> Tensor:
-        """``M^T Lambda M`` with ``M = F^T W``, ``[heads, 2, width, width]``."""
+        """Return ``M^T Lambda M`` with ``M = F^T W``, ``[heads, 2, width, width]``."""
         maps = torch.einsum("nhtp,ns->htps", self.weights, self.projection)
         return (maps * lambda_[:, None, None]) @ maps.mT
 
     def through_node(self, moments: Tensor, lambda_: Tensor) -> Tensor:
-        """The part of the energies that reads the virtual node, ``[num_graphs, heads, 2]``.
+        """Return the part of the energies that depends on the virtual node, ``[num_graphs, heads, 2]``.
 
         ``moments`` are sums over a graph of ``(1^T W phi_i) phi_i``, ``[num_graphs, heads, 2, width]``.
         """
@@ -288,13 +287,13 @@ class ObjectiveTerms(NamedTuple):
         return 2 * (cross * moments).sum(3) + squared * (gates * moments).sum(3)
 
     def trace(self) -> Tensor:
-        """``Tr(W_e^T W_r)``, ``[heads]``."""
-        weight_e, weight_r = self.weights.unbind(2)  # the backward pass of prod would wait for the device
+        """Return ``Tr(W_e^T W_r)``, ``[heads]``."""
+        weight_e, weight_r = self.weights.unbind(2)  # the backward pass of prod would synchronise with the device
         return (weight_e * weight_r).sum((0, 2))
 
 
 def _code_objective(terms: ObjectiveTerms, graphs: RowGroups) -> Tensor:
-    """J of Algorithm 1 from the Gram matrix of all features and sums over graphs."""
+    """Compute ``J`` of Algorithm 1 from the Gram matrix of all features and sums over graphs."""
     features, lambda_ = terms.features, terms.lambda_.square()
     rows = features.permute(1, 2, 0, 3)
     gram = rows.mT @ rows  # [heads, 2, width, width]
@@ -313,8 +312,8 @@ def _at_least_one(rows: Tensor) -> int:
 
 
 def pooled(h: Tensor, graphs: RowGroups, pooling: str) -> Tensor:
-    """Mean or sum over the nodes of each graph, ``[num_graphs, channels]``, summed in float64."""
-    if graphs.num_groups == 1:  # without a copy of all rows in float64
+    """Compute the mean or sum over the nodes of each graph in float64, ``[num_graphs, channels]``."""
+    if graphs.num_groups == 1:  # in chunks, to avoid a copy of all rows in float64
         sums = torch.stack([part.sum(0, dtype=torch.float64) for part in h.split(CHUNK)]).sum(0, keepdim=True)
     else:
         sums = graphs.sum(h.to(torch.float64))

@@ -1,4 +1,4 @@
-"""Attention layers by name."""
+"""Registry of attention layers by name."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from tg_lpe.checkpoints.registry import Registry
 L = TypeVar("L", bound=type[nn.Module])
 
 ATTENTIONS = Registry("attention")
-"""Every attention layer by the name that :class:`~tg_lpe.GraphTransformer` and the command line know it by."""
+"""All registered attention layers by name, as in :class:`~tg_lpe.GraphTransformer` and on the command line."""
 
 
 def register_attention(name: str) -> Callable[[L], L]:
-    """Make a class of attention layers known by a name, as a decorator::
+    """Register a class of attention layers by name. Use it as a decorator::
 
         @register_attention("mine")
         class MyLayer(nn.Module):
@@ -26,27 +26,27 @@ def register_attention(name: str) -> Callable[[L], L]:
             def forward(self, h: Tensor, e: Tensor, graph: Graph) -> tuple[Tensor, Tensor]: ...
 
     A layer maps node features ``h``, ``[num_nodes, hidden_channels]``, and edge features ``e``,
-    ``[num_edges, hidden_channels]``, to new ones of the same shapes; all that it needs of the graph is in
-    :class:`~tg_lpe.graph.graph.Graph`. Its constructor takes ``hidden_channels``, ``heads`` and any options
-    of its own, which are the model's ``attention_options``.
-    If it has an argument ``update_edges``, that is ``False`` for the last layer, whose ``e`` is not used.
+    ``[num_edges, hidden_channels]``, to new features of the same shapes. :class:`~tg_lpe.graph.graph.Graph` has all
+    information about the graph. The constructor takes ``hidden_channels``, ``heads`` and options, which users set as
+    the model's ``attention_options``. If it has an argument ``update_edges``, this is ``False`` for the last layer,
+    whose ``e`` is not read.
 
-    Layers that share weights, or hand more than ``h`` and ``e`` from one to the next, have a method ``shared()`` that
-    makes one module for all layers of a model, which asks its first. Called with the graph, that module returns the
-    first state of a batch, and the layers are ``forward(h, e, graph, state)`` and return ``(h, e, state)``. If that
-    module has an attribute ``has_penalty`` that is true, training adds the field ``penalty`` of the last layer's state,
-    a scalar, to its loss. Where the state is a named tuple with a field ``needs_penalty``, that says whether anybody
-    reads the penalty.
+    **Shared weights and state.** If layers share weights, or pass more than ``h`` and ``e`` to the next layer, the
+    class has a method ``shared()``. It returns one module for all layers of a model; the model calls the first layer's
+    method. For each batch, this module maps the graph to the initial state. The layers then have the form
+    ``forward(h, e, graph, state)`` and return ``(h, e, state)``. If the module has a true attribute ``has_penalty``,
+    training adds the last state's field ``penalty``, a scalar, to the loss. If the state is a named tuple with a field
+    ``needs_penalty``, the model sets this field to whether the penalty is needed.
 
-    A layer with an attribute ``reads_pe`` that is true is called with ``pe_distances`` as well, the squared distances
-    of the positional encodings of the ends of each edge, ``[num_edges, 1]``.
+    **Distances of encodings.** A layer with a true attribute ``reads_pe`` also receives ``pe_distances``, the squared
+    distances between the positional encodings of the ends of each edge, ``[num_edges, 1]``.
 
-    A layer with an attribute ``reads_pairs`` that is true is constructed with ``pair_channels`` as well, the width of
-    the model's encoding of pairs, 0 for none. It has a method ``shared()``, whose module is called with the graph, that
-    encoding, ``[num_pairs, pair_channels]`` in the order of ``graph.pairs`` or ``None``, and ``e``.
+    **Pairs.** The constructor of a class with a true attribute ``reads_pairs`` also receives ``pair_channels``, the
+    width of the model's encoding of pairs, 0 for none. The module of its method ``shared()`` is called with the graph,
+    this encoding, ``[num_pairs, pair_channels]`` in the order of ``graph.pairs`` or ``None``, and ``e``.
 
     Raises:
-        ValueError: if another class has that name.
+        ValueError: if another class has the same name.
     """
     decorator: Callable[[L], L] = ATTENTIONS.register(name=name)
     return decorator
@@ -61,28 +61,27 @@ def make_attention(
     update_edges: bool = True,
     pair_channels: int = 0,
 ) -> nn.Module:
-    """An attention layer with fresh weights.
+    """Create an attention layer with new weights.
 
     Args:
         name: a name in :data:`ATTENTIONS`.
         hidden_channels: width of node and edge features.
         heads: number of attention heads.
-        options: arguments of the layer's constructor besides.
-        update_edges: whether anybody reads the edge features that the layer returns.
+        options: further arguments of the layer's constructor.
+        update_edges: whether the edge features that the layer returns are read.
         pair_channels: width of the encoding of pairs, for layers that read it.
 
     Raises:
-        ValueError: if there is no such layer, or it has no such option, or refuses its value.
+        ValueError: if the name or an option is unknown, or the value of an option is out of range.
     """
     hints = {"update_edges": update_edges, "pair_channels": pair_channels}
-    taken = check_arguments("attention", name, ATTENTIONS[name], options, tuple(hints))
-    own = {hint: hints[hint] for hint in taken}
-    layer: nn.Module = ATTENTIONS[name](hidden_channels, heads, **own, **options)
+    accepted = check_arguments("attention", name, ATTENTIONS[name], options, tuple(hints))
+    layer: nn.Module = ATTENTIONS[name](hidden_channels, heads, **{hint: hints[hint] for hint in accepted}, **options)
     return layer
 
 
 def shared_of(layer: nn.Module) -> nn.Module | None:
-    """Return what all layers of a model share with this one, with fresh weights; ``None`` if nothing."""
+    """Return the module that all layers of a model share, with new weights; ``None`` if they share nothing."""
     if not callable(getattr(type(layer), "shared", None)):  # a submodule may have that name
         return None
     shared: nn.Module = layer.shared()  # type: ignore[operator, assignment]
@@ -92,23 +91,26 @@ def shared_of(layer: nn.Module) -> nn.Module | None:
 def check_arguments(
     what: str, name: str, cls: type[nn.Module], options: Mapping[str, Any], hints: Sequence[str] = ()
 ) -> list[str]:
-    """Refuse options that a registered class does not have.
+    """Check that a registered class has the given options.
 
     Args:
-        what: what the class is registered as, for messages.
-        name: its name there.
+        what: name of the registry, for messages.
+        name: the class's name in it.
         cls: the class.
-        options: arguments of its constructor besides ``hidden_channels`` and ``heads``.
-        hints: arguments that are no options, as the caller chooses them.
+        options: arguments of its constructor in addition to ``hidden_channels`` and ``heads``.
+        hints: arguments that the caller sets, which are not options.
 
     Returns:
-        Those of the hints that the class takes.
+        The hints that the class accepts.
+
+    Raises:
+        ValueError: if the class does not have an option.
     """
     parameters = inspect.signature(cls).parameters
-    taken = [p.name for p in parameters.values() if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
-    allowed = [option for option in taken if option not in ("hidden_channels", "heads", *hints)]
-    takes_all = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    names = [p.name for p in parameters.values() if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+    allowed = [name for name in names if name not in ("hidden_channels", "heads", *hints)]
+    accepts_any = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
     for option, value in options.items():
-        if option not in allowed and (option in taken or not takes_all):
+        if option not in allowed and (option in names or not accepts_any):
             raise ValueError(f"{what} {name!r} takes the options {allowed}, got {option}={value!r}")
-    return [hint for hint in hints if hint in taken]
+    return [hint for hint in hints if hint in names]

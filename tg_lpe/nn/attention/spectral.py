@@ -1,4 +1,4 @@
-"""The attention of spectral attention networks: over edges, and apart from them over the pairs without an edge."""
+"""Attention of spectral attention networks: over edges and, with other weights, over pairs without an edge."""
 
 from __future__ import annotations
 
@@ -22,34 +22,34 @@ from tg_lpe.ops.operator import is_transforming
 SOFTMAXES = ("joint", "separate")
 
 GAMMA = 1e-5
-"""Weight of pairs without an edge where none is given: the published one on ZINC."""
+"""Default weight of pairs without an edge, as published for ZINC."""
 
 FLOOR = 1e-6
-"""Added to the sum of weights, as in the published code: nodes without edges get zero."""
+"""Added to the sum of weights, as in the published code, so that nodes without edges get zero."""
 
 MAX_PADDING = 1.25
-"""Graphs of more than ``DENSE_NODES`` nodes are padded by no more than this factor."""
+"""Largest ratio of sizes in a bucket, if graphs have more than ``DENSE_NODES`` nodes."""
 
 
 class MissingPairs(NamedTuple):
-    """The ordered pairs of different nodes of a graph that no edge joins, in buckets of padded graphs."""
+    """Ordered pairs of different nodes of a graph without an edge, in buckets of padded graphs."""
 
     feature: Tensor
-    """The edge feature that all of them share, ``[hidden_channels]``."""
+    """The edge feature of all these pairs, ``[hidden_channels]``."""
     rows: PaddedRows
-    """Where the nodes are in the buckets."""
+    """Positions of the nodes in the buckets."""
     missing: list[Tensor]
-    """Of each bucket, which pairs these are, bool ``[num_graphs, max_nodes, max_nodes]``; rows are targets."""
+    """For each bucket, whether a pair has no edge, bool ``[num_graphs, max_nodes, max_nodes]``; rows are targets."""
     edges: list[Tensor]
-    """Of each bucket, how many edges join two nodes, ``[num_graphs, max_nodes, max_nodes]``; rows are targets."""
+    """For each bucket, the number of edges of a pair, ``[num_graphs, max_nodes, max_nodes]``; rows are targets."""
 
 
 class MissingEdges(nn.Module):
-    """The learned feature of pairs without an edge, which layers share, and the list of these pairs.
+    """Learned feature of pairs without an edge, which all layers share.
 
     Args:
         hidden_channels: width of the feature.
-        full: whether the layers look at such pairs; otherwise there is nothing to share.
+        full: whether the layers read these pairs; otherwise there is no feature.
     """
 
     def __init__(self, hidden_channels: int, full: bool) -> None:
@@ -57,26 +57,26 @@ class MissingEdges(nn.Module):
         self.embedding = nn.Embedding(1, hidden_channels) if full else None
 
     def forward(self, graph: Graph) -> MissingPairs | None:
-        """The missing pairs of a batch; ``None`` if the layers do not look at them."""
+        """Return the missing pairs of a batch; ``None`` if the layers do not read them."""
         if self.embedding is None:
             return None
         return missing_pairs(graph, self.embedding.weight[0])
 
 
 def missing_pairs(graph: Graph, feature: Tensor) -> MissingPairs:
-    """Pairs of different nodes of one graph without an edge.
+    """List the pairs of different nodes of a graph without an edge.
 
-    Where graphs have more than ``DENSE_NODES`` nodes, those of similar size form a bucket, for which their sizes are
-    read from the device. Otherwise all graphs are one bucket.
+    All graphs form one bucket, unless a graph has more than ``DENSE_NODES`` nodes. In that case graphs of similar size
+    form buckets, which takes one synchronisation with the device.
 
     Args:
-        graph: the edges.
-        feature: what the pairs share, ``[hidden_channels]``.
+        graph: the graph or batch.
+        feature: the edge feature of the pairs, ``[hidden_channels]``.
     """
     rows = graph.padded(max_padding=MAX_PADDING if graph.max_nodes > DENSE_NODES else None)
     masks = [feature.new_zeros(0, dtype=torch.bool)]
-    for there in rows.are_nodes():
-        pairs = there.unsqueeze(2) & there.unsqueeze(1)
+    for are_nodes in rows.are_nodes():
+        pairs = are_nodes.unsqueeze(2) & are_nodes.unsqueeze(1)
         pairs.diagonal(dim1=1, dim2=2).fill_(False)
         masks.append(pairs.flatten())
     source, target = graph.edges_by_target
@@ -87,30 +87,30 @@ def missing_pairs(graph: Graph, feature: Tensor) -> MissingPairs:
 
 
 class SpectralAttention(nn.Module):
-    r"""Attention over edges, and with ``full`` over the pairs without an edge too, with weights of their own.
+    r"""Attention over edges and, with ``full``, also over pairs without an edge, with separate weights.
 
-    For the edge from ``j`` to ``i`` and each head of width ``d``, ``a_ij = exp(clamp(1^T (Q h_i * K h_j * E e_ij) /
-    sqrt(d)))``; for a pair of different nodes without an edge ``b_ij`` likewise, with maps of their own and one learned
-    feature for all such pairs. Values are shared. ``softmax="joint"``, as in the published code:
+    See `Rethinking Graph Transformers with Spectral Attention <https://arxiv.org/abs/2106.03893>`_. For the edge from
+    ``j`` to ``i`` and each head of width ``d``, ``a_ij = exp(clamp(1^T (Q h_i * K h_j * E e_ij) / sqrt(d)))``. For a
+    pair of different nodes without an edge, ``b_ij`` has the same form with other maps and one learned edge feature of
+    all these pairs. Values ``V`` are the same. With ``softmax="joint"``, as in the published code, the node update is
 
     .. math:: \frac{\sum_j a_{ij} V h_j + \gamma \sum_j b_{ij} V h_j}
         {\sum_j a_{ij} + \gamma \sum_j b_{ij} + 10^{-6} (1 + \gamma)} ,
 
-    one softmax over all nodes, in which ``log(gamma)`` is added to the logits of missing edges. ``softmax="separate"``,
-    eq. (5) of the paper: a softmax over edges times ``1 / (1 + gamma)`` plus one over missing edges times
-    ``gamma / (1 + gamma)``. `Rethinking Graph Transformers with Spectral Attention <https://arxiv.org/abs/2106.03893>`_.
+    one softmax over all nodes, in which ``log(gamma)`` is added to the logits of missing edges. With
+    ``softmax="separate"``, eq. (5) of the paper, it is a softmax over edges times ``1 / (1 + gamma)`` plus a softmax
+    over missing edges times ``gamma / (1 + gamma)``.
 
-    Missing edges are computed as batched products of padded graphs under a mask, ``O(heads num_nodes^2)`` a graph. So
-    are edges that all have one feature, which ``e`` says by being the expansion of a single row; others are gathered.
-
-    In half precision the sums are divided in float32; with float16 they are computed in float32 too.
+    Missing edges are computed by masked products of padded graphs, ``O(heads num_nodes^2)`` a graph. So are edges whose
+    features ``e`` are an expanded single row; other edges are gathered. In half precision, sums are divided in float32;
+    with float16, they are computed in float32 too.
 
     Args:
         hidden_channels: width of node and edge features.
         heads: number of heads; divides ``hidden_channels``.
-        full: whether pairs without an edge take part; without them the arguments below keep their defaults.
-        gamma: their weight, positive.
-        learn_gamma: whether it is learned from there.
+        full: whether pairs without an edge take part; otherwise the arguments below must keep their defaults.
+        gamma: weight of pairs without an edge, positive.
+        learn_gamma: whether ``gamma`` is the start value of a learned weight.
         softmax: ``"joint"`` or ``"separate"``.
 
     Raises:
@@ -144,7 +144,7 @@ class SpectralAttention(nn.Module):
         self.log_gamma = nn.Parameter(torch.tensor(math.log(gamma))) if learn_gamma else None
 
     def reset_parameters(self) -> None:
-        """Draw the weights anew; gamma is what it was at first."""
+        """Draw the weights again, and reset gamma."""
         for part in self.children():
             reset_all(part)
         if self.log_gamma is not None:
@@ -152,58 +152,59 @@ class SpectralAttention(nn.Module):
                 self.log_gamma.fill_(math.log(self.gamma))
 
     def forward(self, h: Tensor, e: Tensor, graph: Graph, pairs: MissingPairs | None) -> Tensor:
-        """Node update ``[num_nodes, hidden_channels]``; ``pairs`` are the missing ones, if they take part."""
+        """Return the node update ``[num_nodes, hidden_channels]``; ``pairs`` are the missing edges with ``full``."""
         value = self.value(h)
         dtype, value = value.dtype, value.to(_sum_dtype(value.dtype))
         if pairs is None:
-            found, total = self._over_edges(h, e, value, graph)
-            return (found / (total + FLOOR)).to(dtype).flatten(1)
+            sums, total = self._over_edges(h, e, value, graph)
+            return (sums / (total + FLOOR)).to(dtype).flatten(1)
         gamma = self.gamma if self.log_gamma is None else _precise(self.log_gamma).exp()
         if len(e) and e.stride(0) == 0:
-            # The mean of equal rows, whose gradient is that of the one row spread evenly, and no table of zeros.
-            found, total, other, rest = self._over_pairs(h, _mean(e), value, pairs, gamma)
+            # Read the single row as a mean: its gradient is spread evenly instead of a table of zeros.
+            sums, total, missing_sums, missing_total = self._over_pairs(h, _mean(e), value, pairs, gamma)
         else:
-            found, total = self._over_edges(h, e, value, graph)
-            other, rest = self._over_missing(h, value, pairs)
+            sums, total = self._over_edges(h, e, value, graph)
+            missing_sums, missing_total = self._over_missing(h, value, pairs)
             if self.softmax == "joint":
-                found, total = found + gamma * other, total + gamma * rest
+                sums, total = sums + gamma * missing_sums, total + gamma * missing_total
         if self.softmax == "joint":
-            return (found / (total + FLOOR * (1 + gamma))).to(dtype).flatten(1)
-        total, rest = (torch.where(sums > 0, sums, 1.0) for sums in (total, rest))
-        return ((found / total + gamma * other / rest) / (1 + gamma)).to(dtype).flatten(1)
+            return (sums / (total + FLOOR * (1 + gamma))).to(dtype).flatten(1)
+        total, missing_total = (torch.where(part > 0, part, 1.0) for part in (total, missing_total))
+        return ((sums / total + gamma * missing_sums / missing_total) / (1 + gamma)).to(dtype).flatten(1)
 
     def _over_edges(self, h: Tensor, e: Tensor, value: Tensor, graph: Graph) -> tuple[Tensor, Tensor]:
-        """Weighted sums of values ``[num_nodes, heads, d]`` and of weights ``[num_nodes, heads, 1]`` over in-edges.
+        """Sum weighted values ``[num_nodes, heads, d]`` and weights ``[num_nodes, heads, 1]`` over in-edges.
 
-        Both are in float32 at least.
+        Both sums are in float32 at least.
         """
         source, target = graph.source, graph.target
         query = target.gather(self.query(h) * self._scale(h))
         logits = (query * source.gather(self.key(h)) * self.edge(e)).unflatten(1, (self.heads, -1)).sum(2)
         weight = _weights(logits)
         values = source.gather(value).unflatten(1, (self.heads, -1))
-        found = target.sum((values * weight.to(values.dtype).unsqueeze(2)).flatten(1)).unflatten(1, (self.heads, -1))
-        return _precise(found), target.sum(weight).unsqueeze(2)
+        sums = target.sum((values * weight.to(values.dtype).unsqueeze(2)).flatten(1)).unflatten(1, (self.heads, -1))
+        return _precise(sums), target.sum(weight).unsqueeze(2)
 
     def _over_missing(self, h: Tensor, value: Tensor, pairs: MissingPairs) -> tuple[Tensor, Tensor]:
-        """Compute :meth:`_over_edges` over the pairs without an edge."""
-        # The feature is the same for all pairs: it scales the channels of the queries.
+        """Compute the sums of :meth:`_over_edges` over the pairs without an edge."""
+        # All pairs have the same feature, so it can scale the channels of the queries.
         query = self.missing_query(h) * self.missing_edge(pairs.feature) * self._scale(h)
-        # A column of ones sums the weights in the same product as the values.
+        # An additional column of ones sums the weights in the same product as the values.
         ones = functional.pad(value.unflatten(1, (self.heads, -1)), (0, 1), value=1.0)
         rows = query.unflatten(1, (self.heads, -1)), self.missing_key(h).unflatten(1, (self.heads, -1)), ones
-        found = []
+        outputs = []
         for mask, *padded in zip(pairs.missing, *map(pairs.rows.pad, rows), strict=True):
             q, k, v = (part.transpose(1, 2) for part in padded)
             weight = _masked_weights(q @ k.mT, mask.unsqueeze(1))
-            found.append(_product(weight, v).transpose(1, 2))
-        sums = _precise(pairs.rows.unpad(found) if found else _no_sums(rows))
+            outputs.append(_product(weight, v).transpose(1, 2))
+        sums = _precise(pairs.rows.unpad(outputs) if outputs else _empty_sums(rows))
         return sums[..., :-1], sums[..., -1:]
 
     def _over_pairs(
         self, h: Tensor, feature: Tensor, value: Tensor, pairs: MissingPairs, gamma: Tensor | float
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Sums over edges that all have one feature, and over missing ones; the latter go into the former if joint."""
+        """Compute the sums over edges that all have one feature, and over missing edges; the first include the second
+        with ``softmax="joint"``."""
         ones = functional.pad(value.unflatten(1, (self.heads, -1)), (0, 1), value=1.0)
         maps = (
             self.query(h) * self.edge(feature) * self._scale(h),
@@ -212,43 +213,43 @@ class SpectralAttention(nn.Module):
             self.missing_key(h),
         )
         rows = *(part.unflatten(1, (self.heads, -1)) for part in maps), ones
-        found: list[list[Tensor]] = [[], []]
+        outputs: list[list[Tensor]] = [[], []]
         for missing, edges, *padded in zip(pairs.missing, pairs.edges, *map(pairs.rows.pad, rows), strict=True):
             q, k, missing_q, missing_k, v = (part.transpose(1, 2) for part in padded)
             mask, count = missing.to(value.dtype).unsqueeze(1), edges.to(value.dtype).unsqueeze(1)
             weight = _pair_weights(q @ k.mT, missing_q @ missing_k.mT, mask)
             factors = [count + gamma * mask] if self.softmax == "joint" else [count, mask]
-            for part, factor in zip(found, factors, strict=False):
+            for part, factor in zip(outputs, factors, strict=False):
                 part.append(_product(weight * factor, v).transpose(1, 2))
-        sums, others = (_precise(pairs.rows.unpad(part) if part else _no_sums(rows)) for part in found)
-        return sums[..., :-1], sums[..., -1:], others[..., :-1], others[..., -1:]
+        sums, missing_sums = (_precise(pairs.rows.unpad(part) if part else _empty_sums(rows)) for part in outputs)
+        return sums[..., :-1], sums[..., -1:], missing_sums[..., :-1], missing_sums[..., -1:]
 
     def _scale(self, h: Tensor) -> float:
         return 1.0 / math.sqrt(h.size(1) // self.heads)
 
 
-def _no_sums(rows: tuple[Tensor, ...]) -> Tensor:
-    """Return the sums of a batch without nodes; every map gets a gradient of zero, as several processes expect."""
+def _empty_sums(rows: tuple[Tensor, ...]) -> Tensor:
+    """Return the sums of a batch without nodes; every map gets a zero gradient, as parallel training requires."""
     return rows[-1] + sum(part[..., :1] for part in rows[:-1])
 
 
 def _mean(rows: Tensor) -> Tensor:
-    """The mean of rows; their sum may exceed what half precision holds."""
+    """Compute the mean of rows in float32, because their sum may overflow in half precision."""
     return (rows.sum(0, dtype=torch.promote_types(rows.dtype, torch.float32)) / len(rows)).to(rows.dtype)
 
 
 def _sum_dtype(dtype: torch.dtype) -> torch.dtype:
-    """In what weights are summed: float16 holds neither those times a small gamma nor sums over large graphs."""
+    """Return the dtype of sums of weights; those with a small gamma or on large graphs do not fit into float16."""
     return torch.float32 if dtype == torch.float16 else dtype
 
 
 def _precise(x: Tensor) -> Tensor:
-    """In float32 at least."""
+    """Convert to float32, unless the dtype is more precise."""
     return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
 def _product(weight: Tensor, values: Tensor) -> Tensor:
-    """Sums of weighted values in the dtype of both, which autocast would take back to float16."""
+    """Sum weighted values in their dtype, also under autocast."""
     if not torch.is_autocast_enabled(values.device.type):
         return weight @ values
     with torch.autocast(values.device.type, enabled=False):
@@ -260,7 +261,7 @@ def _linear(channels: int) -> nn.Linear:
 
 
 def _masked_weights(logits: Tensor, mask: Tensor) -> Tensor:
-    """Return :func:`_weights` in the dtype in which they are summed, and zero where a mask is not set."""
+    """Return :func:`_weights` in the dtype of sums, and zero where the mask is false."""
     if is_transforming():
         return _weights(logits).masked_fill(~mask, 0.0).to(_sum_dtype(logits.dtype))
     weight: Tensor = _MaskedWeights.apply(logits, mask)  # type: ignore[no-untyped-call]
@@ -268,7 +269,7 @@ def _masked_weights(logits: Tensor, mask: Tensor) -> Tensor:
 
 
 def _pair_weights(logits: Tensor, missing_logits: Tensor, mask: Tensor) -> Tensor:
-    """Return :func:`_weights` of edges or, where a mask is one, of other pairs; in the dtype of the mask."""
+    """Return :func:`_weights` of edges, or of missing edges where the mask is one, in the dtype of the mask."""
     if is_transforming():
         mixed = torch.lerp(_clamped(logits), _clamped(missing_logits), mask.to(logits.dtype))
         return _precise(mixed).exp().to(mask.dtype)
@@ -277,7 +278,7 @@ def _pair_weights(logits: Tensor, missing_logits: Tensor, mask: Tensor) -> Tenso
 
 
 class _MaskedWeights(torch.autograd.Function):
-    """:func:`_masked_weights`, for whose gradient the weights alone are kept."""
+    """:func:`_masked_weights`, which saves only the weights for the gradient."""
 
     @staticmethod
     def forward(ctx: Any, logits: Tensor, mask: Tensor) -> Tensor:
@@ -293,12 +294,12 @@ class _MaskedWeights(torch.autograd.Function):
 
 
 class _PairWeights(torch.autograd.Function):
-    """:func:`_pair_weights`, for whose gradient the weights alone are kept."""
+    """:func:`_pair_weights`, which saves only the weights and the mask for the gradient."""
 
     @staticmethod
     def forward(ctx: Any, logits: Tensor, missing_logits: Tensor, mask: Tensor) -> Tensor:
-        # A mix with shares 0 and 1: torch.where takes ten times as long under a mask that is broadcast.
-        # Logits are clamped before: zero times one that overflowed is not a number.
+        # lerp with weights 0 and 1, because torch.where takes ten times as long with a broadcast mask.
+        # Clamp before, because zero times an infinite logit is not a number.
         mixed = _clamped(logits).lerp_(_clamped(missing_logits), mask.to(logits.dtype))
         weight = _precise(mixed).exp_().to(mask.dtype)
         ctx.save_for_backward(weight, mask)
@@ -309,20 +310,20 @@ class _PairWeights(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:  # type: ignore[override]
         weight, mask = ctx.saved_tensors
         grad = _by_logits(grad, weight)
-        of_missing = grad * mask
-        return (grad - of_missing).to(ctx.dtype), of_missing.to(ctx.dtype), None
+        missing_grad = grad * mask
+        return (grad - missing_grad).to(ctx.dtype), missing_grad.to(ctx.dtype), None
 
 
 def _by_logits(grad: Tensor, weight: Tensor) -> Tensor:
-    """From the gradient by :func:`_weights` that by the logits."""
-    # Where logits are clamped or masked, the weight is outside of the bounds, however it was rounded.
+    """Compute the gradient with respect to the logits from that with respect to :func:`_weights`."""
+    # The bounds exclude the weights of clamped and masked logits, however they were rounded.
     bound = SCORE_BOUND - 4 * torch.finfo(weight.dtype).eps
     by_logits: Tensor = torch.ops.aten.hardtanh_backward(grad * weight, weight, math.exp(-bound), math.exp(bound))
     return by_logits
 
 
 def _weights(logits: Tensor) -> Tensor:
-    """Exponentials of clamped logits, in float32 at least."""
+    """Return the exponentials of clamped logits, in float32 at least."""
     return _clamped(_precise(logits)).exp()
 
 
@@ -332,18 +333,15 @@ def _clamped(logits: Tensor) -> Tensor:
 
 @register_attention("spectral")
 class SpectralAttentionLayer(nn.Module):
-    """The layer of spectral attention networks: attention and a feed-forward net, each with residual and norm.
+    """:class:`SpectralAttention` and a feed-forward net, each with residual and norm.
 
-    `Rethinking Graph Transformers with Spectral Attention <https://arxiv.org/abs/2106.03893>`_, section 4.3. Edge
-    features are read by each layer and changed by none.
+    `Rethinking Graph Transformers with Spectral Attention <https://arxiv.org/abs/2106.03893>`_, section 4.3. Layers
+    read edge features but do not change them.
 
     Args:
         hidden_channels: width of node and edge features; the feed-forward net is twice as wide.
         heads: number of attention heads; divides ``hidden_channels``.
-        full: whether pairs of nodes without an edge take part, see :class:`SpectralAttention`.
-        gamma: their weight.
-        learn_gamma: whether it is learned.
-        softmax: ``"joint"`` or ``"separate"``.
+        full, gamma, learn_gamma, softmax: see :class:`SpectralAttention`.
         dropout: share of the attention's output and of the hidden units that is dropped in training.
         norm: name of a normalisation in :data:`~tg_lpe.nn.norms.NORMS`.
         residual: whether input is added to output around attention and feed-forward net.
@@ -380,17 +378,17 @@ class SpectralAttentionLayer(nn.Module):
         self.dropout, self.residual = nn.Dropout(dropout), residual
 
     def reset_parameters(self) -> None:
-        """Draw the weights anew and forget running statistics."""
+        """Draw the weights again and reset running statistics."""
         reset_parts(self)
 
     def shared(self) -> MissingEdges:
-        """Return what the layers of a model share."""
+        """Return the module that all layers of a model share."""
         return MissingEdges(self.out.in_features, self.attention.full)
 
     def forward(
         self, h: Tensor, e: Tensor, graph: Graph, state: MissingPairs | None
     ) -> tuple[Tensor, Tensor, MissingPairs | None]:
-        """Apply the layer, see :func:`~tg_lpe.nn.attention.register_attention`; the state is handed on."""
+        """Apply the layer, see :func:`~tg_lpe.nn.attention.register_attention`; the state is passed on unchanged."""
         graphs = graph.graphs
         update = self.out(self.dropout(self.attention(h, e, graph, state)))
         h = self.norm_attention(h + update if self.residual else update, graphs)
