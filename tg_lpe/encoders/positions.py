@@ -22,8 +22,9 @@ class LearnedCut(nn.Module, Cut):
     """Learned cut of each loop of the filter, from the Ritz values of the previous loop.
 
     ``cut = last + tanh(f) (kth - last)``, where ``last`` is the smallest Ritz value, ``kth`` is the ``k``-th largest,
-    and ``f`` is a net with one hidden layer. The net reads the distances of the smallest, ``k``-th and largest Ritz
-    value from one, and the estimated missing share. At construction ``f = 0``: the cut is the smallest Ritz value.
+    and ``f`` is a net with one hidden layer. The net reads the distance of the smallest Ritz value from one, the
+    distances of the ``k``-th and of the largest Ritz value from the smallest, and the estimated missing share. At
+    construction ``f = 0``: the cut is the smallest Ritz value.
 
     Args:
         hidden_channels: width of the hidden layer.
