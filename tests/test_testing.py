@@ -158,7 +158,7 @@ def test_lemma_10_holds_for_eq_7_whatever_the_weights(how, incidence) -> None:
 
 def test_lemma_10_holds_for_eq_3_with_the_blocks_of_lemma_9_only() -> None:
     assert_edge_permutation_equivariant(split(full(0.0)), B, PHI)
-    message = r"not as Lemma 10 says: reordering and flipping edges changed B by \S+ where its size is \S+ \(rtol=1e-09"
+    message = r"Lemma 10 .* reordering and flipping edges changed B by \S+ .*\(rtol=1e-09"
     with pytest.raises(AssertionError, match=message):
         assert_edge_permutation_equivariant(split(full(0.05)), B, PHI)
     with pytest.raises(AssertionError, match="reordering edges changed B"):

@@ -1,7 +1,7 @@
-"""Draw molecules and graphs, once for each channel of an encoding.
+"""Draw molecules and graphs, one drawing for each channel of an encoding.
 
-Colours run from blue (negative) over light grey (zero) to orange (positive), with a scale for each drawing: the bars
-below it say what the ends stand for.
+Colours range from blue (negative) over light grey (zero) to orange (positive). Each drawing has its own scale, shown by
+colour bars below it.
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ if TYPE_CHECKING:
 
 __all__ = ["Picture", "graph", "molecule", "stress_layout"]
 
-# Told apart by people with any colour vision, and black text is legible on all.
+# Distinguishable with any colour vision; black text is legible on all of them.
 NEGATIVE, MIDDLE, POSITIVE = (0.27, 0.55, 0.83), (0.93, 0.93, 0.93), (0.93, 0.50, 0.22)
 DEFAULT_CHANNELS = 6
 MAX_NODES = 1000
-"""Largest graph that is laid out: every pair of nodes is looked at in each step."""
+"""Largest graph for :func:`stress_layout`, whose steps take time for every pair of nodes."""
 
-# Pixels of a molecule, of the title above it, and of each bar below it; height of letters.
+# Size in pixels of a molecule, its title, a colour bar, and letters.
 WIDTH, HEIGHT, TITLE, BAR, TEXT = 300, 220, 26, 24, 14
 
 
 @dataclass(frozen=True)
 class Picture:
-    """A picture that a notebook shows.
+    """A picture, displayed by notebooks.
 
     Attributes:
         svg: the picture as SVG.
-        channels: which channels it shows.
+        channels: numbers of the channels that it shows.
     """
 
     svg: str = field(repr=False)
@@ -59,13 +59,16 @@ class Picture:
         return self._draw_png()
 
     def save(self, path: str | Path) -> Path:
-        """Write the picture, under a temporary name that is renamed.
+        """Write the picture to a file atomically.
 
         Args:
-            path: ends in ``.svg`` or ``.png``.
+            path: a path that ends in ``.svg`` or ``.png``.
+
+        Returns:
+            The path.
 
         Raises:
-            ValueError: if it ends otherwise.
+            ValueError: if the path has another ending.
         """
         path = Path(path)
         if path.suffix not in (".svg", ".png"):
@@ -87,20 +90,21 @@ def molecule(
     channels: Sequence[int] | None = None,
     columns: int = 3,
 ) -> Picture:
-    """Draw a molecule once for each channel: atoms, and bonds where the encoder encodes edges, have its colours.
+    """Draw a molecule once for each channel; atoms, and bonds if edges are encoded, are coloured by their values.
 
     Args:
         smiles: the molecule.
         encoder: any encoder, such as ``load_encoder("gram-k8")`` or the ``encoder`` of a model.
-        vocabulary: atom types by number, for an encoder that reads them, such as ``zoo.load(...).reader.vocabulary``.
-        canonical: whether rings are kekulised as in canonical SMILES, not in the order of the string.
-        channels: numbers of channels, from 0; the first six if absent.
+        vocabulary: numbers of atom types, such as ``zoo.load(...).reader.vocabulary``; required if the encoder reads
+            atom types.
+        canonical: whether rings are kekulised as in canonical SMILES instead of in the order of ``smiles``.
+        channels: numbers of channels, from 0; by default, the first six.
         columns: drawings in a row.
 
     Raises:
-        TypeError: if ``encoder`` is no encoder.
-        ValueError: if the SMILES cannot be read, the encoder has no such channel, or it reads atom types and nothing
-            says which number means which.
+        TypeError: if ``encoder`` is not an encoder.
+        ValueError: if the SMILES is invalid, a channel does not exist, or the encoder reads atom types and
+            ``vocabulary`` is missing.
         ModuleNotFoundError: if RDKit is not installed.
     """
     from tg_lpe.datasets.molecules import AtomVocabulary, _molecule, smiles_to_data
@@ -109,7 +113,7 @@ def molecule(
     if vocabulary is None:
         if "x" in encoder.reads:
             raise ValueError(
-                f"this {type(encoder).__name__} reads atom types: vocabulary must say which number means which type"
+                f"this {type(encoder).__name__} reads atom types, so vocabulary must be given: the numbers of the types"
             )
         try:
             types = _molecule.graph(_molecule.parse(smiles), canonical).atom_types
@@ -120,11 +124,11 @@ def molecule(
     shown = _channels(encoder, data, channels)
     from rdkit.Chem.Draw import rdMolDraw2D
 
-    def drawn(drawer: Any, scale: int) -> Any:
+    def draw(drawer: Any, scale: int) -> Any:
         return _draw_molecule(drawer, _molecule.parse(smiles), data.edge_index, shown, columns, scale)
 
-    svg = str(drawn(rdMolDraw2D.MolDraw2DSVG, 1))
-    return Picture(svg, tuple(c.number for c in shown), lambda: bytes(drawn(rdMolDraw2D.MolDraw2DCairo, 2)))
+    svg = str(draw(rdMolDraw2D.MolDraw2DSVG, 1))
+    return Picture(svg, tuple(c.number for c in shown), lambda: bytes(draw(rdMolDraw2D.MolDraw2DCairo, 2)))
 
 
 def graph(
@@ -135,19 +139,19 @@ def graph(
     columns: int = 3,
     positions: Tensor | None = None,
 ) -> Picture:
-    """Draw a graph once for each channel: nodes, and edges where the encoder encodes them, have its colours.
+    """Draw a graph once for each channel; nodes, and edges if they are encoded, are coloured by their values.
 
     Args:
         data: the graph, with the features that the encoder reads.
         encoder: any encoder.
-        channels: numbers of channels, from 0; the first six if absent.
+        channels: numbers of channels, from 0; by default, the first six.
         columns: drawings in a row.
-        positions: where the nodes are drawn, ``[num_nodes, 2]``; :func:`stress_layout` if absent.
+        positions: positions of the nodes, ``[num_nodes, 2]``; by default, :func:`stress_layout`.
 
     Raises:
-        TypeError: if ``data`` is no ``Data``, or ``encoder`` no encoder.
-        ValueError: if the graph has no nodes or, without ``positions``, more than 1,000, the encoder has no such
-            channel, or a feature that it reads is missing.
+        TypeError: if ``data`` is not a ``Data``, or ``encoder`` is not an encoder.
+        ValueError: if the graph has no nodes or (without ``positions``) more than 1,000, a channel does not exist, or a
+            required feature is missing.
         ModuleNotFoundError: if matplotlib is not installed.
     """
     if not isinstance(data, Data) or data.edge_index is None:
@@ -162,33 +166,34 @@ def graph(
     shown = _channels(encoder, data, channels)
     figure = _figure(data.edge_index.cpu(), positions.double().cpu(), shown, columns)
 
-    def saved(kind: str) -> bytes:
+    def rendered(kind: str) -> bytes:
         import matplotlib
 
         out = io.BytesIO()
-        # Without the date and random names the same graph gives the same file.
+        # No date and no random names, so that equal graphs give equal files.
         with matplotlib.rc_context({"svg.hashsalt": "tg_lpe"}):
             figure.savefig(out, format=kind, dpi=120, metadata={"Date": None} if kind == "svg" else None)
         return out.getvalue()
 
-    return Picture(saved("svg").decode(), tuple(channel.number for channel in shown), lambda: saved("png"))
+    return Picture(rendered("svg").decode(), tuple(channel.number for channel in shown), lambda: rendered("png"))
 
 
 def stress_layout(edge_index: Tensor, num_nodes: int) -> Tensor:
-    """Return positions in the plane whose distances follow the distances in the graph.
+    """Compute positions in the plane whose distances approximate shortest-path distances.
 
-    Stress majorisation, `Graph Drawing by Stress Majorization <https://doi.org/10.1007/978-3-540-31843-9_25>`_, eq.
-    (4), with weights ``d^-2``, from a start on a circle: nothing is drawn at random. Components lie beside each other.
+    It is stress majorisation, `Graph Drawing by Stress Majorization <https://doi.org/10.1007/978-3-540-31843-9_25>`_,
+    eq. (4), with weights ``d^-2``. It starts from a circle, so the result is deterministic. Components are drawn next
+    to each other.
 
     Args:
         edge_index: int64 ``[2, num_edges]``.
         num_nodes: number of nodes, at most 1,000.
 
     Returns:
-        float64 ``[num_nodes, 2]``, around zero, widest along the first axis; neighbours are about 1 apart.
+        float64 ``[num_nodes, 2]``, centred, widest along the first axis; neighbours have a distance of about 1.
 
     Raises:
-        ValueError: if there are more nodes.
+        ValueError: if there are more than 1,000 nodes.
     """
     if num_nodes > MAX_NODES:
         raise ValueError(f"graphs of up to {MAX_NODES} nodes are laid out, got {num_nodes}: give positions=")
@@ -202,18 +207,18 @@ def stress_layout(edge_index: Tensor, num_nodes: int) -> Tensor:
     weight = np.where(distance > 0, 1 / np.maximum(distance, 1.0) ** 2, 0.0)
     inverse = np.linalg.pinv(np.diag(weight.sum(1)) - weight)
     angle = 2 * np.pi * np.arange(num_nodes) / num_nodes
-    at = (largest + 1) / 2 * np.stack([np.cos(angle), np.sin(1.1 * angle)], 1)
+    positions = (largest + 1) / 2 * np.stack([np.cos(angle), np.sin(1.1 * angle)], 1)
     for _ in range(150):
-        length = np.linalg.norm(at[:, None] - at[None], axis=2)
+        length = np.linalg.norm(positions[:, None] - positions[None], axis=2)
         ratio = np.where(length > 1e-9, weight * distance / np.maximum(length, 1e-9), 0.0)
-        at = inverse @ ((np.diag(ratio.sum(1)) - ratio) @ at)
-    at -= at.mean(0)
-    return torch.from_numpy(at @ np.linalg.svd(at, full_matrices=False)[2].T)
+        positions = inverse @ ((np.diag(ratio.sum(1)) - ratio) @ positions)
+    positions -= positions.mean(0)
+    return torch.from_numpy(positions @ np.linalg.svd(positions, full_matrices=False)[2].T)
 
 
 @dataclass(frozen=True)
 class _Channel:
-    """Colours of ``"nodes"`` and of directed ``"edges"``, where they have values, and what the ends stand for."""
+    """Colours of ``"nodes"`` and of directed ``"edges"``, and the value at the end of each colour scale."""
 
     number: int
     colours: dict[str, list[tuple[float, ...]]]
@@ -240,19 +245,19 @@ def _channels(encoder: Encoder, data: Data, chosen: Sequence[int] | None) -> lis
     shown = []
     for number in map(int, chosen):
         channel = _Channel(number, {}, {})
-        for what, values in (("nodes", encoding.node), ("edges", encoding.edge)):
+        for level, values in (("nodes", encoding.node), ("edges", encoding.edge)):
             if values is not None and number < values.size(1) and values.size(0):
                 column = values[:, number].double().cpu()
                 finite = column[column.isfinite()].abs()
                 largest = float(finite.max()) if finite.numel() else 0.0
-                channel.limits[what] = largest if largest > 0 else 1.0
-                channel.colours[what] = [_colour(value / channel.limits[what]) for value in column.tolist()]
+                channel.limits[level] = largest if largest > 0 else 1.0
+                channel.colours[level] = [_colour(value / channel.limits[level]) for value in column.tolist()]
         shown.append(channel)
     return shown
 
 
 def _colour(share: float) -> tuple[float, ...]:
-    """Return the colour of a value as a share of the largest; zero, and what is not a number, is light grey."""
+    """Return the colour of a value, given as a share of the largest; zero and NaN are light grey."""
     share = max(-1.0, min(1.0, share)) if share == share else 0.0
     end = POSITIVE if share > 0 else NEGATIVE
     return tuple(m + abs(share) * (e - m) for m, e in zip(MIDDLE, end, strict=True))
@@ -261,7 +266,7 @@ def _colour(share: float) -> tuple[float, ...]:
 def _draw_molecule(
     drawer_class: Any, molecule: Any, edge_index: Tensor, shown: list[_Channel], columns: int, scale: int
 ) -> Any:
-    """Return the picture as RDKit's drawer does, ``scale`` times as large in pixels."""
+    """Return the picture in the format of RDKit's drawer, ``scale`` times as large in pixels."""
     from rdkit.Chem.Draw import rdMolDraw2D
     from rdkit.Geometry import Point2D
 
@@ -273,7 +278,7 @@ def _draw_molecule(
     options.useBWAtomPalette()
     options.padding = 0.08
     options.includeMetadata = False
-    drawer.ClearDrawing()  # here, as RDKit's own would leave the first row of titles transparent
+    drawer.ClearDrawing()  # RDKit's own clearing would leave the first row of titles transparent
     options.clearBackground = False
     bonds = [molecule.GetBondBetweenAtoms(*ends).GetIdx() for ends in edge_index.t().tolist()]
 
@@ -298,13 +303,13 @@ def _draw_molecule(
         )
         drawer.SetOffset(0, 0)
         write(f"channel {channel.number}", left + WIDTH / 2, top + TITLE / 2)
-        for number, (what, largest) in enumerate(channel.limits.items()):
+        for number, (level, largest) in enumerate(channel.limits.items()):
             y, start, width, steps = top + TITLE + HEIGHT + (number + 0.3) * BAR, left + 120, 110, 55
-            for step in range(steps):  # each over the rest of the former, so that there are no gaps
+            for step in range(steps):  # each rectangle extends to the end, so that there are no gaps
                 drawer.SetColour(_colour((2 * step + 1) / steps - 1))
                 corners = (start + width * step / steps, y - 6), (start + width, y + 6)
                 drawer.DrawRect(*(Point2D(x * scale, y * scale) for x, y in corners), rawCoords=True)
-            write({"nodes": "atoms", "edges": "bonds"}[what], left + 38, y)
+            write({"nodes": "atoms", "edges": "bonds"}[level], left + 38, y)
             write(f"{-largest:.2g}", start - 28, y)
             write(f"{largest:.2g}", start + width + 26, y)
     drawer.FinishDrawing()
@@ -337,7 +342,7 @@ def _figure(edge_index: Tensor, positions: Tensor, shown: list[_Channel], column
     for place, channel in enumerate(shown):
         axes = figure.add_subplot(rows, columns, place + 1)
         nodes, edges = channel.colours.get("nodes", "0.3"), channel.colours.get("edges", "0.7")
-        if "edges" in channel.colours:  # an outline, so that an edge near zero is seen on white
+        if "edges" in channel.colours:  # an outline, so that light edges are visible on white
             axes.add_collection(LineCollection(lines, colors="0.6", linewidths=5.0, zorder=0))
         width = 4.0 if "edges" in channel.colours else 1.0
         axes.add_collection(LineCollection(lines, colors=edges, linewidths=width, zorder=1))
@@ -345,9 +350,9 @@ def _figure(edge_index: Tensor, positions: Tensor, shown: list[_Channel], column
         axes.set(title=f"channel {channel.number}", aspect="equal")
         axes.margins(0.08)
         axes.axis("off")
-        for what, largest in reversed(channel.limits.items()):  # the first lies lowest
+        for level, largest in reversed(channel.limits.items()):  # matplotlib puts the first bar lowest
             scale = ScalarMappable(Normalize(-largest, largest), colours)
             bar = figure.colorbar(scale, ax=axes, location="bottom", shrink=0.7, aspect=22)
-            bar.ax.set_ylabel(what, rotation=0, ha="right", va="center")
+            bar.ax.set_ylabel(level, rotation=0, ha="right", va="center")
             bar.set_ticks([-largest, 0, largest], labels=[f"{-largest:.2g}", "0", f"{largest:.2g}"])
     return figure

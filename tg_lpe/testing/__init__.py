@@ -1,7 +1,7 @@
-"""Checks to run on one's own encoders and attention layers.
+"""Tests for your own encoders and attention layers.
 
 :class:`EncoderTestCase`, :class:`PositionalEncoderTestCase`, :class:`DirectedEncoderTestCase` and
-:class:`AttentionTestCase` need pytest, hypothesis and networkx; the functions need nothing more than the package.
+:class:`AttentionTestCase` need pytest, hypothesis and networkx. The functions have no further dependencies.
 """
 
 from importlib import import_module
@@ -33,7 +33,7 @@ CASES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import a test case when it is asked for."""
+    """Import a test case when it is first used."""
     if name not in CASES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:

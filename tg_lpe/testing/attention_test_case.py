@@ -20,13 +20,13 @@ from tg_lpe.testing.graphs import assert_same_gradients, normal, randomize_, rel
 from tg_lpe.testing.host_reads import HostReads
 
 CHANNELS, HEADS = 8, 2
-BATCH = torch.tensor([0, 0, 0, 0, 1, 1, 1, 3])  # graph 2 has no nodes, node 3 and graph 3 have no edges
+BATCH = torch.tensor([0, 0, 0, 0, 1, 1, 1, 3])  # graph 2 has no nodes; node 3 and graph 3 have no edges
 EDGES = torch.tensor([[0, 1, 2, 1, 0, 0, 5, 4, 6, 6, 5], [1, 0, 1, 2, 1, 0, 4, 5, 5, 4, 5]])  # repeated, loops, one-way
 GRAPHS = 4
 
 
 class WithShared(nn.Module):
-    """A layer and what the layers of a model share, called like a layer without."""
+    """A layer with the module that layers share, called like a layer without one."""
 
     def __init__(self, layer: nn.Module, shared: nn.Module, has_pairs: bool = False) -> None:
         super().__init__()
@@ -36,22 +36,22 @@ class WithShared(nn.Module):
         reset_all(self.layer)
         reset_all(self.shared)
 
-    def forward(self, h: Tensor, e: Tensor, neighbourhoods: Graph) -> tuple[Tensor, Tensor]:
-        given: tuple[Tensor | None, ...] = ()
+    def forward(self, h: Tensor, e: Tensor, graph: Graph) -> tuple[Tensor, Tensor]:
+        inputs: tuple[Tensor | None, ...] = ()
         if getattr(self.layer, "reads_pairs", False):
-            given = pair_encoding(neighbourhoods).to(h.dtype) if self.has_pairs else None, e
-        h, e, _ = self.layer(h, e, neighbourhoods, self.shared(neighbourhoods, *given))
+            inputs = pair_encoding(graph).to(h.dtype) if self.has_pairs else None, e
+        h, e, _ = self.layer(h, e, graph, self.shared(graph, *inputs))
         return h, e
 
 
 def pair_encoding(graph: Graph) -> Tensor:
-    """Degrees of both nodes, and whether they are the same: an encoding of all pairs, ``[num_pairs, 3]``."""
+    """Encode all pairs by the degrees of both nodes and whether they are equal, ``[num_pairs, 3]``."""
     degree, (first, second) = graph.laplacian_diagonal(torch.ones((), dtype=torch.float64)), graph.pairs
     return torch.stack([degree[first], 1 / (1 + degree[second]), (first == second).double()], 1)
 
 
 def make_layer(name: str, options: dict[str, Any]) -> nn.Module:
-    """A layer of the tests' size by itself; ``pair_channels`` among the options is 0 or 3."""
+    """Create a small layer; the option ``pair_channels`` is 0 or 3."""
     options, pair_channels = dict(options), int(options.get("pair_channels", 0))
     options.pop("pair_channels", None)
     layer = make_attention(name, CHANNELS, HEADS, options, pair_channels=pair_channels)
@@ -60,24 +60,24 @@ def make_layer(name: str, options: dict[str, Any]) -> nn.Module:
 
 
 class AttentionTestCase:
-    """Tests of one attention layer; subclasses set ``name`` and, where there is an oracle, override ``expected``."""
+    """Tests of an attention layer; a subclass sets ``name`` and, if there is an oracle, overrides :meth:`expected`."""
 
     name: str
     variants: ClassVar[list[dict[str, Any]]] = [{}]
-    """Options to run every test with."""
+    """Options of the layer; every test runs with each."""
     is_plain: ClassVar[bool] = True
-    """Whether it can be derived forwards and twice."""
+    """Whether the layer has forward-mode and second derivatives."""
     half_tolerance: ClassVar[float] = 0.1
-    """Relative error in half precision, at most."""
+    """Largest relative error in half precision."""
 
     def expected(
         self, layer: nn.Module, h: Tensor, e: Tensor, edge_index: Tensor, batch: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Compute what the layer returns in eval mode in another way; edges in the order given."""
+        """Compute the layer's result in eval mode independently; edges are in the order of ``edge_index``."""
         pytest.skip(f"attention {self.name!r} has no oracle")
 
     def layers(self, train: bool = False, **options: Any) -> list[nn.Module]:
-        """The layer in float64 in all variants, with values of its own in every parameter and running statistic."""
+        """Return the layer in all variants, in float64, with random parameters and running statistics."""
         return [self._randomized({**variant, **options}).train(train) for variant in self.variants]
 
     def _randomized(self, options: dict[str, Any]) -> nn.Module:
@@ -97,10 +97,10 @@ class AttentionTestCase:
         batch: Tensor = BATCH,
         graphs: int = GRAPHS,
     ) -> tuple[Tensor, Tensor]:
-        """The layer on edges in any order, returned in that order."""
-        neighbourhoods = Graph(edge_index, batch=batch, num_graphs=graphs)
-        h, e = layer(h, neighbourhoods.sort_edges(e), neighbourhoods)
-        place = neighbourhoods.sort_edges(torch.arange(edge_index.size(1)))
+        """Apply the layer to edges in any order, and return edge features in the same order."""
+        graph = Graph(edge_index, batch=batch, num_graphs=graphs)
+        h, e = layer(h, graph.sort_edges(e), graph)
+        place = graph.sort_edges(torch.arange(edge_index.size(1)))
         return h, torch.empty_like(e).index_copy(0, place, e)
 
     def inputs(self, num_nodes: int = len(BATCH), num_edges: int = EDGES.size(1)) -> tuple[Tensor, Tensor]:
@@ -111,14 +111,14 @@ class AttentionTestCase:
             h, e = self.inputs()
             with torch.no_grad():
                 expected = self.expected(layer, h, e, EDGES, BATCH)
-                for got, wanted in zip(self.apply(layer, h, e), expected, strict=True):
-                    assert relative_error(got, wanted) < 1e-12
+                for got, rows in zip(self.apply(layer, h, e), expected, strict=True):
+                    assert relative_error(got, rows) < 1e-12
 
     @pytest.mark.parametrize("train", [False, True])
     def test_gradients(self, train: bool) -> None:
         for layer in self.layers(train):
             if train and any(isinstance(module, RunningNorm) for module in layer.modules()):
-                continue  # no gradient goes through its statistics, which differences of values would see
+                continue  # its statistics have no gradient, so finite differences do not match
             names = [name for name, _ in layer.named_parameters()]
             buffers = {name: value.clone() for name, value in layer.named_buffers()}
 
@@ -131,8 +131,8 @@ class AttentionTestCase:
                 buffers: Any = buffers,
             ) -> tuple[Tensor, ...]:
                 state = {**dict(zip(names, values, strict=True)), **{name: v.clone() for name, v in buffers.items()}}
-                neighbourhoods = Graph(EDGES, batch=BATCH, num_graphs=GRAPHS)
-                out = torch.func.functional_call(layer, state, (h, neighbourhoods.sort_edges(e), neighbourhoods))
+                graph = Graph(EDGES, batch=BATCH, num_graphs=GRAPHS)
+                out = torch.func.functional_call(layer, state, (h, graph.sort_edges(e), graph))
                 return tuple(rows for rows in out if rows.requires_grad)
 
             arguments = [*self.inputs(), *(p.detach() for p in layer.parameters())]
@@ -140,19 +140,18 @@ class AttentionTestCase:
             assert torch.autograd.gradcheck(of, arguments, fast_mode=True)
             loss = lambda *arguments, of=of: sum(rows.square().sum() for rows in of(*arguments))  # noqa: E731
             expected = torch.autograd.grad(loss(*arguments), arguments, allow_unused=True)
-            found = torch.func.grad(loss, tuple(range(len(arguments))))(*(a.detach() for a in arguments))
-            assert_same_gradients(found, expected)
+            gradients = torch.func.grad(loss, tuple(range(len(arguments))))(*(a.detach() for a in arguments))
+            assert_same_gradients(gradients, expected)
 
     def test_forward_mode(self) -> None:
-        """Forwards through the layer, and forwards through its gradient, against what autograd finds backwards."""
+        """Compare forward-mode derivatives of the layer and of its gradient with autograd's."""
         if not self.is_plain:
-            pytest.skip("its attention is torch's kernel, which has no such derivatives")
+            pytest.skip("the attention is torch's kernel, which has no such derivatives")
         for layer in self.layers(train=False):
             state = {**dict(layer.named_parameters()), **dict(layer.named_buffers())}
             state = {name: value.detach() for name, value in state.items()}
-            neighbourhoods = Graph(EDGES, batch=BATCH, num_graphs=GRAPHS)
             h, e = self.inputs()
-            sorted_e = neighbourhoods.sort_edges(e)
+            sorted_e = Graph(EDGES, batch=BATCH, num_graphs=GRAPHS).sort_edges(e)
 
             def loss(h: Tensor, layer: nn.Module = layer, state: Any = state, e: Tensor = sorted_e) -> Tensor:
                 out = torch.func.functional_call(layer, state, (h, e, Graph(EDGES, batch=BATCH, num_graphs=GRAPHS)))
@@ -162,11 +161,11 @@ class AttentionTestCase:
             with sdpa_kernel(SDPBackend.MATH):  # torch's other kernels have no second derivative
                 (slope,) = torch.autograd.grad(loss(point), point, create_graph=True)
             (curvature,) = torch.autograd.grad((slope * direction).sum(), point)
-            found = (
+            derivatives = (
                 torch.func.jvp(loss, (h,), (direction,))[1],
                 torch.func.jvp(torch.func.grad(loss), (h,), (direction,))[1],
             )
-            assert_same_gradients(found, [(slope.detach() * direction).sum(), curvature])
+            assert_same_gradients(derivatives, [(slope.detach() * direction).sum(), curvature])
 
     @pytest.mark.parametrize("train", [False, True])
     @pytest.mark.parametrize("seed", range(3))
@@ -208,12 +207,12 @@ class AttentionTestCase:
             out = self.apply(layer, h, e, index, batch, graphs)
             assert [tuple(rows.shape) for rows in out] == [(num_nodes, CHANNELS), (len(edges), CHANNELS)]
             sum(rows.square().sum() for rows in out).backward()
-            given = [p for p in (h, e, *layer.parameters()) if p.grad is not None]
-            assert all(bool(p.grad.isfinite().all()) for p in given)
+            gradients = [p.grad for p in (h, e, *layer.parameters()) if p.grad is not None]
+            assert all(bool(gradient.isfinite().all()) for gradient in gradients)
 
     @pytest.mark.parametrize("graphs", [1, 2])
     def test_a_batch_without_nodes_leaves_nothing_out(self, graphs: int) -> None:
-        """One process's part of a batch may be such, and all processes exchange statistics in the same order."""
+        """Run all norms and gradients without nodes too, because parallel processes exchange them in the same order."""
         for layer in self.layers(train=True):
             seen: list[list[str]] = []
             for name, module in layer.named_modules():
@@ -266,12 +265,12 @@ class AttentionTestCase:
             assert all(torch.equal(a, b) for a, b in zip((h, e), self.inputs(), strict=True))
 
     def test_nothing_waits_for_the_device(self) -> None:
-        neighbourhoods = Graph(EDGES, batch=BATCH, num_graphs=GRAPHS)
+        graph = Graph(EDGES, batch=BATCH, num_graphs=GRAPHS)
         for layer in self.layers(train=True):
             h, e = (rows.requires_grad_() for rows in self.inputs())
-            _ = neighbourhoods.max_nodes, neighbourhoods.num_pairs  # read once per batch
+            _ = graph.max_nodes, graph.num_pairs  # read once per batch
             with HostReads() as reads:
-                out = layer(h, e, neighbourhoods)
+                out = layer(h, e, graph)
                 sum(rows.sum() for rows in out if rows.requires_grad).backward()
             assert reads.seen == []
 
@@ -282,7 +281,7 @@ class AttentionTestCase:
         h, e = self.inputs()
         variants = [variant for variant in self.variants if option != "drop_path" or variant.get("residual", True)]
         for variant in variants:
-            plain, layer = (self._randomized({**variant, **given}).eval() for given in ({}, {option: 0.5}))
+            plain, layer = (self._randomized({**variant, **changes}).eval() for changes in ({}, {option: 0.5}))
             expected = self.apply(plain, h, e)
             assert all(torch.equal(a, b) for a, b in zip(self.apply(layer, h, e), expected, strict=True))
             drawn = []

@@ -1,4 +1,4 @@
-"""Tests that every encoder must pass that reads in which directions an edge is listed."""
+"""Tests for encoders that read the directions of edges."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tg_lpe.testing.graphs import Graph, few, graphs
 
 @st.composite
 def arcs(draw: st.DrawFn, graph: Graph) -> tuple[Tensor, Tensor]:
-    """A list of each edge in one direction or in both, and its weights; some are repeated."""
+    """Draw a list of each edge in one direction or in both, some repeated, and its weights."""
     rows = []
     for (u, v), weight in zip(graph.edges, graph.weights, strict=True):
         ways = draw(st.sampled_from([[(u, v)], [(v, u)], [(u, v), (v, u)], [(v, u), (v, u)]]))
@@ -28,7 +28,7 @@ def arcs(draw: st.DrawFn, graph: Graph) -> tuple[Tensor, Tensor]:
 
 
 def dense_adjacency(num_nodes: int, index: Tensor, weight: Tensor) -> np.ndarray:
-    """``A``, whose entry ``(u, v)`` is the weight of the edge from ``u`` to ``v``."""
+    """Return ``A``, whose entry ``(u, v)`` is the weight of the edge from ``u`` to ``v``."""
     out = np.zeros((num_nodes, num_nodes))
     for (u, v), w in zip(index.T.tolist(), weight.tolist(), strict=True):
         out[u, v] = 0.0 if u == v else w
@@ -36,19 +36,23 @@ def dense_adjacency(num_nodes: int, index: Tensor, weight: Tensor) -> np.ndarray
 
 
 class DirectedEncoderTestCase(EncoderTestCase):
-    """:class:`EncoderTestCase` for encoders that are ``directed``, on edges that are listed in one direction or both.
+    """:class:`EncoderTestCase` for ``directed`` encoders, with additional tests of edges listed in one direction.
 
-    The tests of the common contract list all edges in both. A subclass gives the encoding of a directed graph by dense
-    algebra (:meth:`directed_oracle`); if it has arbitrary choices, :meth:`directed_invariant` is compared.
+    A subclass computes the encoding of a directed graph by dense algebra in :meth:`directed_oracle`. If the encoding
+    has arbitrary choices, such as signs, :meth:`directed_invariant` returns a function of it without them.
     """
 
     def directed_oracle(self, adjacency: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """:meth:`directed_invariant` of the nodes ``[num_nodes, ...]``, and values of all pairs of nodes, of which
-        those at the edges are the edge encoding, ``[num_nodes, num_nodes, pair_out_channels]``."""
+        """Compute :meth:`directed_invariant` of the nodes, and the encodings of pairs.
+
+        Returns:
+            Nodes ``[num_nodes, ...]`` and pairs ``[num_nodes, num_nodes, pair_out_channels]``; pairs with an edge have
+            the edge's encoding.
+        """
         raise NotImplementedError
 
     def directed_invariant(self, adjacency: np.ndarray, node: Tensor) -> Tensor:
-        """The part of a node encoding that does not depend on how the graph is written down."""
+        """Return a function of a node encoding without arbitrary choices; by default, the encoding."""
         return node
 
     # The rest is the same for all encoders.
@@ -101,22 +105,22 @@ class DirectedEncoderTestCase(EncoderTestCase):
         listed = [data.draw(arcs(part)) for part in parts]
         sizes = [part.num_nodes for part in parts]
         first = np.cumsum([0, *sizes])
-        index = torch.cat([own + int(begin) for (own, _), begin in zip(listed, first[:-1], strict=True)], 1)
+        index = torch.cat([edges + int(begin) for (edges, _), begin in zip(listed, first[:-1], strict=True)], 1)
         batch = torch.arange(len(parts)).repeat_interleave(torch.tensor(sizes))
-        weight = torch.cat([own for _, own in listed])
+        weight = torch.cat([weights for _, weights in listed])
         whole = encoder.encode(make_graph(index, sum(sizes), edge_weight=weight, batch=batch, num_graphs=len(parts)))
-        alone = [self.of(encoder, part, *own) for part, own in zip(parts, listed, strict=True)]
-        for part, own, got, one in zip(parts, listed, whole.node.split(sizes), alone, strict=True):
-            adjacency = dense_adjacency(part.num_nodes, *own)
-            self.close(self.directed_invariant(adjacency, got), self.directed_invariant(adjacency, one.node))
+        singles = [self.of(encoder, part, *edges) for part, edges in zip(parts, listed, strict=True)]
+        for part, edges, got, single in zip(parts, listed, whole.node.split(sizes), singles, strict=True):
+            adjacency = dense_adjacency(part.num_nodes, *edges)
+            self.close(self.directed_invariant(adjacency, got), self.directed_invariant(adjacency, single.node))
         assert whole.edge is not None
-        self.close(whole.edge, torch.cat([one.edge for one in alone if one.edge is not None]))
+        self.close(whole.edge, torch.cat([single.edge for single in singles if single.edge is not None]))
 
     def of(self, encoder: Encoder, graph: Graph, index: Tensor, weight: Tensor) -> Encoding:
         return encoder.encode(make_graph(index, graph.num_nodes, edge_weight=weight))
 
     def test_directions_are_told(self) -> None:
-        """A directed cycle of five nodes at the nodes beside one of them: the next and the one before differ."""
+        """Encode a node of a directed cycle with its next and its previous node: the pairs must differ."""
         encoder, index = self.double(), torch.tensor(list(nx.cycle_graph(5, create_using=nx.DiGraph).edges)).T
-        ahead, behind = encoder.encode_pairs(make_graph(index, 5), torch.tensor([[0, 0], [1, 4]]))
-        assert float((ahead - behind).abs().max()) > 0.1
+        following, previous = encoder.encode_pairs(make_graph(index, 5), torch.tensor([[0, 0], [1, 4]]))
+        assert float((following - previous).abs().max()) > 0.1

@@ -45,7 +45,7 @@ MALFORMED: list[tuple[str, Callable[[Tensor], Any]]] = [
     ("transposed edge_index", lambda index: index.T),
     ("negative edge_index", lambda index: index - 1),
     ("too large edge_index", lambda index: index + 1),
-    ("no tensor as edge_index", lambda index: index.tolist()),
+    ("list as edge_index", lambda index: index.tolist()),
     ("unsorted batch", lambda batch: torch.tensor([1, 0, 0, 0, 0, 0])),
     ("short batch", lambda batch: batch[1:]),
     ("negative edge_weight", lambda weight: -weight),
@@ -53,13 +53,13 @@ MALFORMED: list[tuple[str, Callable[[Tensor], Any]]] = [
     ("short edge_weight", lambda weight: weight[1:]),
     ("integer edge_weight", lambda weight: weight.long()),
 ]
-"""Defects of arguments, each with the change that makes it."""
+"""Malformed arguments: a description that ends in the argument's name, and the change of a valid argument."""
 
 
 class EncoderTestCase:
-    """Tests that hold for every encoder; pytest runs them for a subclass whose name begins with ``Test``.
+    """Tests that every encoder must pass; pytest runs them for a subclass whose name begins with ``Test``.
 
-    Values of corner cases, batches, relabelling, dtypes, checkpoints, precomputation, transforms, gradients and more::
+    They cover corner cases, batches, relabelling, dtypes, checkpoints, precomputation, transforms, gradients and more::
 
         @tg_lpe.encoders.register
         class Degree(tg_lpe.Encoder): ...
@@ -69,34 +69,35 @@ class EncoderTestCase:
             def make(self):
                 return Degree()
 
-    A subclass makes one (:meth:`make`) and, if it can, computes the encoding of a graph independently (:meth:`oracle`).
-    If the encoding has arbitrary choices, such as signs, :meth:`invariant` returns a function of it without them.
+    A subclass implements :meth:`make` and, if possible, computes the encoding of a graph independently in
+    :meth:`oracle`. If the encoding has arbitrary choices, such as signs, :meth:`invariant` returns a function of it
+    without them.
     """
 
     exponents: ClassVar[tuple[float, float]] = (-2.0, 2.0)
-    """Powers of ten between which random weights lie."""
+    """Range of random weights, as powers of ten."""
     tolerance: ClassVar[float] = 1e-8
     learned: ClassVar[bool] = False
-    """Whether there are weights, and gradients."""
+    """Whether the encoder has weights and gradients."""
     equivariant: ClassVar[bool] = True
-    """Whether relabelling the nodes relabels the rows, and changes nothing else."""
+    """Whether the encoding is equivariant under relabelling of the nodes."""
     checks_precomputed: ClassVar[bool] = True
-    """Whether ``encode`` refuses what was precomputed of another graph."""
+    """Whether ``encode`` raises an error for the precomputed tensors of another graph."""
 
     def make(self) -> Encoder:
-        """An encoder."""
+        """Return a new encoder."""
         raise NotImplementedError
 
     def oracle(self, graph: Graph) -> tuple[np.ndarray, np.ndarray | None] | None:
-        """:meth:`invariant` of the nodes and of the edges of ``graph.edges``, computed independently."""
+        """Compute :meth:`invariant` of the nodes and of the edges ``graph.edges`` independently."""
         return None
 
     def pair_oracle(self, graph: Graph) -> np.ndarray | None:
-        """The encoding of all pairs of nodes, ``[num_nodes, num_nodes, pair_out_channels]``, likewise."""
+        """Compute the encoding of all pairs, ``[num_nodes, num_nodes, pair_out_channels]``, independently."""
         return None
 
     def invariant(self, graph: Graph, encoding: Encoding) -> Encoding:
-        """The part of an encoding that does not depend on how the graph is written down; rows of nodes and edges."""
+        """Return rows of nodes and edges without arbitrary choices; by default, the encoding."""
         return encoding
 
     # The rest is the same for all encoders.
@@ -105,7 +106,7 @@ class EncoderTestCase:
         return randomize_(self.make()).double().eval()
 
     def features(self, encoder: Encoder, graph: Graph) -> Tensor | None:
-        """Integer node features that follow their nodes, for an encoder that reads some."""
+        """Return integer node features that move with the nodes, if the encoder reads them."""
         return self.degrees(graph) % 3 if "x" in encoder.reads else None
 
     def degrees(self, graph: Graph) -> Tensor:
@@ -114,38 +115,38 @@ class EncoderTestCase:
     def kinds(self, encoder: Encoder, edge_index: Tensor) -> Tensor | None:
         return torch.ones(edge_index.size(1), dtype=torch.int64) if "edge_attr" in encoder.reads else None
 
-    def run(self, encoder: Encoder, graph: Graph, index: Tensor, weight: Tensor, **more: Any) -> Encoding:
-        incidence = make_graph(index, graph.num_nodes, edge_weight=weight)
+    def run(self, encoder: Encoder, graph: Graph, index: Tensor, weight: Tensor, **options: Any) -> Encoding:
+        made = make_graph(index, graph.num_nodes, edge_weight=weight)
         with torch.no_grad():
-            return encoder.encode(incidence, self.features(encoder, graph), self.kinds(encoder, index), **more)
+            return encoder.encode(made, self.features(encoder, graph), self.kinds(encoder, index), **options)
 
     def batch(
         self, encoder: Encoder, parts: list[Graph]
     ) -> tuple[tg_lpe.graph.graph.Graph, Tensor | None, Tensor | None]:
-        """Several graphs as one, and their features."""
+        """Return a batch of graphs, and its features."""
         batched = batch_of(parts)
         x = [rows for part in (Graph(0, [], []), *parts) if (rows := self.features(encoder, part)) is not None]
         kinds = self.kinds(encoder, batched.edge_index)
         return make_graph(**batched.arguments()), torch.cat(x) if x else None, kinds
 
-    def run_batch(self, encoder: Encoder, parts: list[Graph], **more: Any) -> Encoding:
+    def run_batch(self, encoder: Encoder, parts: list[Graph], **options: Any) -> Encoding:
         with torch.no_grad():
-            return encoder.encode(*self.batch(encoder, parts), **more)
+            return encoder.encode(*self.batch(encoder, parts), **options)
 
     def alone(self, encoder: Encoder, graph: Graph) -> Encoding:
         return self.run(encoder, graph, *graph.both_ways())
 
     def close(self, got: Tensor, expected: Tensor, tolerance: float | None = None) -> None:
-        """Compare values, in units of the largest."""
+        """Compare values relative to the largest."""
         tolerance = self.tolerance if tolerance is None else tolerance
         size = float(expected.abs().max()) if expected.numel() else 1.0
         torch.testing.assert_close(got, expected, rtol=tolerance, atol=tolerance * max(size, 1.0))
 
     def check(self, graph: Graph, got: Encoding, expected: Encoding, tolerance: float | None = None) -> None:
-        for mine, other in zip(self.invariant(graph, got), self.invariant(graph, expected), strict=True):
-            assert (mine is None) == (other is None)
-            if mine is not None and other is not None:
-                self.close(mine, other, tolerance)
+        for rows, expected_rows in zip(self.invariant(graph, got), self.invariant(graph, expected), strict=True):
+            assert (rows is None) == (expected_rows is None)
+            if rows is not None and expected_rows is not None:
+                self.close(rows, expected_rows, tolerance)
 
     @few
     @given(data=st.data())
@@ -157,13 +158,14 @@ class EncoderTestCase:
             self.check_values(graph)
 
     def check_values(self, graph: Graph) -> None:
-        if (found := self.oracle(graph)) is None:
-            pytest.skip("tests of this encoder's own compare its values")
+        if (expected := self.oracle(graph)) is None:
+            pytest.skip("this test case has no oracle")
+        node, edge = expected
         got = self.invariant(graph, self.alone(self.double(), graph))
         if got.node is not None:
-            self.close(got.node, torch.as_tensor(found[0]).to(got.node).reshape(got.node.shape))
-        if got.edge is not None and found[1] is not None:
-            self.close(got.edge, torch.as_tensor(np.concatenate([found[1]] * 2)).to(got.edge).reshape(got.edge.shape))
+            self.close(got.node, torch.as_tensor(node).to(got.node).reshape(got.node.shape))
+        if got.edge is not None and edge is not None:
+            self.close(got.edge, torch.as_tensor(np.concatenate([edge] * 2)).to(got.edge).reshape(got.edge.shape))
 
     @few
     @given(data=st.data())
@@ -219,7 +221,7 @@ class EncoderTestCase:
             torch.testing.assert_close(row, same, rtol=self.tolerance, atol=self.tolerance)
 
     def run_pairs(self, encoder: Encoder, parts: list[Graph], pairs: Tensor | None = None) -> tuple[Encoding, Tensor]:
-        """The encoding of a batch and of pairs of its nodes; by default of all."""
+        """Encode a batch and pairs of its nodes, by default all pairs."""
         graph, *features = self.batch(encoder, parts)
         with torch.no_grad():
             return encoder.encode_with_pairs(graph, graph.pairs if pairs is None else pairs, *features)
@@ -243,7 +245,7 @@ class EncoderTestCase:
             self.run_pairs(encoder, [GRAPH, GRAPH], torch.tensor([[0], [6]]))
 
     def check_pairs(self, encoder: Encoder, parts: list[Graph], label: list[int]) -> None:
-        """Pairs of a batch against the oracle, its graphs alone, some pairs, and other numbers of the nodes."""
+        """Compare the pairs of a batch with the oracle, with single graphs, with some pairs, and after relabelling."""
         if not encoder.pair_out_channels:
             with pytest.raises(ValueError, match="pair_out_channels"):
                 self.run_pairs(encoder, parts)
@@ -252,10 +254,10 @@ class EncoderTestCase:
         assert _equal(encoding, self.run_batch(encoder, parts))
         sizes = [part.num_nodes for part in parts]
         assert values.shape == (sum(size**2 for size in sizes), encoder.pair_out_channels)
-        for part, own in zip(parts, values.split([size**2 for size in sizes]), strict=True):
-            self.close(self.run_pairs(encoder, [part])[1], own)
+        for part, part_values in zip(parts, values.split([size**2 for size in sizes]), strict=True):
+            self.close(self.run_pairs(encoder, [part])[1], part_values)
             if (expected := self.pair_oracle(part)) is not None:
-                self.close(own, torch.from_numpy(expected).reshape(own.shape))
+                self.close(part_values, torch.from_numpy(expected).reshape(part_values.shape))
         pairs = make_graph(**batch_of(parts).arguments()).pairs
         some = torch.randperm(pairs.size(1), generator=torch.Generator().manual_seed(0))[:50]
         self.close(self.run_pairs(encoder, parts, pairs[:, some])[1], values[some])
@@ -284,19 +286,19 @@ class EncoderTestCase:
         drawn = [
             self.run(encoder, GRAPH, *GRAPH.both_ways(), generator=torch.Generator().manual_seed(3)) for _ in range(2)
         ]
-        assert torch.equal(drawn[0].node, drawn[1].node), "a generator decides on all that is random"
+        assert torch.equal(drawn[0].node, drawn[1].node), "not all random numbers come from the generator"
 
     def test_what_was_precomputed_is_enough(self) -> None:
         encoder, parts = self.double(), [GRAPH, Graph(1, [], []), from_networkx(barbell_graph(5, 2))]
         batched = batch_of(parts)
-        found = encoder.precompute(make_graph(**batched.arguments()))
+        precomputed = encoder.precompute(make_graph(**batched.arguments()))
         rows = {"node": batched.num_nodes, "edge": batched.edge_index.size(1), "graph": len(parts)}
-        for name, values in found.items():
+        for name, values in precomputed.items():
             assert values.size(0) == rows[name.split("_")[0]] and "index" not in name and "batch" not in name
-        got, expected = self.run_batch(encoder, parts, precomputed=found), self.run_batch(encoder, parts)
+        got, expected = self.run_batch(encoder, parts, precomputed=precomputed), self.run_batch(encoder, parts)
         assert _equal(got, expected)
-        alone = [encoder.precompute(make_graph(**batch_of([part]).arguments())) for part in parts]
-        stacked = {name: torch.cat([part[name] for part in alone]) for name in found}
+        singles = [encoder.precompute(make_graph(**batch_of([part]).arguments())) for part in parts]
+        stacked = {name: torch.cat([single[name] for single in singles]) for name in precomputed}
         got = self.run_batch(encoder, parts, precomputed=stacked)
         torch.testing.assert_close(got.node, expected.node, rtol=self.tolerance, atol=self.tolerance)
 
@@ -319,8 +321,8 @@ class EncoderTestCase:
         inputs = [self.features(encoder, GRAPH), index, self.kinds(encoder, index), weight]
         copies = [None if values is None else values.clone() for values in inputs]
         with torch.no_grad():
-            found = encoder.encode(make_graph(index, GRAPH.num_nodes, edge_weight=weight), inputs[0], inputs[2])
-        assert all(part is None or part.is_contiguous() for part in found)
+            encoding = encoder.encode(make_graph(index, GRAPH.num_nodes, edge_weight=weight), inputs[0], inputs[2])
+        assert all(part is None or part.is_contiguous() for part in encoding)
         for values, copied in zip(inputs, copies, strict=True):
             assert values is None or copied is None or torch.equal(values, copied)
 
@@ -341,7 +343,7 @@ class EncoderTestCase:
     def test_without_edges(self) -> None:
         encoder = self.double()
         slim = encoder.without_edges()
-        if slim is encoder:  # its constructor has no edge_out_channels
+        if slim is encoder:  # the constructor has no argument edge_out_channels
             return
         assert slim.edge_out_channels == 0 and slim.out_channels == encoder.out_channels
         got = self.alone(slim, GRAPH)
@@ -357,14 +359,14 @@ class EncoderTestCase:
         nodes = together.pe.split([part.num_nodes for part in parts])
         collected = transform.encode_dataset(graphs_, progress=False)
         for number, data in enumerate(graphs_):
-            own = transform(data)
-            assert own.pe.shape == (data.num_nodes, encoder.out_channels) and "pe" not in data
-            torch.testing.assert_close(nodes[number], own.pe, rtol=1e-4, atol=1e-5)
-            torch.testing.assert_close(collected[number].pe, own.pe, rtol=1e-4, atol=1e-5)
+            single = transform(data)
+            assert single.pe.shape == (data.num_nodes, encoder.out_channels) and "pe" not in data
+            torch.testing.assert_close(nodes[number], single.pe, rtol=1e-4, atol=1e-5)
+            torch.testing.assert_close(collected[number].pe, single.pe, rtol=1e-4, atol=1e-5)
             if edge_name is not None:
                 edges = together.edge_pe.split([2 * len(part.edges) for part in parts])
-                torch.testing.assert_close(edges[number], own.edge_pe, rtol=1e-4, atol=1e-5)
-                torch.testing.assert_close(collected[number].edge_pe, own.edge_pe, rtol=1e-4, atol=1e-5)
+                torch.testing.assert_close(edges[number], single.edge_pe, rtol=1e-4, atol=1e-5)
+                torch.testing.assert_close(collected[number].edge_pe, single.edge_pe, rtol=1e-4, atol=1e-5)
 
     def data(self, encoder: Encoder, part: Graph) -> Data:
         index, weight = part.both_ways(torch.float32)
@@ -425,25 +427,25 @@ class EncoderTestCase:
         if self.learned or type(encoder).precompute is Encoder.precompute or "edge_weight" not in encoder.reads:
             return
         index, weight = GRAPH.both_ways()
-        found = encoder(
+        encoding = encoder(
             self.features(encoder, GRAPH), index, self.kinds(encoder, index), edge_weight=weight.requires_grad_()
         )
-        assert not any(part.requires_grad for part in found if part is not None)
+        assert not any(part.requires_grad for part in encoding if part is not None)
 
     def test_precomputed_of_another_graph_is_refused(self) -> None:
         encoder, other = self.double(), from_networkx(barbell_graph(5, 2))
-        found = encoder.precompute(make_graph(**batch_of([GRAPH]).arguments()))
-        if not found or not self.checks_precomputed:
+        precomputed = encoder.precompute(make_graph(**batch_of([GRAPH]).arguments()))
+        if not precomputed or not self.checks_precomputed:
             return
         for wrong in (
             {},
-            {f"{name}_": values for name, values in found.items()},
-            {name: torch.cat([values, values], dim=-1) for name, values in found.items()},
+            {f"{name}_": values for name, values in precomputed.items()},
+            {name: torch.cat([values, values], dim=-1) for name, values in precomputed.items()},
         ):
             with pytest.raises(ValueError, match="precomputed"):
                 self.run_batch(encoder, [GRAPH], precomputed=wrong)
         with pytest.raises(ValueError, match="precomputed"):
-            self.run_batch(encoder, [other], precomputed=found)
+            self.run_batch(encoder, [other], precomputed=precomputed)
 
     def test_the_dtype_is_saved_and_shown(self, tmp_path: Path) -> None:
         encoder, narrow = self.double(), self.double().float()
@@ -474,15 +476,15 @@ class EncoderTestCase:
 
     def test_repr_tells_arguments(self) -> None:
         encoder = self.make()
-        told, known = repr(encoder), inspect.signature(type(encoder)).parameters
-        assert told.startswith(type(encoder).__name__) and encoder.extra_repr() in told
+        text, parameters = repr(encoder), inspect.signature(type(encoder)).parameters
+        assert text.startswith(type(encoder).__name__) and encoder.extra_repr() in text
         for name, value in encoder.config_dict().items():
             if name in encoder._modules_in_config:
                 modules = getattr(encoder, name)
                 for part in modules if isinstance(value, list) else [modules]:
-                    assert f"): {type(part).__name__}(" in told and part.extra_repr() in told
+                    assert f"): {type(part).__name__}(" in text and part.extra_repr() in text
             else:
-                assert name == "class" or value == known[name].default or f"{name}={value!r}" in told
+                assert name == "class" or value == parameters[name].default or f"{name}={value!r}" in text
 
     @fewer
     @given(data=st.data())
@@ -500,8 +502,9 @@ class EncoderTestCase:
                 self.features(encoder, graph),
                 self.kinds(encoder, index),
             )
-            found = torch.func.functional_call(_Encode(encoder), dict(zip(_under(names), values, strict=True)), inputs)
-            return torch.cat([part.flatten() for part in found if part is not None])
+            state = dict(zip(_prefixed(names), values, strict=True))
+            encoding = torch.func.functional_call(_Encode(encoder), state, inputs)
+            return torch.cat([part.flatten() for part in encoding if part is not None])
 
         values = tuple(parameter.detach().clone().requires_grad_() for parameter in encoder.parameters())
         assert torch.autograd.gradcheck(encode, values, atol=1e-5, rtol=1e-3, fast_mode=True)
@@ -510,8 +513,8 @@ class EncoderTestCase:
             return encode(*values).square().sum()
 
         expected = torch.autograd.grad(loss(*values), values, allow_unused=True)
-        found = torch.func.grad(loss, tuple(range(len(values))))(*(value.detach() for value in values))
-        assert_same_gradients(found, expected)
+        gradients = torch.func.grad(loss, tuple(range(len(values))))(*(value.detach() for value in values))
+        assert_same_gradients(gradients, expected)
 
     def test_forward_mode(self) -> None:
         encoder = self.double()
@@ -523,15 +526,16 @@ class EncoderTestCase:
 
         def loss(*values: Tensor) -> Tensor:
             inputs = make_graph(index, GRAPH.num_nodes, edge_weight=weight), features, kinds
-            found = torch.func.functional_call(_Encode(encoder), dict(zip(_under(names), values, strict=True)), inputs)
-            return sum(part.square().sum() for part in found if part is not None)  # type: ignore[return-value]
+            state = dict(zip(_prefixed(names), values, strict=True))
+            encoding = torch.func.functional_call(_Encode(encoder), state, inputs)
+            return sum(part.square().sum() for part in encoding if part is not None)  # type: ignore[return-value]
 
         values = tuple(parameter.detach() for parameter in encoder.parameters())
         directions = tuple(normal(*value.shape, seed=seed) for seed, value in enumerate(values))
         slopes = torch.func.grad(loss, tuple(range(len(values))))(*values)
         terms = torch.cat([(slope * direction).flatten() for slope, direction in zip(slopes, directions, strict=True)])
-        found = torch.func.jvp(loss, values, directions)[1]
-        torch.testing.assert_close(found, terms.sum(), rtol=1e-9, atol=1e-12 * float(terms.abs().sum()))
+        derivative = torch.func.jvp(loss, values, directions)[1]
+        torch.testing.assert_close(derivative, terms.sum(), rtol=1e-9, atol=1e-12 * float(terms.abs().sum()))
 
     def test_freezing_lasts(self) -> None:
         encoder = self.make().train()
@@ -542,7 +546,7 @@ class EncoderTestCase:
         assert not any(parameter.requires_grad for parameter in encoder.parameters())
         assert encoder.requires_grad_(True).train().training
         encoder.freeze()
-        for parameter in parts.parameters():  # as the parts' own requires_grad_() does
+        for parameter in parts.parameters():  # like parts.requires_grad_(True)
             parameter.requires_grad_(True)
         assert parts.train()[0].training or not list(encoder.parameters())
         with encoder.requires_grad_(True).train().kept_frozen():
@@ -552,7 +556,7 @@ class EncoderTestCase:
 
 
 class _Encode(torch.nn.Module):
-    """``encode`` as ``forward``, which :func:`torch.func.functional_call` calls."""
+    """Call ``encode`` in ``forward``, for :func:`torch.func.functional_call`."""
 
     def __init__(self, encoder: Encoder) -> None:
         super().__init__()
@@ -563,10 +567,10 @@ class _Encode(torch.nn.Module):
 
 
 def _equal(got: Encoding, expected: Encoding) -> bool:
-    """Compare nodes and edges bit by bit."""
+    """Return whether nodes and edges are equal bit by bit."""
     pairs = zip(got, expected, strict=True)
     return all(a is b or (a is not None and b is not None and torch.equal(a, b)) for a, b in pairs)
 
 
-def _under(names: list[str]) -> list[str]:
+def _prefixed(names: list[str]) -> list[str]:
     return [f"encoder.{name}" for name in names]

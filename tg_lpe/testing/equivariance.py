@@ -1,4 +1,4 @@
-"""Checks that an encoding does not depend on how a graph is written down."""
+"""Assertions that an encoding does not depend on how a graph is listed."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def assert_permutation_equivariant(
     rtol: float = 1e-4,
     atol: float = 1e-5,
 ) -> None:
-    """Assert that the encoding of a graph does not depend on how the graph is written down.
+    """Assert that the encoding of a graph does not depend on the order and direction of edges and on node labels.
 
-    The edges are reordered, then each is flipped with probability one half, then the nodes are relabelled. After each
-    change every node, and every edge if edges are encoded, must have the encoding that it had before. A
-    :class:`~tg_lpe.GramTransformer`, or a :class:`~tg_lpe.LinearTransformer` with ``probes="features"``, passes as it
-    is; with random probes a linear transformer is equivariant if they move along with the nodes::
+    The edges are reordered, then flipped with probability one half, then the nodes are relabelled. After each change,
+    every node (and every edge if edges are encoded) must have the same encoding as before. For example,
+    :class:`~tg_lpe.GramTransformer` passes, and so does :class:`~tg_lpe.LinearTransformer` with ``probes="features"``.
+    With random probes, a linear transformer is equivariant if the probes move with the nodes::
 
         model = LinearTransformer(k=8)
         assert_permutation_equivariant(
@@ -38,22 +38,23 @@ def assert_permutation_equivariant(
         )
 
     Args:
-        encode: an encoder; or a function, called as ``encode(edge_index, num_nodes, x=x, edge_attr=edge_attr,
-            edge_weight=edge_weight)`` without those of the three that are ``None``, which returns an
-            :class:`~tg_lpe.Encoding`, or the encoding of the nodes alone, ``[num_nodes, ...]``.
+        encode: an encoder; or a function that is called as ``encode(edge_index, num_nodes, x=x, edge_attr=edge_attr,
+            edge_weight=edge_weight)``, without keywords that are ``None``, and returns an :class:`~tg_lpe.Encoding` or
+            only the encoding of the nodes, ``[num_nodes, ...]``.
         edge_index: int64 ``[2, num_directed_edges]``.
         num_nodes: number of nodes.
-        x: node features ``[num_nodes, ...]``, moved along with the nodes.
-        edge_attr: edge features ``[num_directed_edges, ...]``, moved along with the edges.
-        edge_weight: edge weights ``[num_directed_edges]``, moved along with the edges.
-        flip_edges: whether edges are undirected, so that flipping one may change nothing.
-        generator: draws the permutations; seed 0 if absent.
-        trials: how often everything is repeated with other permutations.
+        x: node features ``[num_nodes, ...]``, which move with the nodes.
+        edge_attr: edge features ``[num_directed_edges, ...]``, which move with the edges.
+        edge_weight: edge weights ``[num_directed_edges]``, which move with the edges.
+        flip_edges: whether edges are undirected, so that flips must not change the encoding.
+        generator: generator of the permutations; seed 0 if absent.
+        trials: number of repetitions with other permutations.
         rtol, atol: tolerance, as in :func:`torch.isclose`.
 
     Raises:
-        AssertionError: with the first change that altered the encoding, by how much, and at which node or edge.
-        ValueError: if there are fewer than two nodes, or no trial: nothing would be tested.
+        AssertionError: if a change altered the encoding; the message names the change, the deviation and the node or
+            edge.
+        ValueError: if there are fewer than two nodes or no trial.
     """
     if num_nodes < 2 or trials < 1:
         raise ValueError(f"a permutation needs two nodes and a trial, got num_nodes={num_nodes} and trials={trials}")
@@ -99,14 +100,14 @@ def assert_permutation_equivariant(
 
 
 def _rows(encoding: Tensor, level: str, number: int) -> Tensor:
-    """An encoding as a matrix with one row for each node or edge."""
+    """Reshape an encoding to a matrix with one row for each node or edge."""
     if encoding.dim() == 0 or encoding.size(0) != number:
         raise AssertionError(f"an encoding has one row for each of {number} {level}s, got shape {list(encoding.shape)}")
     return encoding.detach().reshape(number, encoding.numel() // max(number, 1))
 
 
 def _compare(change: str, level: str, got: Tensor, expected: Tensor, rtol: float, atol: float) -> None:
-    """Raise if a change of the graph's description altered the rows of nodes or edges."""
+    """Raise if a change altered the rows of nodes or edges."""
     if got.shape != expected.shape:
         raise AssertionError(
             f"not equivariant: {change} changed the shape of the {level} encoding from {list(expected.shape)} "
@@ -117,8 +118,8 @@ def _compare(change: str, level: str, got: Tensor, expected: Tensor, rtol: float
         deviation = (got - expected).abs().amax(1)
         row = int((~close).nonzero()[0, 0]) if deviation.isnan().any() else int(deviation.argmax())
         raise AssertionError(
-            f"not equivariant: {change} changed the encoding of {int((~close).sum())} of {close.numel()} {level}s, "
-            f"that of {level} {row} by {deviation[row].item():.3g} where its size is "
+            f"not equivariant: {change} changed the encoding of {int((~close).sum())} of {close.numel()} {level}s; "
+            f"{level} {row} changed by {deviation[row].item():.3g}, and its size is "
             f"{expected[row].abs().max().item():.3g} (rtol={rtol}, atol={atol})"
         )
 
@@ -136,25 +137,25 @@ def assert_edge_permutation_equivariant(
 ) -> None:
     """Assert Lemma 10: reordering the edges permutes the columns of ``B`` and leaves ``Phi`` unchanged.
 
-    ``TF^B(B U, Phi) = TF^B(B, Phi) U`` and ``TF^Phi(B U, Phi) = TF^Phi(B, Phi)`` for every permutation matrix ``U``,
-    and for those with signs, which turn edges around. `Graph Transformers Dream of Electric Flow
-    <https://arxiv.org/abs/2410.16699>`_, eq. (15). Every :class:`~tg_lpe.theory.EfficientTransformer` passes,
-    whatever its weights; eq. (3) does for special weights only::
+    For every permutation matrix ``U``, with or without signs that flip edges, ``TF^B(B U, Phi) = TF^B(B, Phi) U`` and
+    ``TF^Phi(B U, Phi) = TF^Phi(B, Phi)``: eq. (15) of `Graph Transformers Dream of Electric Flow
+    <https://arxiv.org/abs/2410.16699>`_. Every :class:`~tg_lpe.theory.EfficientTransformer` passes with any weights.
+    Eq. (3) only passes with special weights::
 
         assert_edge_permutation_equivariant(transformer.run, b, phi)
 
     Args:
-        run: called as ``run(b, phi)``; returns ``B_L`` and ``Phi_L`` of the shapes it was given.
+        run: called as ``run(b, phi)``; returns ``B_L`` and ``Phi_L`` of the same shapes.
         b: incidence matrices ``[..., n, num_edges]``.
         phi: ``Phi_0``, ``[..., n, width]``.
-        flip_edges: whether edges are turned around too.
-        generator: draws the permutations; seed 0 if absent.
-        trials: how often it is repeated with another permutation.
-        rtol, atol: tolerance over the largest entry, for float64.
+        flip_edges: whether edges are flipped too.
+        generator: generator of the permutations; seed 0 if absent.
+        trials: number of repetitions with other permutations.
+        rtol, atol: tolerance relative to the largest entry, for float64.
 
     Raises:
-        AssertionError: with what changed and by how much.
-        ValueError: if there are fewer than two edges, or no trial: nothing would be tested.
+        AssertionError: if ``B`` or ``Phi`` changed; the message has the deviation.
+        ValueError: if there are fewer than two edges or no trial.
     """
     if b.size(-1) < 2 or trials < 1:
         raise ValueError(f"a permutation needs two edges and a trial, got {b.size(-1)} edges and trials={trials}")
@@ -175,12 +176,12 @@ def assert_edge_permutation_equivariant(
             deviation, size = float((got - expected).abs().max()), float(expected.abs().max())
             if not deviation <= atol + rtol * size:
                 raise AssertionError(
-                    f"not as Lemma 10 says: reordering{' and flipping' * flip_edges} edges changed {name} by "
-                    f"{deviation:.3g} where its size is {size:.3g} (rtol={rtol}, atol={atol})"
+                    f"Lemma 10 does not hold: reordering{' and flipping' * flip_edges} edges changed {name} by "
+                    f"{deviation:.3g}, and its size is {size:.3g} (rtol={rtol}, atol={atol})"
                 )
 
 
 def _other_labels(num_nodes: int, generator: torch.Generator) -> Tensor:
-    """A permutation that is not the identity."""
+    """Draw a permutation that is not the identity."""
     label = torch.randperm(num_nodes, generator=generator)
     return label.roll(1) if bool((label == torch.arange(num_nodes)).all()) else label

@@ -16,17 +16,17 @@ from torch import Tensor, nn
 M = TypeVar("M", bound=nn.Module)
 
 few = settings(deadline=None, suppress_health_check=list(HealthCheck))
-"""Try the number of examples of hypothesis' current profile."""
+"""Settings with the number of examples of hypothesis' current profile."""
 fewer = settings(few, max_examples=max(1, few.max_examples // 3))
 
 
 @dataclass
 class Graph:
-    """A single simple graph: the meaning of a list of edges."""
+    """A simple graph with edge weights."""
 
     num_nodes: int
     edges: list[tuple[int, int]]
-    """Distinct, smaller index first, sorted."""
+    """Distinct pairs of nodes, smaller index first, sorted."""
     weights: list[float]
 
     def networkx(self) -> nx.Graph:
@@ -36,7 +36,7 @@ class Graph:
         return graph
 
     def edge_index(self) -> Tensor:
-        """Each edge once, small index first."""
+        """Return each edge once, int64 ``[2, num_edges]``, smaller index first."""
         return torch.tensor(self.edges, dtype=torch.int64).reshape(-1, 2).T.contiguous()
 
     def edge_weight(self, dtype: torch.dtype = torch.float64) -> Tensor:
@@ -47,7 +47,7 @@ class Graph:
         return torch.cat([index, index.flip(0)], 1), torch.cat([weight, weight])
 
     def incidence(self) -> np.ndarray:
-        """``B`` from networkx's oriented incidence matrix, columns in the order of ``edges``."""
+        """Return ``B`` from networkx's oriented incidence matrix; columns are in the order of ``edges``."""
         if not self.edges:
             return np.zeros((self.num_nodes, 0))
         signs = nx.incidence_matrix(
@@ -67,7 +67,7 @@ class Graph:
         return scale[:, None] * laplacian * scale[None]
 
     def published_laplacian(self, normalization: str | None) -> np.ndarray:
-        """``L``, or ``I - D^-1/2 A D^-1/2``, which has a one for a node without edges."""
+        """Return ``L``, or ``I - D^-1/2 A D^-1/2`` with a diagonal one for nodes without edges."""
         laplacian = self.laplacian()
         return laplacian if normalization is None else self.normalized_laplacian() + np.diag(np.diag(laplacian) == 0)
 
@@ -83,7 +83,7 @@ def log_uniform(low: float, high: float) -> st.SearchStrategy[float]:
 def graphs(
     draw: st.DrawFn, max_nodes: int = 12, min_nodes: int = 0, exponents: tuple[float, float] | None = None
 ) -> Graph:
-    """A simple graph with unit weights, or weights of ``10 ** exponents``; isolated nodes and components occur."""
+    """Draw a graph, maybe disconnected, with unit weights or weights whose powers of ten are in ``exponents``."""
     n = draw(st.integers(min_nodes, max_nodes))
     pairs = [(u, v) for u in range(n) for v in range(u + 1, n)]
     edges = sorted(draw(st.lists(st.sampled_from(pairs), unique=True, max_size=2 * n))) if pairs else []
@@ -93,9 +93,9 @@ def graphs(
 
 @st.composite
 def listings(draw: st.DrawFn, graph: Graph, both_ways: bool = False) -> tuple[Tensor, Tensor]:
-    """Another list of the same edges: flipped, shuffled, repeated, with self-loops; and its weights.
+    """Draw another list of the same edges, flipped, shuffled, repeated and with self-loops, and its weights.
 
-    With ``both_ways`` each is listed in both directions at least once.
+    With ``both_ways``, each edge is listed in both directions at least once.
     """
     rows: list[tuple[int, int, float]] = []
     for (u, v), w in zip(graph.edges, graph.weights, strict=True):
@@ -113,7 +113,7 @@ def listings(draw: st.DrawFn, graph: Graph, both_ways: bool = False) -> tuple[Te
 
 @dataclass
 class Batched:
-    """Several graphs as PyG stacks them."""
+    """A batch of graphs as in PyTorch Geometric."""
 
     graphs: list[Graph]
     edge_index: Tensor
@@ -125,7 +125,7 @@ class Batched:
         return self.batch.numel()
 
     def arguments(self, weighted: bool = True) -> dict[str, Any]:
-        """Keyword arguments for :class:`tg_lpe.Graph` and the encoder."""
+        """Return keyword arguments of :class:`tg_lpe.Graph` and of encoders."""
         kwargs = {
             "edge_index": self.edge_index,
             "num_nodes": self.num_nodes,
@@ -157,7 +157,7 @@ def from_networkx(graph: nx.Graph, weight: Callable[[int], float] = lambda i: 1.
 
 
 def corner_cases() -> list[Graph]:
-    """Small, empty, disconnected, extreme, and larger than any dense bucket."""
+    """Return graphs that are empty, small, disconnected, of extreme weights, or larger than any dense bucket."""
     spread = [10.0 ** (i % 11 - 5) for i in range(200)]
     return [
         Graph(1, [], []),
@@ -174,7 +174,7 @@ def corner_cases() -> list[Graph]:
 
 
 def randomize_(module: M, seed: int = 0, scale: float = 0.5) -> M:
-    """Give every parameter a value of its own, so that an error in any term of a formula shows."""
+    """Give all parameters distinct values, so that a wrong term in a formula changes the result."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for parameter in module.parameters():
@@ -188,15 +188,15 @@ def normal(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> Te
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
 
 
-def assert_same_gradients(found: Sequence[Tensor], expected: Sequence[Tensor | None]) -> None:
-    """Equal but for the rounding of their largest entry, as others are sums of terms of that size; ``None`` is zero."""
-    wanted = [torch.zeros_like(a) if b is None else b for a, b in zip(found, expected, strict=True)]
-    largest = max(float(values.abs().max()) for values in wanted if values.numel())
-    torch.testing.assert_close(list(found), wanted, rtol=1e-9, atol=1e-12 * max(1.0, largest))
+def assert_same_gradients(got: Sequence[Tensor], expected: Sequence[Tensor | None]) -> None:
+    """Compare gradients up to rounding errors of the largest entry; an expected ``None`` is zero."""
+    tensors = [torch.zeros_like(a) if b is None else b for a, b in zip(got, expected, strict=True)]
+    largest = max(float(values.abs().max()) for values in tensors if values.numel())
+    torch.testing.assert_close(list(got), tensors, rtol=1e-9, atol=1e-12 * max(1.0, largest))
 
 
 def relative_error(got: Tensor | np.ndarray, expected: Tensor | np.ndarray) -> float:
-    """Largest deviation in units of the largest expected entry."""
+    """Return the largest deviation relative to the largest expected entry."""
     got, expected = (np.asarray(x.detach() if isinstance(x, Tensor) else x, dtype=np.float64) for x in (got, expected))
     assert got.shape == expected.shape, (got.shape, expected.shape)
     if got.size == 0:

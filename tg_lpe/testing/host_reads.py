@@ -1,4 +1,4 @@
-"""Counts the operations that wait for the device."""
+"""Record operations that synchronise with the device."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ INDEXING = ("aten::index", "aten::index_put", "aten::index_put_", "aten::_index_
 
 
 class HostReads:
-    """Lists, as a context, the operations that wait for the device; ``tolist`` of a tensor is one of them."""
+    """Context that records in :attr:`seen` the operations that synchronise with the device, including ``tolist``."""
 
     def __init__(self) -> None:
         self.seen: list[str] = []

@@ -1,4 +1,4 @@
-"""Tests that every positional encoder must pass, whose columns are leading eigenvectors of a component."""
+"""Tests for encoders whose columns are leading eigenvectors of each component."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from tg_lpe.testing.graphs import Graph, corner_cases, from_networkx, normal
 class PositionalEncoderTestCase(EncoderTestCase):
     """:class:`EncoderTestCase` for encoders whose columns are the leading eigenvectors of each component.
 
-    That is, of ``I - D^-1/2 A D^-1/2`` in ascending order without the trivial one, with entries of mean square one: up
-    to sign, and up to a rotation where eigenvalues repeat. Small graphs are compared with numpy's eigenvectors, as
-    projectors on whole eigenspaces; on larger ones the captured space must stay under relabelling and another seed.
-    Edge encodings are not compared, since they may read columns of an eigenspace that the last column splits.
+    These are the eigenvectors of ``I - D^-1/2 A D^-1/2`` in ascending order without the trivial one, with entries of
+    mean square one, up to sign and up to a rotation if eigenvalues repeat. On small graphs, projectors on whole
+    eigenspaces are compared with numpy's. On larger graphs, the spanned space must not depend on labels and seeds. Edge
+    encodings are not compared, because the last column may split an eigenspace that they read.
 
-    A subclass makes an encoder of ``k`` columns, at least two (:meth:`make`).
+    A subclass implements :meth:`make` and returns an encoder of at least two columns.
     """
 
     tolerance: ClassVar[float] = 1e-6
     captured: ClassVar[float] = 0.99
-    """Share of the space that must stay on graphs that are too large for dense algebra."""
+    """Least share of the spanned space that must be equal on large graphs."""
 
     def make(self, seed: int = 0) -> Encoder:
-        """An encoder; ``seed`` is that of its random columns, if it has some."""
+        """Return a new encoder; ``seed`` is the seed of its random columns, if it has any."""
         raise NotImplementedError
 
     @property
@@ -40,48 +40,48 @@ class PositionalEncoderTestCase(EncoderTestCase):
         return self.make().out_channels
 
     def spaces(self, graph: Graph) -> list[tuple[list[int], list[list[int]]]]:
-        """Nodes of each component, and its columns that span a whole eigenspace, by numpy's eigenvalues."""
-        found, k = [], self.k
+        """Return the nodes of each component, and its columns that span whole eigenspaces, by numpy's eigenvalues."""
+        components, k = [], self.k
         for part in nx.connected_components(graph.networkx()):
-            own = sorted(part)
+            nodes = sorted(part)
             spaces: list[list[int]] = []
-            values = np.linalg.eigvalsh(graph.normalized_laplacian()[np.ix_(own, own)])[1:]
+            values = np.linalg.eigvalsh(graph.normalized_laplacian()[np.ix_(nodes, nodes)])[1:]
             for column, value in enumerate(values):
                 if spaces and value - values[spaces[-1][-1]] < 1e-4:
                     spaces[-1].append(column)
                 else:
                     spaces.append([column])
-            found.append((own, [space for space in spaces if space[-1] < k]))
-        return found
+            components.append((nodes, [space for space in spaces if space[-1] < k]))
+        return components
 
     def invariant(self, graph: Graph, encoding: Encoding) -> Encoding:
         out = encoding.node.new_zeros(graph.num_nodes, graph.num_nodes, self.k)
-        for own, spaces in self.spaces(graph):
+        for nodes, spaces in self.spaces(graph):
             for number, space in enumerate(spaces):
-                v = encoding.node[own][:, space]
-                out[np.ix_(own, own, [number])] = (v @ v.mT / len(own)).unsqueeze(-1)
+                v = encoding.node[nodes][:, space]
+                out[np.ix_(nodes, nodes, [number])] = (v @ v.mT / len(nodes)).unsqueeze(-1)
         return Encoding(out.flatten(1), None)
 
     def oracle(self, graph: Graph) -> tuple[np.ndarray, np.ndarray | None]:
         out = np.zeros((graph.num_nodes, graph.num_nodes, self.k))
-        for own, spaces in self.spaces(graph):
-            _, vectors = np.linalg.eigh(graph.normalized_laplacian()[np.ix_(own, own)])
+        for nodes, spaces in self.spaces(graph):
+            _, vectors = np.linalg.eigh(graph.normalized_laplacian()[np.ix_(nodes, nodes)])
             for number, space in enumerate(spaces):
                 v = vectors[:, 1:][:, space]
-                out[np.ix_(own, own, [number])] = (v @ v.T)[..., None]
+                out[np.ix_(nodes, nodes, [number])] = (v @ v.T)[..., None]
         return out.reshape(graph.num_nodes, self.k * graph.num_nodes), None
 
     def test_values_of_corner_cases(self) -> None:
-        """With weights over ten orders, eigenvalues are too close to compare projectors."""
+        """Use unit weights, because eigenvalues of widely spread weights are too close to compare projectors."""
         for graph in [GRAPH, *corner_cases()]:
             self.check_values(Graph(graph.num_nodes, graph.edges, [1.0] * len(graph.edges)))
 
     def large(self) -> Graph:
-        """Return as many blocks as separate columns from the rest, and one more."""
+        """Return a graph of ``k + 1`` communities, whose first ``k`` eigenvalues are separate from the others."""
         return from_networkx(nx.random_partition_graph([60] * (self.k + 1), 0.25, 0.01, seed=0))
 
     def share(self, first: Tensor, other: Tensor) -> float:
-        """Share of the space of some columns that others hold."""
+        """Return the share of the space of some columns that other columns span."""
         bases = (torch.linalg.qr(columns).Q for columns in (first, other))
         return float((next(bases).mT @ next(bases)).square().sum() / self.k)
 
@@ -106,7 +106,7 @@ class PositionalEncoderTestCase(EncoderTestCase):
         torch.testing.assert_close(whole.node, alone, rtol=self.tolerance, atol=self.tolerance)
 
     def test_gradients(self) -> None:
-        """Gradients of the projector on all columns, which is defined where single columns are not."""
+        """Test gradients of the projector on all columns, which is unique even if single columns are not."""
         encoder, graph = self.double(), from_networkx(nx.connected_watts_strogatz_graph(40, 4, 0.2, seed=1))
         if not self.learned:
             assert not any(parameter.requires_grad for parameter in encoder.parameters())
