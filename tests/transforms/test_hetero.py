@@ -157,7 +157,7 @@ def test_graphs_that_cannot_be_encoded() -> None:
     assert by_edges(data)["user"].pe_user__knows__user.shape == (4, 6)
     data = HeteroData()
     data["user"].num_nodes = 2
-    with pytest.raises(ValueError, match=r"at least one edge type, got node types \['user'\] alone"):
+    with pytest.raises(ValueError, match=r"at least one edge type, got .*'user'"):
         whole(data)
     data["user", "batches", "user"].edge_index = torch.tensor([[0], [1]])
     with pytest.raises(ValueError, match="'pe_user__batches__user', which PyTorch Geometric reads as node numbers"):

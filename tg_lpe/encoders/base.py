@@ -254,7 +254,7 @@ class Encoder(CheckpointMixin, nn.Module, ABC):
             ValueError: if the encoder only encodes edges.
         """
         if not self.out_channels:
-            raise ValueError(f"{type(self).__name__} encodes edges alone: without them nothing is left")
+            raise ValueError(f"{type(self).__name__} only encodes edges, so without_edges leaves nothing")
         if not self.edge_out_channels or "edge_out_channels" not in inspect.signature(type(self)).parameters:
             return self
         if self._not_jsonable:

@@ -169,7 +169,7 @@ class Combined(Encoder):
         if not self.edge_out_channels:
             return self
         if not self.out_channels:
-            raise ValueError(f"{type(self).__name__} encodes edges alone: without them nothing is left")
+            raise ValueError(f"{type(self).__name__} only encodes edges, so without_edges leaves nothing")
         slim = Combined([part.without_edges() for part in self._parts if part.out_channels])
         return slim.train(self.training)
 

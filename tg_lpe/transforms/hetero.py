@@ -85,7 +85,7 @@ def parts(data: HeteroData, hetero: str) -> Iterator[Part]:
             types, the number of nodes of a type is unknown, or only some types have ``batch``.
     """
     if not data.edge_types:
-        raise ValueError(f"HeteroData needs at least one edge type, got node types {data.node_types} alone")
+        raise ValueError(f"HeteroData needs at least one edge type, got only the node types {data.node_types}")
     if hetero == "whole":
         yield _part(data, data.node_types, data.edge_types, "")
         return

@@ -78,7 +78,7 @@ class AddPositionalEncoding(GraphTransform):
         warn_if_untrained(encoder)
         check_names({"attr_name": attr_name, "edge_attr_name": edge_attr_name})
         if edge_attr_name is None and not encoder.out_channels:
-            raise ValueError(f"{type(encoder).__name__} encodes edges alone, so it needs edge_attr_name, got None")
+            raise ValueError(f"{type(encoder).__name__} only encodes edges, so it needs edge_attr_name, got None")
         if edge_attr_name is None:
             encoder = encoder.without_edges()
         elif not encoder.edge_out_channels:

@@ -36,7 +36,7 @@ def make_convolution(channels: int, local: Local, options: Mapping[str, Any] | N
     options = options or {}
     if isinstance(local, nn.Module):
         if options:
-            raise TypeError(f"local_options are for a class or a name, got {dict(options)} beside {local}")
+            raise TypeError(f"local_options need the name or class of a convolution, got {dict(options)} for {local}")
         conv = copy.deepcopy(local)
         reset_all(conv)
         return conv
