@@ -118,8 +118,8 @@ def _compare(change: str, level: str, got: Tensor, expected: Tensor, rtol: float
         deviation = (got - expected).abs().amax(1)
         row = int((~close).nonzero()[0, 0]) if deviation.isnan().any() else int(deviation.argmax())
         raise AssertionError(
-            f"not equivariant: {change} changed the encoding of {int((~close).sum())} of {close.numel()} {level}s; "
-            f"{level} {row} changed by {deviation[row].item():.3g}, and its size is "
+            f"not equivariant: {change} changed the encoding of {int((~close).sum())} of {close.numel()} {level}s, "
+            f"for example of {level} {row} by {deviation[row].item():.3g}, with values up to "
             f"{expected[row].abs().max().item():.3g} (rtol={rtol}, atol={atol})"
         )
 
@@ -177,7 +177,7 @@ def assert_edge_permutation_equivariant(
             if not deviation <= atol + rtol * size:
                 raise AssertionError(
                     f"Lemma 10 does not hold: reordering{' and flipping' * flip_edges} edges changed {name} by "
-                    f"{deviation:.3g}, and its size is {size:.3g} (rtol={rtol}, atol={atol})"
+                    f"{deviation:.3g}, with values up to {size:.3g} (rtol={rtol}, atol={atol})"
                 )
 
 
