@@ -184,7 +184,9 @@ def test_refusals_of_training(tmp_path: Path, capsys: pytest.CaptureFixture[str]
         ("train nci --patience 9", "--patience would have no effect with --schedule one-cycle: --schedule plateau"),
         ("pretrain nci --schedule=plateau --warmup=0.2", "--warmup would have no effect with --schedule plateau"),
         ("train zinc12k --preset san --warmup 0.2", "--warmup would have no effect with --schedule plateau"),
-        ("train", "source"),
+        ("train", "write tg-lpe train SOURCE [options]. All words that follow --"),
+        ("train --target logp mine.csv", "follow --target belong to it"),
+        ("predict new.smi out.csv", "write tg-lpe predict MODEL [MODEL ...] IN OUT"),
         ("train nci --encoder GramTransformer --pretrained gram-k8", "--encoder and --pretrained exclude each other"),
         ("train nci --encoder RandomWlk", "did you mean RandomWalk?"),
         ("train nci --batch-size 9", "did you mean --batch_size?"),
@@ -841,6 +843,7 @@ def test_runs_in_place_of_encoders(labelled: str, capsys: pytest.CaptureFixture[
     assert "mine.csv" in shown.out and Path("page.html").exists()
     assert "mine.csv is no run folder: it is a file" in refused(capsys, "report", "mine.csv")
     assert "it does not exist" in refused(capsys, "report", "after", "nowhere")
+    assert "--out" in refused(capsys, "report", "after", "--out", "page.csv")
 
 
 @pytest.mark.parametrize("encoder", ["RandomWalk", "LaplacianEigenvectors"])
@@ -1052,7 +1055,7 @@ def test_an_encoder_around_another(train: list[str], tmp_path: Path, capsys: pyt
     assert main(["encode", str(tmp_path / "in.smi"), str(tmp_path / "o.pt"), "--pretrained", str(out)]) == 0
     wrong = ["encode", str(tmp_path / "in.smi"), str(tmp_path / "p.pt"), "--encoder", "Whitened"]
     assert "has no statistics yet" in refused(capsys, *wrong)
-    assert main(["report", str(tmp_path / "run"), str(tmp_path / "again"), "--out", str(tmp_path / "report")]) == 0
+    assert main(["report", str(tmp_path / "run"), str(tmp_path / "again"), "--out", str(tmp_path / "report.html")]) == 0
 
 
 def test_encoders_side_by_side(train: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

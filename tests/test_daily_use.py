@@ -112,7 +112,7 @@ def test_molecules_of_training_and_test(tmp_path: Path, caplog: pytest.LogCaptur
         caplog.clear()
         report = load(tmp_path / "twice.csv", targets=["y"], split_column="part").report
         assert report.num_repeated == 2 and report.repeated == "twice.csv:8 (OCC) is twice.csv:2"
-        assert "holds 2 of the 5 molecules of val and test too" in caplog.text
+        assert "2 of the 5 molecules of val and test are also" in caplog.text
     (tmp_path / "once.csv").write_text("\n".join(["smiles,y,part", *rows[:6], rows[7]]) + "\n", encoding="utf-8")
     caplog.clear()
     assert load(tmp_path / "once.csv", targets=["y"], split_column="part").report.num_repeated == 0

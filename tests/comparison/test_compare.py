@@ -214,6 +214,8 @@ def test_what_is_complete_is_collected(graphs: list[Data], tmp_path: Path, monke
     monkeypatch.setattr(JointTraining, "train_epoch", lambda self: pytest.fail("trained"))
     table = compare(graphs, ROWS, out=tmp_path, collect=True, **SMALL)
     assert [row["name"] for row in table.rows] == ["none"]
+    with pytest.raises(KeyError, match="none"):
+        table["walks"]
     assert table.about["missing"] == {"walks": [0, 1], "GramTransformer": [0, 1]}
     with pytest.raises(ValueError, match="complete"):
         compare(graphs, ["walks"], out=tmp_path, collect=True, **SMALL)
@@ -238,6 +240,8 @@ def test_a_folder_of_other_settings_is_refused(graphs: list[Data], tmp_path: Pat
         ({"quick": 1}, ValueError, "quick"),
         ({"target": "y"}, ValueError, "target"),
         ({"config": {}}, TypeError, "config"),
+        ({"model": nn.Linear}, ValueError, "model"),
+        ({"model": {"model": nn.Linear}}, TypeError, "model"),
         ({"encodings": {"a b": None, "a/b": None}}, ValueError, "names"),
     ],
 )

@@ -113,9 +113,9 @@ def test_everything_left_out_is_reported(
     short, record, untrained, again = caplog.records
     assert short.getMessage().startswith("train.csv: 2 lines have fewer cells than the header")
     assert record.levelno == untrained.levelno == logging.WARNING
-    assert "5 of 12 molecules used; left out: 3 its label is missing" in record.getMessage()
+    assert "5 of 12 molecules used; left out: its label is missing (3)" in record.getMessage()
     assert "; the first: train.csv:3: 'C1CC': RDKit" in record.getMessage() and "\n" not in record.getMessage()
-    assert "2 of the 4 molecules of val and test too" in again.getMessage()
+    assert "2 of the 4 molecules of val and test are also" in again.getMessage()
     assert "train.csv:9: 'CS': unknown atom type 'S'" in str(splits.report)
     # From the cache now, with the same report.
     with pytest.raises(ValueError, match=r"strict.*\n.*train.csv:3: 'C1CC'(.*\n)+.*and 2 more"):

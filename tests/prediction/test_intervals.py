@@ -103,7 +103,7 @@ def test_on_the_command_line(runs: list[Path], number: int, tmp_path: Path, caps
     width = np.sort(scores)[math.ceil((len(scores) + 1) * 0.8) - 1]
     errors = np.abs(kept["test"].mean(0) - kept["test labels"])
     held = 100 * np.mean(errors <= width * (scale["test"] + floor))
-    assert f"80 % by {len(scores)} validation labels; of the test set they hold {held:.1f} %" in said
+    assert f"80 % intervals from {len(scores)} validation labels; they contain {held:.1f} %" in said
     for row in csv.DictReader(out.open(encoding="utf-8")):
         middle, spread = float(row["predicted_y"]), float(row.get("y_spread") or 1.0)
         half = width * (spread + floor)

@@ -61,6 +61,10 @@ class Parser(ArgumentParser):
     def _in_words(self, message: str) -> str:
         if found := re.match(r"unrecognized arguments: (--[\w.-]+)", message):
             return message + self._known(found[1])
+        if message.startswith("the following arguments are required"):
+            lists = [one.option_strings[0] for one in self._actions if one.option_strings and one.nargs == "+"]
+            hint = f". All words that follow {lists[0]} belong to it" if lists else ""
+            return f"{message}; write {self.usage}{hint}"
         message = re.sub(r'(Parser key "[\w.]+") element \d+:', r"\1:", message)
         found = re.search(r'Parser key "([\w.]+)":\s+Expected an? (.*?)\. Got value: (.*)$', message, re.DOTALL)
         if found is not None:

@@ -99,12 +99,12 @@ def run(args: Namespace) -> None:
         intervals = predictor.intervals(args.coverage)
         told = (predictor.columns, intervals.num_labels, intervals.reached, intervals.width.tolist())
         for name, number, share, width in zip(*told, strict=True):
-            held = "no label" if share != share else f"{100 * share:.1f} % of the labels"
+            held = "no test label" if share != share else f"{100 * share:.1f} % of the test labels"
             if width == float("inf"):
                 held += "; the validation labels are too few for this share, so the interval has no ends"
             print(
-                f"  {name}_low to {name}_high: {100 * args.coverage:g} % by {number:,} validation labels; of the "
-                f"test set they hold {held}",
+                f"  {name}_low to {name}_high: {100 * args.coverage:g} % intervals from {number:,} validation labels; "
+                f"they contain {held}",
                 file=out,
             )
     if predictor.units:

@@ -28,6 +28,8 @@ def run(args: Namespace) -> None:
     from tg_lpe.report import comparison_table, read_run, write_report
     from tg_lpe.training.run_folder import RunFolder
 
+    if Path(args.out).suffix not in (".html", ".htm"):
+        raise ValueError(f"--out is a page and must end in .html, got {args.out}")
     check_writable(Path(args.out))
     paths = list({Path(path).resolve(): path for path in args.runs}.values())
     others = [path for path in paths if Path(path).exists() and not RunFolder(path).config.is_file()]

@@ -145,7 +145,7 @@ def run(args: Namespace) -> None:
     if len(folders) > 1 and process_number() == 0:
         from tg_lpe.report import comparison_table, read_run
 
-        print(comparison_table([read_run(folder) for folder in folders if folder is not None], ["against none"]))
+        print(comparison_table([read_run(folder) for folder in folders if folder is not None]))
 
 
 def _each_run(args: Namespace) -> list[Namespace]:

@@ -37,7 +37,7 @@ def splits_of(
     """
     is_table = isinstance(data, str | Path) and Path(data).suffix != ".npz"
     if target is not None and not is_table:
-        raise ValueError(f"target={target!r} names columns of a table of molecules, but the data are no table")
+        raise ValueError(f"target chooses columns of a table of molecules; graphs have labels y, got target={target!r}")
     if isinstance(data, GraphSplits):
         return data
     if isinstance(data, str | Path):

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import InMemoryDataset
 
-from tg_lpe.arguments import check_count, check_flags, check_seed, check_type
+from tg_lpe.arguments import check_count, check_flags, check_options, check_seed, check_type
 from tg_lpe.checkpoints.checkpoint import Checkpoint
 from tg_lpe.checkpoints.files import save_tensors
 from tg_lpe.comparison.candidates import Candidate, candidates_of
@@ -32,6 +32,7 @@ from tg_lpe.encoders.base import Encoder
 from tg_lpe.encoders.precompute import call_on, store_precomputed
 from tg_lpe.encoders.registry import ENCODERS, register
 from tg_lpe.models import Model
+from tg_lpe.models.registry import DEFAULT_MODEL, model_class
 from tg_lpe.training import JointTraining, TrainConfig, build_model, check_training, figures_by_part, task_for
 from tg_lpe.training.loop import run_in_folder
 from tg_lpe.training.run_folder import FolderInUseError, RunFolder, describe_model
@@ -239,6 +240,8 @@ def compare(
     """
     check_count("processes", processes)
     check_flags(quick=quick, collect=collect, progress=progress)
+    check_options("model", model)
+    model_class((model or {}).get("model", DEFAULT_MODEL))
     if not seeds or len(set(seeds)) < len(seeds):
         raise ValueError(f"seeds must be different integers, at least one, got {seeds!r}")
     for seed in (*seeds, split_seed):

@@ -96,8 +96,11 @@ class Comparison:
         return comparison_table(self.runs, without=WITHOUT) + note
 
     def __getitem__(self, name: str) -> dict[str, Any]:
-        """Return the row of an encoding by name."""
-        return next(row for row in self.rows if row["name"] == name)
+        """Return the row of a name, or raise ``KeyError`` with the names of all rows."""
+        rows = {row["name"]: row for row in self.rows}
+        if name not in rows:
+            raise KeyError(f"a row is one of {list(rows)}, got {name!r}")
+        return rows[name]
 
     def save(self, folder: str | Path) -> None:
         """Write ``comparison.json``, ``comparison.csv`` and, with matplotlib, ``comparison.html``."""

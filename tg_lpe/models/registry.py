@@ -29,12 +29,24 @@ def register(cls: M) -> M:
         TypeError: if it is not a subclass of :class:`~tg_lpe.models.Model`, or has no argument ``out_channels``.
         ValueError: if another class has the same name.
     """
-    if not (isinstance(cls, type) and issubclass(cls, Model)):
-        raise TypeError(f"a model must be a subclass of tg_lpe.models.Model, got {cls!r}")
+    model_class(cls)
     if "out_channels" not in inspect.signature(cls).parameters:
         raise TypeError(f"the constructor of the model {cls.__name__} must have an argument out_channels")
     CLASSES.register(cls)  # first, because it refuses more names: a refused name must be in neither registry
     MODELS.register(cls)
+    return cls
+
+
+def model_class(model: str | type[Model]) -> type[Model]:
+    """Return the class of a model, given as the class or as its name.
+
+    Raises:
+        TypeError: if it is no subclass of :class:`~tg_lpe.models.Model`.
+        ValueError: if no class has the name.
+    """
+    cls: type[Model] = MODELS[model] if isinstance(model, str) else model
+    if not (isinstance(cls, type) and issubclass(cls, Model)):
+        raise TypeError(f"a model must be a subclass of tg_lpe.models.Model, or the name of one, got {cls!r}")
     return cls
 
 

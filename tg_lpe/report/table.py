@@ -97,6 +97,7 @@ class Table:
             name for name in figures if any(number_in(run.result, f"test_{name}") is not None for run in runs)
         ]
         self.further = {name: DASH for run in runs for name in run.cells}
+        self.compares_with_none = any(self.against_none(row) is not None for row in self.rows)
 
     @property
     def heading(self) -> str:
@@ -146,7 +147,7 @@ class Table:
         return {
             "encoding": row.label,
             f"test {self.metric}": _text((run.test for run in row.runs), run.unit) if row.finished else "unfinished",
-            **({"against none": self._difference(row)} if training else {}),
+            **({"against none": self._difference(row)} if self.compares_with_none else {}),
             **{
                 title_of(name): _text((number_in(run.result, f"test_{name}") for run in row.runs), "")
                 for name in self.beside

@@ -15,8 +15,8 @@ from tg_lpe.checkpoints.checkpoint import Checkpoint
 from tg_lpe.data import DataSpec
 from tg_lpe.encoders.base import Encoder
 from tg_lpe.encoders.registry import ENCODERS, load_encoder, make_encoder
-from tg_lpe.models import MODELS, Model
-from tg_lpe.models.registry import DEFAULT_MODEL
+from tg_lpe.models import Model
+from tg_lpe.models.registry import DEFAULT_MODEL, model_class
 from tg_lpe.training.tasks import Task
 
 ENCODER_DRAW = 1
@@ -54,13 +54,13 @@ def build_model(
         The model, in training mode.
 
     Raises:
-        TypeError: if ``spec`` is no ``DataSpec`` or ``task`` no ``Task``.
+        TypeError: if ``spec`` is no ``DataSpec``, ``task`` no ``Task`` or ``model`` no model.
         ValueError: if an argument is unknown or out of range, a pretrained encoder does not fit the data, or the model
             cannot take the encoder or predict at the task's level.
     """
     check_type("spec", spec, DataSpec, ", as splits.spec is")
     check_type("task", task, Task, ", which task_for makes")
-    cls: type[Model] = MODELS[model] if isinstance(model, str) else model
+    cls = model_class(model)
     known = inspect.signature(cls).parameters
     if unknown := sorted(set(arguments) - set(known)):
         raise ValueError(f"unknown arguments {unknown} of {cls.__name__}; known are {sorted(known)}")

@@ -217,8 +217,8 @@ def load_molecules(
     _name_untrained(source, splits)
     if splits.report.num_repeated:
         _LOGGER.warning(
-            "%s: the training set holds %s of the %s molecules of val and test too, so their figures say little of new "
-            "ones: the first, %s; the splits scaffold and butina keep equal molecules together",
+            "%s: %s of the %s molecules of val and test are also in the training set, which makes their figures look "
+            "better than for new molecules: first, %s; the splits scaffold and butina keep equal molecules together",
             *(source, f"{splits.report.num_repeated:,}", f"{len(splits.val) + len(splits.test):,}"),
             splits.report.repeated,
         )

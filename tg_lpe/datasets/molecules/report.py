@@ -77,8 +77,8 @@ class LoadReport:
         line = f"{self.num_kept:,} of {self.num_read:,} molecules used"
         if self.skipped:
             reasons = Counter(skipped.reason for skipped in self.skipped).most_common()
-            named = [f"{count:,} {reason}" for reason, count in reasons[:3]]
-            named += [f"{sum(count for _, count in reasons[3:]):,} for other reasons"] if len(reasons) > 3 else []
+            named = [f"{reason} ({count:,})" for reason, count in reasons[:3]]
+            named += [f"other reasons ({sum(count for _, count in reasons[3:]):,})"] if len(reasons) > 3 else []
             line += f"; left out: {'; '.join(named)}"
         if self.missing_labels:
             counts = [f"{missing.column} {missing.number:,}" for missing in self.missing_labels[:3]]
