@@ -1,4 +1,4 @@
-"""Attention of each node over its in-neighbours, modulated by features of the edges."""
+"""Compute attention of each node over its in-neighbours, modulated by edge features."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def edge_attention(
 
     Args:
         query: ``[num_nodes, channels]``.
-        key_value: keys, and values beside them, ``[num_nodes, 2 * channels]``.
-        edge: ``[num_edges, channels]``, in the order of the targets.
+        key_value: keys, then values, ``[num_nodes, 2 * channels]``.
+        edge: ``[num_edges, channels]``, sorted by target.
         source, target: the ends of the edges, sorted by target.
         heads: number of heads; divides ``channels``.
-        dropout: share of the weights that is dropped.
+        dropout: probability of dropping a weight.
 
     Returns:
-        Sums of values ``[num_nodes, channels]`` and scores ``[num_edges, channels]``.
+        Weighted means of values ``[num_nodes, channels]`` and scores ``[num_edges, channels]``.
     """
     if dropout or is_traced() or not cpu_attention.supports(heads, query, key_value, edge):
         return _reference(query, key_value, edge, source, target, heads, dropout)
@@ -46,24 +46,24 @@ def edge_attention(
 def _reference(
     query: Tensor, key_value: Tensor, edge: Tensor, source: RowGroups, target: RowGroups, heads: int, dropout: float
 ) -> tuple[Tensor, Tensor]:
-    """Compute it by operations of torch."""
-    if edge.dtype in (torch.bfloat16, torch.float16) and edge.device.type == "cpu":  # slow at what broadcasts
+    """Compute :func:`edge_attention` in torch."""
+    if edge.dtype in (torch.bfloat16, torch.float16) and edge.device.type == "cpu":  # broadcasting is slow in these
         out, score = _reference(query.float(), key_value.float(), edge.float(), source, target, heads, dropout)
         return out.to(edge.dtype), score.to(edge.dtype)
-    # Split before they are gathered: the backward pass then joins gradients of nodes, not of edges.
+    # Split before gathering, so that the backward pass concatenates gradients of nodes, not of edges.
     key, value = (source.gather(part) for part in key_value.chunk(2, dim=-1))
     score = target.gather(query * (1.0 / math.sqrt(query.size(1) // heads))) * key * edge
     logits = score.unflatten(1, (heads, -1)).sum(2)
     precise = logits.to(torch.promote_types(logits.dtype, torch.float32))
     weight = precise.clamp(-SCORE_BOUND, SCORE_BOUND).exp().to(value.dtype)
     total = target.sum(weight).clamp(min=SMALLEST_TOTAL)
-    kept = functional.dropout(weight, dropout) if dropout else weight
-    weighted = target.sum(_scale_heads(value, kept))
+    weight = functional.dropout(weight, dropout) if dropout else weight
+    weighted = target.sum(_scale_heads(value, weight))
     return _scale_heads(weighted, total.reciprocal()), score
 
 
 def _scale_heads(x: Tensor, factor: Tensor) -> Tensor:
-    """``x``, ``[num_rows, channels]``, times a factor per head, ``[num_rows, heads]``."""
+    """Multiply ``x``, ``[num_rows, channels]``, by a factor per head, ``[num_rows, heads]``."""
     return (x.unflatten(1, (factor.size(1), -1)) * factor.unsqueeze(2)).flatten(1)
 
 
@@ -86,10 +86,10 @@ def _backward(ctx: Any, grad_out: Tensor | None, grad_score: Tensor | None, _: N
     source, target = ctx.source, ctx.target
     if torch.is_grad_enabled():
 
-        def again(query: Tensor, key_value: Tensor, edge: Tensor) -> tuple[Tensor, Tensor]:
+        def attend(query: Tensor, key_value: Tensor, edge: Tensor) -> tuple[Tensor, Tensor]:
             return _reference(query, key_value, edge, source, target, ctx.heads, 0.0)
 
-        return *reference_gradients(again, (query, key_value, edge), (grad_out, grad_score)), None, None, None
+        return *reference_gradients(attend, (query, key_value, edge), (grad_out, grad_score)), None, None, None
     by_source = {"ccol": source.ptr, "order": source.sorted_order, "target": target.index}
     grad_out = torch.zeros_like(query) if grad_out is None else grad_out
     grads = cpu_attention.edge_attention_backward(

@@ -1,9 +1,9 @@
-"""Matrix polynomials read around each node of a large graph: exact in the orders that need few edges.
+"""Compute matrix polynomials around each node of a large graph, exactly in the orders that need few edges.
 
-``(P^t)_jj`` sums over the walks of ``t`` steps from ``j`` back to ``j``, which see nodes at most ``t / 2`` edges away.
-Where that ball is small, as in a grid, a road network or a long molecule, its own edges tell the entry exactly, in a
-graph of any size. Where balls grow fast, the first orders are known exactly. Their entries are the largest: with them
-known, most of the error of an estimate from random signs is gone.
+``(P^t)_jj`` sums over the walks of ``t`` steps from ``j`` back to ``j``, which visit nodes up to ``t / 2`` edges away.
+If this ball is small, as in a grid, a road network or a long molecule, its edges give the entry exactly, in a graph of
+any size. If balls grow fast, they give the first orders. The entries of the first orders are the largest: computing
+them exactly removes most of the error of an estimate from random signs.
 """
 
 from __future__ import annotations
@@ -21,22 +21,21 @@ from tg_lpe.ops.segment import group_pointers
 from tg_lpe.ops.structures import BallRecurrence
 
 NODES_AT_ONCE = 2**10
-"""Balls that the reference takes together: bounds memory."""
+"""Number of balls that the reference computes at once, to bound memory."""
 
 
 def ball_orders(tail: Tensor, head: Tensor, num_nodes: int, max_order: int, max_visits: int) -> Tensor:
-    """To which order the entries of matrix polynomials are known at each node from a ball of bounded size.
+    """Return the order up to which a ball of bounded size gives the matrix polynomials at each node.
 
-    The ball of radius ``r`` around a node serves ``2 r + 2`` orders of its diagonal entry, and one less of the entries
-    at its edges. ``r`` is the largest with at most ``max_visits`` edges at the ball's nodes, counted from each of its
-    nodes. The ball of radius zero, the node alone, is always taken. Where the ball is the whole component, all orders
-    are known.
+    The ball of radius ``r`` around a node gives ``2 r + 2`` orders of its diagonal entry, and one less of the entries
+    at its edges. ``r`` is the largest radius for which the degrees of the ball's nodes sum to at most ``max_visits``;
+    radius zero is always allowed. A ball that is the whole component gives all orders.
 
     Args:
         tail, head: ends of each edge, int64 ``[num_edges]``, two different nodes.
-        num_nodes: of the graph or batch.
-        max_order: largest order that is asked for.
-        max_visits: bound on the edges of a ball.
+        num_nodes: number of nodes of the graph or batch.
+        max_order: largest wanted order.
+        max_visits: largest sum of the degrees in a ball.
 
     Returns:
         int64 ``[num_nodes]``, in ``1..max_order``.
@@ -65,17 +64,17 @@ def ball_orders(tail: Tensor, head: Tensor, num_nodes: int, max_order: int, max_
 def ball_polynomials(
     adjacency: Tensor, tail: Tensor, head: Tensor, orders: Tensor, basis: str, num_layers: int, read_edges: bool = True
 ) -> tuple[Tensor, Tensor]:
-    """Compute :func:`~tg_lpe.ops.polynomials.matrix_polynomials` in the orders given for each node.
+    """Compute :func:`~tg_lpe.ops.polynomials.matrix_polynomials` up to a given order at each node.
 
-    Time goes with the edges of the balls of radius ``orders / 2``, times two to six, times the filters.
+    Time grows with the number of filters times the edges of the balls of radius ``orders / 2``.
 
     Args:
         adjacency: entries of ``P`` at the edges, ``[num_filters, num_edges]``.
         tail, head: ends of each edge, int64 ``[num_edges]``, two different nodes.
-        orders: of the diagonal at each node, int64 ``[num_nodes]``, in ``1..num_layers + 1``. Edges have one less than
-            the higher of their ends.
-        basis, num_layers: as there.
-        read_edges: whether edge entries are wanted; zero otherwise.
+        orders: order of the diagonal at each node, int64 ``[num_nodes]``, in ``1..num_layers + 1``. The order of an
+            edge is one less than the larger order of its ends.
+        basis, num_layers: as for :func:`~tg_lpe.ops.polynomials.matrix_polynomials`.
+        read_edges: whether to compute edge entries; zero otherwise.
 
     Returns:
         Diagonals ``[num_nodes, num_filters * T]`` and edge entries ``[num_edges, num_filters * T]``, filter by filter;
@@ -85,7 +84,7 @@ def ball_polynomials(
 
 
 class _Neighbours(NamedTuple):
-    """The adjacency by rows."""
+    """Hold the adjacency as CSR, with the edge of each entry."""
 
     crow: Tensor
     col: Tensor
@@ -102,10 +101,10 @@ class _Neighbours(NamedTuple):
         return self.crow.numel() - 1
 
     def around(self, keys: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """From the nodes of some balls to their neighbours; node ``i`` of ball ``b`` is the key ``b * num_nodes + i``.
+        """List the neighbours of nodes of some balls; node ``i`` of ball ``b`` is the key ``b * num_nodes + i``.
 
         Returns:
-            One of each for each neighbour: the key it is reached from, its own, and the edge between.
+            The key of the node, the key of the neighbour, and the edge, for each neighbour.
         """
         node = keys % self.num_nodes
         counts = self.crow[node + 1] - self.crow[node]
@@ -116,7 +115,7 @@ class _Neighbours(NamedTuple):
 
 
 def _new(to: Tensor, level: Tensor, before: Tensor) -> Tensor:
-    """The keys among ``to``, neighbours of ``level``, that neither it nor the level before it contains, sorted."""
+    """Return the sorted keys among ``to``, neighbours of ``level``, that are not in ``level`` or ``before``."""
     neighbours = torch.unique(to)
     return neighbours[~torch.isin(neighbours, torch.cat([before, level]))]
 
@@ -127,7 +126,7 @@ def _run(adjacency: Tensor, *arguments: Any) -> tuple[Tensor, Tensor]:
 
 
 def _reference(adjacency: Tensor, recurrence: BallRecurrence) -> tuple[Tensor, Tensor]:
-    """:func:`ball_polynomials` in torch, some balls at a time."""
+    """Compute :func:`ball_polynomials` in torch, some balls at a time."""
     tail, head, orders, _, _, num_layers, read_edges = recurrence
     neighbours = _Neighbours.of(tail, head, orders.numel())
     width = adjacency.size(0) * num_layers
@@ -135,7 +134,7 @@ def _reference(adjacency: Tensor, recurrence: BallRecurrence) -> tuple[Tensor, T
         return adjacency.new_zeros(0, width), adjacency.new_zeros(0, width)
     nodes, edges, read = [adjacency.new_zeros(0, width)], [adjacency.new_zeros(0, width)], [tail[:0]]
     for centers in torch.arange(orders.numel(), device=tail.device).split(NODES_AT_ONCE):
-        # Without the checkpoint, each layer of each ball would be kept for the backward pass.
+        # Without the checkpoint, the backward pass would keep all layers of each ball.
         part = checkpointed(_columns, adjacency, centers, neighbours, recurrence)
         for parts, rows in zip((nodes, edges, read), part, strict=True):
             parts.append(rows)
@@ -146,7 +145,7 @@ def _reference(adjacency: Tensor, recurrence: BallRecurrence) -> tuple[Tensor, T
 def _columns(
     adjacency: Tensor, centers: Tensor, neighbours: _Neighbours, recurrence: BallRecurrence
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Diagonals at some nodes, entries at the edges that are read in their columns, and which edges these are."""
+    """Compute diagonals at some nodes, entries of the edges read in their columns, and the indices of these edges."""
     orders, num_nodes, num_layers = recurrence.orders, neighbours.num_nodes, recurrence.num_layers
     order = orders[centers]
     center = torch.arange(centers.numel(), device=centers.device) * num_nodes + centers
@@ -159,13 +158,13 @@ def _columns(
     key = torch.cat(keys).sort().values
     source, to, edge = (torch.cat(parts) for parts in zip(*entries, strict=True))
     row, col = torch.searchsorted(key, source), torch.searchsorted(key, to)
-    # Outermost nodes have no rows of their own: they are read through those of their neighbours.
+    # Outermost nodes have no rows; their entries are mirrored from the rows of their neighbours.
     outer = torch.isin(to, source, invert=True)
     row, col = torch.cat([row, col[outer]]), torch.cat([col, row[outer]])
     weight = adjacency.mT[torch.cat([edge, edge[outer]])]
     # An edge is read in the column of its end with the higher order.
-    mine, other = orders[source % num_nodes], orders[to % num_nodes]
-    is_read = (other < mine) | ((other == mine) & (source % num_nodes < to % num_nodes))
+    source_order, to_order = orders[source % num_nodes], orders[to % num_nodes]
+    is_read = (to_order < source_order) | ((to_order == source_order) & (source % num_nodes < to % num_nodes))
     is_read &= torch.isin(source, center)
     at_edges, at_nodes = torch.searchsorted(key, to[is_read]), torch.searchsorted(key, center)
     phi = adjacency.new_zeros(key.numel(), adjacency.size(0)).index_fill(0, at_nodes, 1.0)
@@ -174,7 +173,7 @@ def _columns(
         product = torch.zeros_like(phi).index_add(0, row, weight * phi[col])
         last, phi = phi, product if layer == 1 else recurrence.alpha * product - recurrence.gamma * last
         nodes.append(phi[at_nodes] * (layer <= order).unsqueeze(1))
-        edges.append(phi[at_edges] * (layer < mine[is_read]).unsqueeze(1))
+        edges.append(phi[at_edges] * (layer < source_order[is_read]).unsqueeze(1))
     return torch.stack(nodes, 2).flatten(1), torch.stack(edges, 2).flatten(1), edge[is_read]
 
 

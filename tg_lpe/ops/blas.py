@@ -1,8 +1,8 @@
-"""Threads of linear algebra: one where work is small.
+"""Limit linear algebra to one thread for small matrices.
 
-numpy and scipy have threads of their own. Between operations of torch they compete with torch's, which still spin, and
-matrices of some hundred rows take several times as long as on one thread. torch asks for a second thread for a matrix
-of ten rows, and waits until a busy processor runs it.
+The threads of numpy and scipy compete with torch's, which still spin after an operation of torch: matrices of some
+hundred rows take several times as long as on one thread. Torch starts a second thread even for a matrix of ten rows,
+and waits until a busy processor runs it.
 """
 
 from __future__ import annotations
@@ -20,31 +20,31 @@ import torch
 from threadpoolctl import ThreadpoolController
 
 ONE_THREAD_ROWS = range(65, 1025)
-"""Sizes of matrices: below, numpy and scipy start no threads, and above, threads may pay."""
+"""Sizes of matrices that use one thread: numpy and scipy start no threads below, and benefit from them above."""
 
 WORTH_A_THREAD = 2**24
-"""Multiplications from which on torch's threads pay: ten milliseconds of them."""
+"""Above this number of multiplications (ten milliseconds), torch benefits from threads."""
 
 _LOCK = threading.Lock()
 
 
 def threads_for(num_rows: int) -> AbstractContextManager[None]:
-    """A context for numpy and scipy on matrices of so many rows: one thread where more take longer."""
+    """Return a context in which numpy and scipy use one thread if more are slower for matrices of ``num_rows`` rows."""
     return one_thread() if num_rows in ONE_THREAD_ROWS else nullcontext()
 
 
 def torch_threads_for(multiplications: float) -> AbstractContextManager[None]:
-    """A context for torch on the CPU with so much work: one thread where others would only be waited for."""
+    """Return a context in which torch uses one thread if more are slower for this number of multiplications."""
     return nullcontext() if multiplications >= WORTH_A_THREAD or torch.get_num_threads() == 1 else alone()
 
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """A context in which numpy and scipy use one thread.
+    """Run numpy and scipy on one thread within a context.
 
-    The number of threads is the process's. One caller at a time sets it, and sets it back; for another thread that
-    calls meanwhile it may end early, which costs time and changes results by rounding at most. Other code that sets the
-    number in another thread at the same time may restore the number found here; ``OPENBLAS_NUM_THREADS=1`` avoids it.
+    The number of threads belongs to the process, and one caller at a time sets and restores it. For another thread
+    that calls meanwhile, the limit may end early, which costs time and changes results by rounding at most. Other code
+    that sets the number at the same time may restore the limit of one; ``OPENBLAS_NUM_THREADS=1`` avoids this.
     """
     if not _LOCK.acquire(blocking=False):
         yield
@@ -58,9 +58,9 @@ def one_thread() -> Iterator[None]:
 
 @contextmanager
 def alone() -> Iterator[None]:
-    """A context in which torch computes in the calling thread, and so does the compiled part.
+    """Run torch and the compiled part on the calling thread within a context.
 
-    The number is the calling thread's: other threads keep theirs. ``torch.set_num_threads`` would change the process's.
+    Only the calling thread is affected; ``torch.set_num_threads`` would change the number for the process.
     """
     threads = torch.get_num_threads()
     if threads == 1:
@@ -81,13 +81,13 @@ def alone() -> Iterator[None]:
 
 @functools.cache
 def _libraries() -> ThreadpoolController:
-    """The libraries, found once: that takes milliseconds."""
+    """Find the BLAS libraries, once: it takes milliseconds."""
     return ThreadpoolController().select(user_api="blas")
 
 
 @functools.cache
 def _torch_libraries() -> tuple[list[Any], Callable[[int], int] | None]:
-    """OpenMP's libraries, which give each thread a number of its own, and the function by which torch's MKL does."""
+    """Return the OpenMP libraries, which have a limit for each thread, and the function that sets it in torch's MKL."""
     path = Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"
     local = getattr(ctypes.CDLL(str(path)), "MKL_Set_Num_Threads_Local", None) if path.exists() else None
     return ThreadpoolController().select(user_api="openmp").lib_controllers, local

@@ -1,4 +1,4 @@
-"""From a list of directed edges to the distinct undirected ones, to adjacency rows, to products with a Laplacian."""
+"""Find the undirected edges of a list of directed edges, write them as CSR, and multiply by a Laplacian."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tg_lpe.ops.segment import group_pointers
 from tg_lpe.ops.structures import AdjacencyRows, UndirectedEdges
 
 MAX_GRAPHS = 2**28
-"""A last entry of ``batch`` beyond this is taken for a mistake by the C++ backend: one counter a graph is kept."""
+"""Largest number of graphs for the C++ backend, which allocates a counter for each."""
 
 
 def undirected_edges(
@@ -26,42 +26,42 @@ def undirected_edges(
     with_index: bool = True,
     checks: ValueChecks | None = None,
 ) -> UndirectedEdges:
-    """Merge the directed edges that mean the same undirected edge, drop self-loops, and sort.
+    """Merge the directed edges of each undirected edge, drop self-loops, and sort.
 
-    Everything is validated and counted at once: on a device other than the CPU, one small tensor is read.
+    All checks and counts are read from the device at once.
 
     Args:
         edge_index: int64 or int32 ``[2, num_directed_edges]``.
         num_nodes: number of nodes.
         batch: graph of each node, int64 ``[num_nodes]``, sorted ascending; ``None`` for a single graph.
         num_graphs: number of graphs; the last entry of ``batch`` plus one if absent.
-        with_index: whether :attr:`UndirectedEdges.undirected_index` is wanted.
+        with_index: whether to compute :attr:`UndirectedEdges.undirected_index`.
         checks: further conditions, read from the device together with those on the edges.
 
     Raises:
-        ValueError: if an end is out of range, ``batch`` is malformed or not sorted, or an edge joins two graphs; or
-            where one of ``checks`` fails.
+        ValueError: if an end is out of range, ``batch`` is malformed or not sorted, an edge joins two graphs, or a
+            condition of ``checks`` fails.
     """
     checks = ValueChecks() if checks is None else checks
     _check_batch(num_nodes, batch, num_graphs)
-    is_beside = batch is None or batch.device == edge_index.device
-    if is_beside and cpu_edges.supports(edge_index, num_nodes):
+    same_device = batch is None or batch.device == edge_index.device
+    if same_device and cpu_edges.supports(edge_index, num_nodes):
         graphs = 1 if batch is None else num_graphs
         if graphs is None:
             graphs = int(batch[-1]) + 1 if batch is not None and num_nodes else 0
         if 0 <= graphs <= MAX_GRAPHS:
             try:
-                found = cpu_edges.undirected_edges(edge_index, num_nodes, batch, graphs, with_index)
-            except ValueError:  # the reference says what is wrong
+                undirected = cpu_edges.undirected_edges(edge_index, num_nodes, batch, graphs, with_index)
+            except ValueError:  # the reference raises a more precise error
                 pass
             else:
                 checks.run()
-                return found
+                return undirected
     return _reference(edge_index, num_nodes, batch, num_graphs, with_index, checks)
 
 
 def _check_batch(num_nodes: int, batch: Tensor | None, num_graphs: int | None) -> None:
-    """Refuse a ``batch`` of the wrong form."""
+    """Refuse a ``batch`` of the wrong dtype or shape."""
     if batch is None:
         if num_graphs not in (None, 1):
             raise ValueError(f"num_graphs={num_graphs} needs batch, which assigns the nodes to graphs")
@@ -70,7 +70,7 @@ def _check_batch(num_nodes: int, batch: Tensor | None, num_graphs: int | None) -
 
 
 class CheckedEdges(NamedTuple):
-    """The known facts of a list of directed edges that was checked."""
+    """Hold the counts of a checked list of directed edges."""
 
     ptr: Tensor | None
     """First node of each graph, int64 ``[num_graphs + 1]``; ``None`` without ``batch``."""
@@ -95,7 +95,7 @@ def _reference(
     with_index: bool,
     checks: ValueChecks,
 ) -> UndirectedEdges:
-    """:func:`undirected_edges` in torch."""
+    """Compute :func:`undirected_edges` in torch."""
     row, col = edge_index.long().unbind()
     key = torch.add(torch.maximum(row, col), torch.minimum(row, col), alpha=num_nodes)
     key = torch.sort(key.masked_fill_(row == col, num_nodes**2)).values  # self-loops last
@@ -104,7 +104,7 @@ def _reference(
     place.cumsum_(0)
     (ptr, *facts), (last,) = _validate(edge_index, num_nodes, batch, num_graphs, checks, place[-1:].sum())
     num_edges = last + 1 - (facts[1] > 0) if key.numel() else 0
-    # Equal keys go to one place: unlike a mask, this does not wait for their number.
+    # Equal keys go to one place; a mask would wait for the device.
     key = key.new_empty(last + 1).scatter_(0, place, key)[:num_edges]
     tail = torch.div(key, num_nodes, rounding_mode="floor")
     head = key - tail * num_nodes
@@ -113,7 +113,7 @@ def _reference(
 
 
 def undirected_index(edge_index: Tensor, tail: Tensor, head: Tensor, num_nodes: int) -> Tensor:
-    """Undirected edge of each directed one, int64 ``[num_directed_edges]``; -1 for self-loops.
+    """Find the undirected edge of each directed edge, int64 ``[num_directed_edges]``; -1 for self-loops.
 
     Args:
         edge_index: integer ``[2, num_directed_edges]``.
@@ -134,11 +134,7 @@ def _validate(
     checks: ValueChecks,
     *counts: Tensor,
 ) -> tuple[CheckedEdges, list[int]]:
-    """Refuse a malformed list; all numbers are read from the device together with those of ``checks``.
-
-    Returns:
-        What is known of the list, and the ``counts``, each a tensor of shape ``[]``.
-    """
+    """Refuse a malformed list; read all numbers, and ``counts`` of shape ``[]``, together with those of ``checks``."""
     none = edge_index.new_zeros((), dtype=torch.int64)
     facts = {"low": none, "high": none - 1, "loops": none}
     if edge_index.numel():
@@ -195,7 +191,7 @@ def _validate(
 
 
 def adjacency_rows(tail: Tensor, head: Tensor, node_scale: Tensor, conductance: Tensor | None) -> AdjacencyRows:
-    """``diag(s) A diag(s)`` by rows; no gradient.
+    """Return ``diag(s) A diag(s)`` as CSR; without gradient.
 
     Args:
         tail, head: ends of each edge, int64 ``[num_edges]``, ``tail < head``, sorted by them.
@@ -213,7 +209,7 @@ def _run_adjacency_rows(node_scale: Tensor, tail: Tensor, head: Tensor, conducta
 def _reference_adjacency_rows(
     tail: Tensor, head: Tensor, node_scale: Tensor, conductance: Tensor | None
 ) -> AdjacencyRows:
-    """:func:`adjacency_rows` in torch."""
+    """Compute :func:`adjacency_rows` in torch."""
     row, col = torch.stack([tail, head], dim=1).flatten(), torch.stack([head, tail], dim=1).flatten()
     value = node_scale[row] * node_scale[col]
     if conductance is not None:
@@ -242,10 +238,10 @@ _adjacency_rows = Operator(
 
 
 def laplacian(rows: AdjacencyRows, diagonal: Tensor, x: Tensor) -> Tensor:
-    """``(diag(diagonal) - A) x``, ``[num_nodes, k]``, for a symmetric ``A``.
+    """Compute ``(diag(diagonal) - A) x``, ``[num_nodes, k]``, for a symmetric ``A``.
 
     Args:
-        rows: of ``A``.
+        rows: ``A`` as CSR.
         diagonal: ``[num_nodes]``.
         x: ``[num_nodes, k]``.
     """
@@ -256,7 +252,7 @@ def laplacian_step_(rows: AdjacencyRows, diagonal: Tensor, x: Tensor, before: Te
     """Replace ``before`` by ``(diag(diagonal) - A) x - before``, a step of a Chebyshev recurrence; without gradient.
 
     Args:
-        rows: of ``A``.
+        rows: ``A`` as CSR.
         diagonal: ``[num_nodes]``.
         x: ``[num_nodes, k]``.
         before: ``[num_nodes, k]``, contiguous; changed in place.
@@ -279,7 +275,7 @@ def _row_of_entries(crow: Tensor, num_entries: int) -> Tensor:
 
 
 def _reference_laplacian(crow: Tensor, col: Tensor, value: Tensor, diagonal: Tensor, x: Tensor) -> Tensor:
-    """:func:`laplacian` in torch."""
+    """Compute :func:`laplacian` in torch."""
     row = _row_of_entries(crow, col.numel())
     entries = value.unsqueeze(1) * x.index_select(0, col.long())
     return (diagonal.unsqueeze(1) * x).index_add(0, row, entries, alpha=-1)
@@ -290,7 +286,7 @@ def _keep_laplacian(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> Non
 
 
 def _laplacian_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-    """The matrix is symmetric, so the gradient by ``x`` is a product with it."""
+    """Compute the gradients; the gradient by ``x`` is a product with the symmetric matrix."""
     x, crow, col, value, diagonal = ctx.saved_tensors
     _, _, _, by_value, by_diagonal = ctx.needs_input_grad
     entries = None

@@ -1,4 +1,4 @@
-"""Eigenvectors of many small symmetric matrices."""
+"""Compute eigenvectors of many small symmetric matrices."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from tg_lpe.ops.blas import torch_threads_for
 from tg_lpe.ops.cpu import eigenvectors as cpu_eigenvectors
 
 SUBSET_NODES = 64
-"""From this size on, LAPACK is asked for the wanted eigenvectors alone, if these are at most half."""
+"""From this size on, LAPACK computes only the wanted eigenvectors, if they are at most half."""
 
 
 def symmetric_eigenvectors(matrices: Tensor, count: int, largest: bool = False) -> tuple[Tensor, Tensor]:
-    """Some eigenvectors of each matrix; what comes of one depends on no other. There is no gradient.
+    """Compute some eigenvectors of each matrix, independently of the others; without gradient.
 
     Args:
         matrices: float64 ``[num_matrices, n, n]``.
-        count: how many are wanted, at most ``n``.
-        largest: whether those of the largest eigenvalues are wanted, largest first, instead of smallest first.
+        count: number of eigenvectors, at most ``n``.
+        largest: whether to return those of the largest eigenvalues, largest first, instead of the smallest.
 
     Returns:
         Eigenvalues ``[num_matrices, count]`` and orthonormal eigenvectors ``[num_matrices, n, count]``.
@@ -38,16 +38,16 @@ def symmetric_eigenvectors(matrices: Tensor, count: int, largest: bool = False) 
     if cpu.supports(matrices) and 0 < matrices.size(1) <= cpu_eigenvectors.MAX_NODES:
         return cpu_eigenvectors.symmetric_eigenvectors(matrices, count, largest)
     if not bool(torch.isfinite(matrices).all()):
-        raise ValueError("matrices must be finite to have eigenvectors")
+        raise ValueError("matrices must be finite")
     return _reference(matrices, count, largest)
 
 
 def _reference(matrices: Tensor, count: int, largest: bool) -> tuple[Tensor, Tensor]:
-    """:func:`symmetric_eigenvectors` by LAPACK."""
+    """Compute :func:`symmetric_eigenvectors` by LAPACK."""
     n = matrices.size(1)
     if n >= SUBSET_NODES and 2 * count <= n and count and matrices.size(0) and matrices.device.type == "cpu":
-        found = [_of_one(matrix.numpy(), (n - count, n) if largest else (0, count)) for matrix in matrices]
-        values, vectors = (torch.stack([torch.from_numpy(pair[i]) for pair in found]) for i in (0, 1))
+        pairs = [_of_one(matrix.numpy(), (n - count, n) if largest else (0, count)) for matrix in matrices]
+        values, vectors = (torch.stack([torch.from_numpy(pair[i]) for pair in pairs]) for i in (0, 1))
     else:
         with torch_threads_for(matrices.numel() * n):
             values, vectors = torch.linalg.eigh(matrices)
@@ -59,12 +59,12 @@ def _reference(matrices: Tensor, count: int, largest: bool) -> tuple[Tensor, Ten
 
 
 def _of_one(matrix: np.ndarray, wanted: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
-    """Eigenvectors ``wanted[0]..wanted[1] - 1`` of a matrix."""
+    """Compute the eigenvectors ``wanted[0]..wanted[1] - 1`` of a matrix."""
     first, stop = wanted
     with contextlib.suppress(np.linalg.LinAlgError):
         values, vectors = scipy.linalg.eigh(matrix, subset_by_index=(first, stop - 1), check_finite=False)
         if len(values) == stop - first:
             return values, vectors
-    # Where an eigenvalue is repeated many times, LAPACK fails to find a part of them, or finds too few.
+    # If an eigenvalue repeats many times, LAPACK may fail on a subset, or find too few.
     values, vectors = np.linalg.eigh(matrix)
     return values[first:stop], vectors[:, first:stop]

@@ -1,4 +1,4 @@
-"""Matrix polynomials estimated from random signs: the Gram read-out of graphs of any size."""
+"""Estimate matrix polynomials from random signs: the Gram read-out of graphs of any size."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tg_lpe.ops.segment import RowGroups
 from tg_lpe.ops.structures import EstimatedRecurrence
 
 ROWS_AT_ONCE = 2**23
-"""Rows times columns of random signs that the reference propagates together: bounds memory."""
+"""Rows times columns of random signs that the reference propagates at once, to bound memory."""
 
 
 def estimated_polynomials(
@@ -31,19 +31,20 @@ def estimated_polynomials(
     seed: int,
     read_edges: bool = True,
 ) -> tuple[Tensor, Tensor]:
-    """Unbiased estimates of what :func:`~tg_lpe.ops.polynomials.matrix_polynomials` computes, the mean over probes.
+    """Estimate :func:`~tg_lpe.ops.polynomials.matrix_polynomials` without bias, by a mean over probes.
 
-    With random signs ``V``, ``E[V V^T] = I``, so the Gram matrix of ``P^a V`` and ``P^b V`` has the mean ``P^(a + b)``:
-    half the layers suffice, and the estimate's relative error does not grow with them as that of ``V * P^t V`` does.
+    For random signs ``V``, ``E[V V^T] = I``, so the Gram matrix of ``P^a V`` and ``P^b V`` has the mean ``P^(a + b)``.
+    Half the layers suffice, and the relative error does not grow with the number of layers as that of ``V * P^t V``
+    does.
 
     Args:
         adjacency: entries of ``P`` at the edges, ``[num_filters, num_edges]``.
-        tail, head: rows of the ends of each edge, int64 ``[num_edges]``, two different ones.
-        num_rows: of graphs that are padded to the same size.
-        max_nodes: rows of each graph; row ``i`` has the signs of row ``i % max_nodes``.
-        basis, num_layers: as there.
-        num_probes, seed: of the signs, see :func:`~tg_lpe.ops.random.counter_signs`.
-        read_edges: whether edge entries are wanted; zero otherwise.
+        tail, head: rows of the ends of each edge, int64 ``[num_edges]``, two different rows.
+        num_rows: number of rows of all graphs, padded to the same size.
+        max_nodes: number of rows of each graph; row ``i`` has the signs of row ``i % max_nodes``.
+        basis, num_layers: as for :func:`~tg_lpe.ops.polynomials.matrix_polynomials`.
+        num_probes, seed: number of columns of signs, and their seed, see :func:`~tg_lpe.ops.random.counter_signs`.
+        read_edges: whether to compute edge entries; zero otherwise.
 
     Returns:
         Diagonals ``[num_rows, num_filters * T]`` and edge entries ``[num_edges, num_filters * T]``, filter by filter.
@@ -61,7 +62,7 @@ def _run(adjacency: Tensor, *arguments: Any) -> tuple[Tensor, Tensor]:
 
 
 def _reference(adjacency: Tensor, recurrence: EstimatedRecurrence) -> tuple[Tensor, Tensor]:
-    """:func:`estimated_polynomials` in torch, some probes at a time."""
+    """Compute :func:`estimated_polynomials` in torch, some probes at a time."""
     tail, head, num_rows, max_nodes, _, _, _, num_probes, seed, _ = recurrence
     ends = RowGroups(tail, num_rows), RowGroups(head, num_rows)
     at_once = max(1, ROWS_AT_ONCE // max(num_rows, 1))
@@ -69,9 +70,9 @@ def _reference(adjacency: Tensor, recurrence: EstimatedRecurrence) -> tuple[Tens
     for row in adjacency:
         diagonal, entries = row.new_zeros(()), row.new_zeros(())
         for probes in torch.arange(num_probes, device=row.device).split(at_once):
-            # The signs depend on the row within its graph: the same alone and in any batch.
+            # Signs depend on the row within its graph, so a graph has the same signs in any batch.
             signs = counter_signs(seed, max_nodes, probes, row).repeat(num_rows // max(max_nodes, 1), 1)
-            # Without the checkpoint, each layer's vectors of each filter would be kept for the backward pass.
+            # Without the checkpoint, the backward pass would keep all vectors of each layer and filter.
             part = checkpointed(_sums_over_probes, row, signs, *ends, recurrence)
             diagonal, entries = diagonal + part[0], entries + part[1]
         nodes.append(diagonal / num_probes)
@@ -84,21 +85,14 @@ def _reference(adjacency: Tensor, recurrence: EstimatedRecurrence) -> tuple[Tens
 def _sums_over_probes(
     entry: Tensor, signs: Tensor, tails: RowGroups, heads: RowGroups, recurrence: EstimatedRecurrence
 ) -> tuple[Tensor, Tensor]:
-    """Of one filter, diagonals ``[num_layers, num_rows]`` and edge entries ``[num_layers, num_edges]``.
-
-    Args:
-        entry: of ``P`` at the edges, ``[num_edges]``.
-        signs: ``V``, ``[num_rows, num_probes]``.
-        tails, heads: ends of the edges.
-        recurrence: as above.
-    """
+    """Sum diagonals ``[num_layers, num_rows]`` and edge entries ``[num_layers, num_edges]`` of a filter over probes."""
     _, _, _, _, alpha, gamma, num_layers, _, _, read_edges = recurrence
     weight, half = entry.unsqueeze(1), [signs]
     while 2 * len(half) - 1 <= num_layers:
         z = half[-1]
         product = tails.sum(weight * heads.gather(z)) + heads.sum(weight * tails.gather(z))
         half.append(alpha * product - gamma * half[-2] if gamma and len(half) > 1 else product)
-    # The first layer is P itself: nothing to estimate.
+    # The first layer is P itself and needs no estimate.
     none, first = signs.new_zeros(signs.size(0)), entry * signs.size(1)
     diagonals, entries = [none], [first if read_edges else torch.zeros_like(first)]
     for layer in range(2, num_layers + 1):
@@ -131,7 +125,7 @@ def _keep_arguments(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
 
 
 def _backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-    """No backend has the gradient: the layers are computed anew in torch."""
+    """Compute the gradient through the reference in torch: no backend implements it."""
     inputs = *ctx.saved_tensors, *ctx.arguments
     return tuple(reference_gradients(lambda p, *flat: _reference(p, EstimatedRecurrence(*flat)), inputs, grads))
 

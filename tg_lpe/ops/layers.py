@@ -1,4 +1,4 @@
-"""Layers of the linear transformer with a fixed incidence matrix, on all graphs of a batch at once.
+"""Compute the layers of a linear transformer with a fixed incidence matrix, on all graphs of a batch at once.
 
 `Graph Transformers Dream of Electric Flow <https://arxiv.org/abs/2410.16699>`_, eq. (16).
 """
@@ -17,16 +17,16 @@ from tg_lpe.ops.operator import Operator, needs_gradient, reference_gradients, s
 from tg_lpe.ops.structures import AdjacencyRows, FixedLayers, LayerStack, ScaledLaplacian
 
 MAX_COLUMNS = cpu_layers.MAX_COLUMNS
-"""Columns of ``Phi`` that the C++ takes."""
+"""Largest number of columns of ``Phi`` that the C++ code supports."""
 
 
 def supports(phi: Tensor, max_nodes: int, gradient: bool = False) -> bool:
-    """Return whether the C++ computes :func:`layers` of such values.
+    """Return whether the C++ code computes :func:`layers` for these values.
 
     Args:
         phi: ``Phi_0``, ``[num_nodes, k]``.
-        max_nodes: nodes of the largest graph.
-        gradient: whether a gradient is needed; the C++ has it for normalised layers with diagonal weights.
+        max_nodes: number of nodes of the largest graph.
+        gradient: whether a gradient is needed; the C++ code has one for normalised layers with diagonal weights.
     """
     if not cpu.supports(phi):
         return False
@@ -43,17 +43,17 @@ def layers(
     later: Tensor,
     norm_floor: float | None,
 ) -> Tensor:
-    """All layers of a linear transformer with a fixed incidence matrix, and its read-out.
+    """Compute all layers of a linear transformer with a fixed incidence matrix, and its read-out.
 
     Gradients flow to ``phi``, ``weights`` and ``readout``; not to ``laplacian`` and ``later``.
 
     Args:
         phi: ``Phi_0``, ``[num_nodes, k]``.
         laplacian: ``S`` of each graph.
-        weights: of the layers.
+        weights: weights of the layers.
         readout: ``M``, ``[out_channels, k]``; the identity if ``None``.
         later: factor of each graph on ``S`` from the second layer on, float64 ``[num_graphs]``.
-        norm_floor: columns longer than this are brought to length one after each layer; ``None``: none is.
+        norm_floor: columns longer than this are scaled to length one after each layer; ``None`` scales none.
 
     Returns:
         ``Phi_L M^T``, ``[num_nodes, out_channels]``.
@@ -61,20 +61,20 @@ def layers(
     Raises:
         ValueError: on wrong shapes, dtypes or devices.
     """
-    # Fields are named and not sliced: the compiler of PyTorch 2.6 has an internal error where a named tuple is.
+    # Fields are named: the compiler of PyTorch 2.6 has an internal error on slices of a named tuple.
     if not needs_gradient(phi, weights.residual, weights.similarity, weights.left, weights.right, readout):
         return _layers(phi, *_flat(laplacian), *weights, readout, later, norm_floor)
     if norm_floor is None or not weights.diagonal:
         out = _reference(phi, FixedLayers(laplacian, weights, later, norm_floor), None)
     else:
-        # Of diagonal weights no right one is read.
+        # Layers with diagonal weights do not read the right weights.
         stacks = weights.residual, weights.similarity, weights.left, weights.left.detach()
         out, *_ = _layers_forward(phi, *_flat(laplacian), *stacks, True, None, later, norm_floor)
     return out if readout is None else nn.functional.linear(out, readout)
 
 
 class _Arguments(NamedTuple):
-    """Arguments of the operations: ``Phi_0``, the fields of :class:`FixedLayers`, and the read-out."""
+    """Hold the arguments of the operations: ``Phi_0``, the fields of :class:`FixedLayers`, and the read-out."""
 
     phi: Tensor
     tail: Tensor
@@ -98,23 +98,23 @@ class _Arguments(NamedTuple):
 
     @property
     def fixed(self) -> FixedLayers:
-        """All but ``Phi_0`` and the read-out."""
+        """All arguments except ``Phi_0`` and the read-out."""
         stack = LayerStack(self.residual, self.similarity, self.left, self.right, self.diagonal_weights)
         return FixedLayers(_laplacian(self[1:OF_GRAPH]), stack, self.later, self.norm_floor)
 
 
 OF_GRAPH = _Arguments._fields.index("residual")
-"""The first arguments, those of the graph, end before this one."""
+"""Number of the first arguments, which describe ``Phi_0`` and the graph."""
 
 
 def _flat(laplacian: ScaledLaplacian) -> tuple[Any, ...]:
-    """The fields one by one, as an operator takes them."""
+    """Flatten the fields into arguments of an operator."""
     *fields, rows = laplacian
     return *fields, *(rows or (None, None, None))
 
 
 def _laplacian(fields: Sequence[Any]) -> ScaledLaplacian:
-    """The reverse of :func:`_flat`."""
+    """Undo :func:`_flat`."""
     tail, head, ptr, scale, conductance, diagonal, max_nodes, crow, col, value = fields
     rows = None if crow is None else AdjacencyRows(crow, col, value)
     return ScaledLaplacian(tail, head, ptr, scale, conductance, diagonal, max_nodes, rows)
@@ -127,7 +127,7 @@ def _run(*arguments: Any) -> Tensor:
 
 
 def _reference(phi: Tensor, fixed: FixedLayers, readout: Tensor | None) -> Tensor:
-    """:func:`layers` in torch: ``z`` is ``Phi`` padded to ``[num_graphs, max_nodes, k]``."""
+    """Compute :func:`layers` in torch; ``z`` is ``Phi`` padded to ``[num_graphs, max_nodes, k]``."""
     laplacian, weights, later, norm_floor = fixed
     tail, head, ptr, scale, conductance, diagonal, max_nodes, _ = laplacian
     num_nodes = phi.size(0)
@@ -175,7 +175,7 @@ _layers = Operator(f"layers({signature(_Arguments)}) -> Tensor", _run, _fake)
 
 
 def _run_forward(*arguments: Any) -> tuple[Tensor, ...]:
-    """The result, and what the gradient reads of it."""
+    """Return the result, and the tensors that the gradient needs."""
     inputs = _Arguments(*arguments)
     if not supports(inputs.phi, inputs.max_nodes, gradient=True):
         return _reference(inputs.phi, inputs.fixed, None), *(inputs.phi.new_empty(0) for _ in range(3))
@@ -220,8 +220,8 @@ def _reference_training(*arguments: Any) -> Tensor:
 
 
 def _run_gradient(grad_out: Tensor, *arguments: Any) -> tuple[Tensor, ...]:
-    *own, chain, gram, norm = arguments
-    inputs = _Arguments(*own)
+    *forward, chain, gram, norm = arguments
+    inputs = _Arguments(*forward)
     return cpu_layers.layers_backward(inputs.phi, inputs.fixed, (chain, gram, norm), grad_out)
 
 
@@ -247,9 +247,9 @@ _layers_forward = Operator(
 
 
 def two_block_layers(phi: Tensor, laplacian: ScaledLaplacian, residual: Tensor, value: Tensor) -> Tensor:
-    """Layers of eq. (7) on ``Phi = [Phi_0, Phi_1]`` whose weights are multiples of the identity; no gradient.
+    """Compute layers of eq. (7) on ``Phi = [Phi_0, Phi_1]`` with multiples of the identity as weights; no gradient.
 
-    ``Phi_a <- sum_b residual[a, b] Phi_b + value[a, b] S Phi_b``, at each layer.
+    Each layer computes ``Phi_a <- sum_b residual[a, b] Phi_b + value[a, b] S Phi_b``.
 
     Args:
         phi: ``[num_nodes, 2 k]``.
@@ -273,9 +273,9 @@ def _run_two_blocks(phi: Tensor, *arguments: Any) -> Tensor:
     tail, head, _, scale, conductance, diagonal, _, _ = laplacian
     entry = (scale[tail] * scale[head] * (1.0 if conductance is None else conductance)).view(-1, 1, 1)
     z, d = phi.unflatten(1, (2, -1)).clone(), diagonal.view(-1, 1, 1)
-    for own, weight in zip(residual, value, strict=True):
+    for residual_weight, weight in zip(residual, value, strict=True):
         similar = (d * z).index_add(0, tail, -entry * z[head]).index_add(0, head, -entry * z[tail])
-        z = own @ z + weight @ similar
+        z = residual_weight @ z + weight @ similar
     return z.flatten(1)
 
 

@@ -1,4 +1,4 @@
-"""Attributes that are computed when they are first read."""
+"""Compute attributes when they are first read."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ T = TypeVar("T")
 
 
 class lazy(Generic[T]):  # noqa: N801 (used as a decorator)
-    """A cached property without the lock that torch.compile cannot trace in Python 3.11 and before."""
+    """Cache a property, without the lock that torch.compile cannot trace in Python 3.11 and older."""
 
     def __init__(self, function: Callable[[Any], T]) -> None:
         self.function, self.name, self.__doc__ = function, function.__name__, function.__doc__
@@ -22,5 +22,5 @@ class lazy(Generic[T]):  # noqa: N801 (used as a decorator)
         if instance is None:
             return self
         value = self.function(instance)
-        setattr(instance, self.name, value)  # found before this descriptor from now on
+        setattr(instance, self.name, value)  # hides this descriptor from now on
         return value

@@ -1,4 +1,4 @@
-"""Operations as torch sees them: registered with ``torch.library``, and differentiable any number of times."""
+"""Register operations with ``torch.library``, and make them differentiable any number of times."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _FUNCTIONAL = torch._C.DispatchKey.FuncTorchDynamicLayerFrontMode
 def differentiable(
     implementation: Callable[..., Any], setup_context: Callable[[Any, Any, Any], None] | None, backward: Any
 ) -> Callable[..., Any]:
-    """Give an operation a gradient of its own, for plain tensors in eager mode.
+    """Give an operation a custom gradient, for plain tensors in eager mode.
 
-    Under ``torch.func`` and forward-mode derivatives the implementation is made of operations of torch.
+    Under ``torch.func`` and forward-mode derivatives, the implementation must use differentiable operations of torch.
 
     Args:
         implementation: computes the results from tensors without gradient.
-        setup_context, backward: as in :meth:`torch.library.register_autograd`. ``backward`` runs under
-            ``torch.is_grad_enabled()`` if its result is to be differentiated again.
+        setup_context, backward: as in :meth:`torch.library.register_autograd`. ``torch.is_grad_enabled()`` is true in
+            ``backward`` if its result will be differentiated again.
     """
 
     def forward(ctx: Any, *arguments: Any) -> Any:
@@ -37,7 +37,7 @@ def differentiable(
             setup_context(ctx, arguments, output)
         return output
 
-    # One that has setup_context reads the signature of forward at each call, which takes as long as a small product.
+    # No setup_context method here: torch would read the signature of forward at each call, which is slow.
     members = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
     function: Any = type(implementation.__name__, (torch.autograd.Function,), members)
 
@@ -50,15 +50,16 @@ def differentiable(
 
 
 class Operator:
-    """An operation that ``torch.compile`` can trace, registered as ``torch.ops.tg_lpe.NAME``.
+    """Register an operation as ``torch.ops.tg_lpe.NAME``, so that ``torch.compile`` can trace it.
 
-    ``torch.compile`` and fake tensors see the registered operator. Plain tensors in eager mode go
-    straight to the implementation, past dispatch modes: on a molecule, the dispatcher costs more than the operation.
+    ``torch.compile`` and fake tensors use the registered operator. Plain tensors in eager mode bypass the dispatcher,
+    and with it dispatch modes: on a molecule, it costs more than the operation.
 
     Args:
-        schema: name, arguments and results, as ``torch.library`` reads them.
-        implementation, setup_context, backward: as of :func:`differentiable`; without the last there is no gradient.
-        fake: results of the right shapes and dtypes, without values.
+        schema: name, arguments and results, in the format of ``torch.library``.
+        implementation, setup_context, backward: as for :func:`differentiable`; without ``backward`` there is no
+            gradient.
+        fake: returns results of the right shapes and dtypes, without values.
     """
 
     def __init__(
@@ -99,23 +100,23 @@ SCHEMA_TYPES = {
 
 
 def signature(fields: type[tuple[Any, ...]], stop: int | None = None) -> str:
-    """The fields of a named tuple as the arguments of a schema; the first ``stop`` of them if it is given."""
+    """Write the fields of a named tuple, or the first ``stop`` of them, as the arguments of a schema."""
     hints = list(get_type_hints(fields).items())
     return ", ".join(f"{SCHEMA_TYPES[kind]} {name}" for name, kind in hints[:stop])
 
 
 def is_exporting() -> bool:
-    """Whether ``torch.export`` traces, for a program that runs without this package; never before torch 2.7."""
+    """Return whether ``torch.export`` traces a program that runs without this package; false before torch 2.7."""
     return bool(getattr(torch.compiler, "is_exporting", bool)())
 
 
 def is_traced() -> bool:
-    """Whether operations are recorded to be run elsewhere: those of torch alone can be."""
+    """Return whether operations are traced, which is possible only for operations of torch."""
     return torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None
 
 
 def is_transforming() -> bool:
-    """Whether derivatives are taken forwards or by ``torch.func``, which see operations of torch alone."""
+    """Return whether forward-mode derivatives or ``torch.func`` are active, which need operations of torch."""
     if torch.compiler.is_compiling():
         return False
     if forward_ad._current_level >= 0 and torch._C._is_fwd_grad_enabled():
@@ -126,24 +127,24 @@ def is_transforming() -> bool:
 
 @contextlib.contextmanager
 def without_transforms() -> Iterator[None]:
-    """Compute as without ``torch.func`` and forward-mode derivatives: for plain tensors that none goes through."""
+    """Switch off ``torch.func`` and forward-mode derivatives in a context that computes with plain tensors."""
     with forward_ad._set_fwd_grad_enabled(False), torch._C._DisableFuncTorch():
         yield
 
 
 def host_array(values: Tensor) -> np.ndarray[Any, Any]:
-    """Values on the host, without gradient; under ``torch.func.grad``, of the tensor that it wraps."""
+    """Copy values to the host, without gradient; a tensor of ``torch.func.grad`` is unwrapped."""
     while torch._C._functorch.is_gradtrackingtensor(values):
         values = torch._C._functorch.get_unwrapped(values)
-    with torch._C._DisableFuncTorch():  # else what detach() returns would be wrapped again
+    with torch._C._DisableFuncTorch():  # otherwise detach() would wrap it again
         return values.detach().cpu().numpy()
 
 
 def large_empty(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
-    """A tensor whose values are to be written.
+    """Allocate a large tensor without initial values.
 
-    On a CPU its memory is numpy's, which asks Linux for large pages: to write to fresh small ones takes as long as to
-    compute ten values each.
+    On a CPU numpy allocates it, since numpy asks Linux for large pages. The first write to newly allocated small pages
+    takes as long as computing ten values for each value written.
     """
     if device.type != "cpu" or torch.compiler.is_compiling():
         return torch.empty(shape, dtype=dtype, device=device)
@@ -159,22 +160,22 @@ def checkpointed(function: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def needs_gradient(*values: Any) -> bool:
-    """Whether a gradient is recorded for what is computed from these."""
+    """Return whether autograd records operations on these values."""
     return torch.is_grad_enabled() and any(isinstance(x, Tensor) and x.requires_grad for x in values)
 
 
 def reference_gradients(
     reference: Callable[..., Tensor | Sequence[Tensor]], inputs: Sequence[Any], grads: Sequence[Tensor | None]
 ) -> list[Tensor | None]:
-    """Gradients by autograd through a reference in torch; they can be differentiated where ``create_graph`` is set.
+    """Compute gradients by autograd through a reference in torch; differentiable if gradients are enabled.
 
     Args:
-        reference: a function of the inputs, made of differentiable operations of torch.
+        reference: a function made of differentiable operations of torch.
         inputs: its arguments.
-        grads: one per result; ``None`` is zero.
+        grads: gradient of each result; ``None`` is zero.
 
     Returns:
-        One per input; ``None`` for those that need none.
+        Gradient of each input; ``None`` for inputs that need none.
     """
     create_graph = torch.is_grad_enabled()
     with torch.enable_grad():

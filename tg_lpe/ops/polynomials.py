@@ -1,12 +1,12 @@
-"""Polynomials of small symmetric matrices, read on the diagonal and at the edges: the exact Gram read-out.
+"""Compute polynomials of small symmetric matrices on the diagonal and at the edges: the exact Gram read-out.
 
-With identity probes the layers of a linear transformer whose incidence is fixed compute polynomials of one symmetric
-matrix per graph and filter, ``P = I - S``, the normalised adjacency where nodes are not grounded. What is read of each
-layer is the diagonal and the entries at the edges. The gradient is the same recurrence run backwards; autograd would
-pass over each dense matrix of each layer several times, so it is written out.
+From the identity, the layers of a linear transformer with a fixed incidence matrix compute polynomials of one symmetric
+matrix per graph and filter, ``P = I - S``: the normalised adjacency if nodes are not grounded. The diagonal and the
+entries at the edges are read from each layer. The gradient is the same recurrence run backwards. It is implemented
+here, since autograd would pass over each dense matrix of each layer several times.
 
-There are two ways to compute them. :func:`dense_polynomials` multiplies the dense matrices of graphs of similar size,
-on any device. :func:`matrix_polynomials` takes whole batches and passes over the edges of one graph after the other.
+:func:`dense_polynomials` multiplies the dense matrices of graphs of similar size, on any device.
+:func:`matrix_polynomials` takes a whole batch and passes over the edges, one graph after the other.
 """
 
 from __future__ import annotations
@@ -32,26 +32,26 @@ SMALL_NODES, SPARSE_DENSITY = 256, 0.125
 """Up to this many nodes, passes over edges beat dense matrices even on complete graphs; above, up to this density."""
 
 DENSE_NODES = 1024
-"""Up to this many nodes dense matrices are faster than passes over edges in torch, whatever their density."""
+"""Up to this many nodes, dense matrices of any density are faster than passes over edges in torch."""
 
 COLUMN_VALUES = 2**22
-"""Values of a few columns that the reference takes together: bounds memory."""
+"""Number of values of a block of columns that the reference computes at once, to bound memory."""
 
 
 def is_faster(adjacency: Tensor, num_nodes: int, max_nodes: int) -> bool:
-    """Whether :func:`matrix_polynomials` beats :func:`dense_polynomials` on a batch.
+    """Return whether :func:`matrix_polynomials` is faster than :func:`dense_polynomials` on a batch.
 
     Args:
         adjacency: entries at the edges, ``[..., num_edges]``.
-        num_nodes: of the batch.
-        max_nodes: of its largest graph.
+        num_nodes: number of nodes of the batch.
+        max_nodes: number of nodes of its largest graph.
     """
     if not cpu.supports(adjacency):
         if max_nodes <= DENSE_NODES:
             return False
     elif max_nodes <= SMALL_NODES:
         return True
-    # The mean degree stands for the densest graph's: a wrong guess on a mixed batch costs time; the result is the same.
+    # The mean degree approximates the densest graph's; a wrong guess on a mixed batch only costs time.
     return 2 * adjacency.size(-1) <= SPARSE_DENSITY * num_nodes * max_nodes
 
 
@@ -65,17 +65,17 @@ def matrix_polynomials(
     basis: str,
     num_layers: int,
 ) -> tuple[Tensor, Tensor]:
-    """Layers ``Phi_1 .. Phi_T`` from ``Phi_0 = I`` of each graph of a batch, read on the diagonal and at the edges.
+    """Compute layers ``Phi_1 .. Phi_T`` from ``Phi_0 = I`` of each graph, on the diagonal and at the edges.
 
-    In C++, time goes with ``num_layers * num_filters * num_nodes * (num_nodes + 2 * num_edges)`` of each graph, memory
-    beside the result with ``num_layers * (num_nodes + num_edges)`` of the largest.
+    In C++, time grows with ``num_layers * num_filters * num_nodes * (num_nodes + 2 * num_edges)`` of each graph, and
+    memory in addition to the result with ``num_layers * (num_nodes + num_edges)`` of the largest.
 
     Args:
         adjacency: entries of the symmetric ``P`` at the edges, ``[num_filters, num_edges]``; its diagonal is zero.
         tail, head: ends of each edge, int64 ``[num_edges]``, graph by graph.
         ptr: first node of each graph, int64 ``[num_graphs + 1]``.
-        num_nodes: of the batch.
-        max_nodes: of its largest graph.
+        num_nodes: number of nodes of the batch.
+        max_nodes: number of nodes of its largest graph.
         basis: ``"power"``, ``Phi_t = P Phi_{t-1}``, or ``"chebyshev"``, ``Phi_t = 2 P Phi_{t-1} - Phi_{t-2}``.
         num_layers: ``T``.
 
@@ -92,7 +92,7 @@ def _run_matrix_polynomials(adjacency: Tensor, *arguments: Any) -> tuple[Tensor,
     recurrence = Recurrence(*arguments)
     if cpu.supports(adjacency):
         return cpu_polynomials.matrix_polynomials(adjacency, recurrence)
-    if is_transforming():  # derivatives go through what is computed here
+    if is_transforming():  # the transform differentiates these operations
         return _reference(adjacency, recurrence)
     by_scipy = adjacency.device.type == "cpu" and adjacency.dtype in (torch.float32, torch.float64)
     with torch.no_grad():
@@ -100,11 +100,11 @@ def _run_matrix_polynomials(adjacency: Tensor, *arguments: Any) -> tuple[Tensor,
 
 
 Product = Callable[[Tensor, Recurrence], Callable[[Tensor], Tensor]]
-"""From the entries of ``P`` a function that multiplies by it, ``[num_filters, num_nodes, num_columns]``."""
+"""Maps the entries of ``P`` to a function that multiplies ``[num_filters, num_nodes, num_columns]`` by ``P``."""
 
 
 def _edge_product(adjacency: Tensor, recurrence: Recurrence) -> Callable[[Tensor], Tensor]:
-    """By sums over edges, which autograd can follow."""
+    """Multiply by sums over edges, which autograd can follow."""
     entry, tail, head = adjacency.unsqueeze(2), recurrence.tail, recurrence.head
 
     def product(phi: Tensor) -> Tensor:
@@ -115,7 +115,7 @@ def _edge_product(adjacency: Tensor, recurrence: Recurrence) -> Callable[[Tensor
 
 
 def _scipy_product(adjacency: Tensor, recurrence: Recurrence) -> Callable[[Tensor], Tensor]:
-    """By sparse matrices of scipy, several times as fast."""
+    """Multiply by sparse matrices of scipy, which is several times as fast."""
     row = torch.cat([recurrence.tail, recurrence.head]).numpy()
     column = torch.cat([recurrence.head, recurrence.tail]).numpy()
     shape = recurrence.num_nodes, recurrence.num_nodes
@@ -128,34 +128,34 @@ def _scipy_product(adjacency: Tensor, recurrence: Recurrence) -> Callable[[Tenso
 
 
 def _reference(adjacency: Tensor, recurrence: Recurrence, product: Product = _edge_product) -> tuple[Tensor, Tensor]:
-    """:func:`matrix_polynomials` in torch, some columns at a time."""
+    """Compute :func:`matrix_polynomials` in torch, some columns at a time."""
     ptr, num_nodes, max_nodes = recurrence.ptr, recurrence.num_nodes, recurrence.max_nodes
     node = torch.arange(num_nodes, device=ptr.device)
-    own = node - ptr[torch.searchsorted(ptr, node, right=True) - 1]
+    local = node - ptr[torch.searchsorted(ptr, node, right=True) - 1]
     at_once = max(1, COLUMN_VALUES // max(adjacency.size(0) * num_nodes, 1))
     if max_nodes <= at_once:
-        parts = [_columns(adjacency, own, 0, max(max_nodes, 1), recurrence, product)]
-    else:  # Without the checkpoint, each layer of each column would be kept for the backward pass.
+        parts = [_columns(adjacency, local, 0, max(max_nodes, 1), recurrence, product)]
+    else:  # Without the checkpoint, the backward pass would keep all layers of each column.
         ranges = [(first, min(at_once, max_nodes - first)) for first in range(0, max_nodes, at_once)]
-        parts = [checkpointed(_columns, adjacency, own, *each, recurrence, product) for each in ranges]
+        parts = [checkpointed(_columns, adjacency, local, *each, recurrence, product) for each in ranges]
     rows = (torch.stack(part).sum(0).flatten(0, 1).mT.contiguous() for part in zip(*parts, strict=True))
     return tuple(rows)  # type: ignore[return-value]
 
 
 def _columns(
-    adjacency: Tensor, own: Tensor, first: int, count: int, recurrence: Recurrence, product: Product
+    adjacency: Tensor, local: Tensor, first: int, count: int, recurrence: Recurrence, product: Product
 ) -> tuple[Tensor, Tensor]:
-    """Entries in some columns, ``[num_filters, num_layers, num_nodes or num_edges]``; zero in the others.
+    """Compute the entries in some columns, ``[num_filters, num_layers, num_nodes or num_edges]``; zero in the others.
 
-    Column ``j`` is the one of the ``j``-th node of each graph; ``own`` is that of each node.
+    ``local`` is the index of each node within its graph, and its column.
     """
     tail, head, _, num_nodes, _, alpha, gamma, num_layers = recurrence
-    column = torch.arange(first, first + count, device=own.device)
-    phi = (own.unsqueeze(1) == column).to(adjacency.dtype).expand(adjacency.size(0), -1, -1)
+    column = torch.arange(first, first + count, device=local.device)
+    phi = (local.unsqueeze(1) == column).to(adjacency.dtype).expand(adjacency.size(0), -1, -1)
     multiply, before = product(adjacency, recurrence), torch.zeros_like(phi)
-    inside = [(at >= first) & (at < first + count) for at in (own, own[head])]
-    places = [(at - first).clamp(0, count - 1) for at in (own, own[head])]
-    node = torch.arange(num_nodes, device=own.device)
+    inside = [(at >= first) & (at < first + count) for at in (local, local[head])]
+    places = [(at - first).clamp(0, count - 1) for at in (local, local[head])]
+    node = torch.arange(num_nodes, device=local.device)
     nodes, edges = [], []
     for layer in range(num_layers):
         after = multiply(phi)
@@ -208,11 +208,11 @@ _matrix_polynomials = Operator(
 
 @dataclass(eq=False)
 class EdgePositions:
-    """Where the edges of graphs lie in dense matrices padded to the same size, ``[num_graphs, max_nodes, max_nodes]``.
+    """Map edges to entries of dense matrices that are padded to the same size, ``[num_graphs, max_nodes, max_nodes]``.
 
     Attributes:
-        num_graphs, max_nodes: number of graphs, and of rows of each.
-        edges: which edges of the batch these are, int64 ``[num_edges]``.
+        num_graphs, max_nodes: number of graphs, and number of rows of each.
+        edges: indices of the edges in the batch, int64 ``[num_edges]``.
         tail, head: rows of their ends, graph by graph, int64 ``[num_edges]``.
     """
 
@@ -224,12 +224,12 @@ class EdgePositions:
 
     @lazy
     def upper(self) -> Tensor:
-        """Positions of the entries ``(tail, head)`` in the matrices written as one row, int64 ``[num_edges]``."""
+        """Positions of the entries ``(tail, head)`` in the flattened matrices, int64 ``[num_edges]``."""
         return self.tail * self.max_nodes + self.head % self.max_nodes
 
     @lazy
     def lower(self) -> Tensor:
-        """Positions of the entries ``(head, tail)``, likewise."""
+        """Positions of the entries ``(head, tail)`` in the flattened matrices, int64 ``[num_edges]``."""
         return self.head * self.max_nodes + self.tail % self.max_nodes
 
     @lazy
@@ -239,7 +239,7 @@ class EdgePositions:
         return row * self.max_nodes + row % self.max_nodes
 
     def dense(self, adjacency: Tensor) -> Tensor:
-        """Symmetric matrices without a diagonal, ``[num_filters * num_graphs, max_nodes, max_nodes]``.
+        """Return symmetric matrices with zero diagonal, ``[num_filters * num_graphs, max_nodes, max_nodes]``.
 
         Args:
             adjacency: entries at the edges, ``[num_filters, num_edges]``.
@@ -250,22 +250,22 @@ class EdgePositions:
         return matrix.view(-1, self.max_nodes, self.max_nodes)
 
     def at_edges(self, matrix: Tensor) -> Tensor:
-        """The entries at the edges, ``[num_filters, num_edges]``; of a symmetric matrix."""
+        """Return the entries of symmetric matrices at the edges, ``[num_filters, num_edges]``."""
         return matrix.view(-1, self.num_graphs * self.max_nodes**2).index_select(1, self.upper)
 
     def diagonal(self, matrix: Tensor) -> Tensor:
-        """The diagonals, ``[num_filters, num_graphs * max_nodes]``."""
+        """Return the diagonals of matrices, ``[num_filters, num_graphs * max_nodes]``."""
         return matrix.diagonal(dim1=1, dim2=2).reshape(-1, self.num_graphs * self.max_nodes)
 
 
 class _DensePolynomials(torch.autograd.Function):
-    """The gradient of :func:`dense_polynomials`, which keeps all layers."""
+    """Compute :func:`dense_polynomials` with a gradient that keeps all layers."""
 
     @staticmethod
     def forward(
         ctx: Any, adjacency: Tensor, where: EdgePositions, alpha: float, gamma: float, num_layers: int
     ) -> tuple[Tensor, Tensor]:
-        """Run the layers; they are kept only where a gradient will be asked for."""
+        """Run the layers, and keep them if a gradient is needed."""
         p = where.dense(adjacency)
         read = torch.cat([where.upper, where.diagonal_positions])
         chain, values = [p], [_entries(p, read, adjacency.size(0))]
@@ -284,14 +284,14 @@ class _DensePolynomials(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad_diagonal: Tensor, grad_edges: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
-        """The recurrence run backwards: ``H_{t-1} = G_{t-1} + P H_t``, and ``dP`` gathers ``H_t Phi_{t-1}``."""
+        """Run the recurrence backwards: ``H_{t-1} = G_{t-1} + P H_t``, and ``dP`` sums ``H_t Phi_{t-1}``."""
         adjacency, *chain = ctx.saved_tensors
         where, alpha, gamma, _ = ctx.arguments
         if torch.is_grad_enabled():
             inputs = adjacency, *ctx.arguments
             return tuple(reference_gradients(_dense_reference, inputs, [grad_diagonal, grad_edges]))
         num_filters, last, p = grad_edges.size(0), len(chain) - 1, chain[0]
-        # An edge's entry stands in two places, which share its gradient.
+        # The two entries of an edge share its gradient.
         half = 0.5 * grad_edges
         grads = torch.cat([half, half, grad_diagonal], dim=2).transpose(0, 1).contiguous()
         places = torch.cat([where.upper, where.lower, where.diagonal_positions]).expand(num_filters, -1)
@@ -301,17 +301,17 @@ class _DensePolynomials(torch.autograd.Function):
             return h
 
         total = torch.zeros_like(p)
-        h, later = read(torch.zeros_like(p), last), None
+        h, after = read(torch.zeros_like(p), last), None
         for layer in range(last, 0, -1):
             # Phi_t = alpha P Phi_{t-1} - gamma Phi_{t-2}, all of them symmetric polynomials of P
             total.baddbmm_(h, chain[layer - 1], alpha=alpha)
             if gamma == 0.0:
                 before = torch.bmm(p, h)
+            elif after is None:
+                before = torch.bmm(p, h).mul_(alpha)
             else:
-                before = torch.bmm(p, h) if later is None else torch.baddbmm(later, p, h, beta=-gamma, alpha=alpha)
-                if later is None:
-                    before *= alpha
-                later = h
+                before = torch.baddbmm(after, p, h, beta=-gamma, alpha=alpha)
+            after = h if gamma else None
             h = read(before, layer - 1)
         flat = total.add_(h).view(num_filters, -1)
         grad = flat.index_select(1, where.upper) + flat.index_select(1, where.lower)
@@ -319,7 +319,7 @@ class _DensePolynomials(torch.autograd.Function):
 
 
 def _next_layer(p: Tensor, chain: list[Tensor], alpha: float, gamma: float) -> Tensor:
-    """``Phi_t`` from those before; before the first there is the identity."""
+    """Compute ``Phi_t`` from the layers so far; ``Phi_0`` is the identity."""
     if gamma == 0.0:
         return torch.bmm(p, chain[-1])
     before = chain[-2] if len(chain) > 1 else torch.eye(p.size(-1), dtype=p.dtype, device=p.device).expand_as(p)
@@ -333,7 +333,7 @@ def _entries(matrix: Tensor, places: Tensor, num_filters: int) -> Tensor:
 def _dense_reference(
     adjacency: Tensor, where: EdgePositions, alpha: float, gamma: float, num_layers: int
 ) -> tuple[Tensor, Tensor]:
-    """:func:`dense_polynomials` left to autograd."""
+    """Compute :func:`dense_polynomials` with operations that autograd can follow."""
     p = where.dense(adjacency)
     chain = [p]
     for _ in range(1, num_layers):
@@ -344,11 +344,11 @@ def _dense_reference(
 
 
 def dense_polynomials(adjacency: Tensor, where: EdgePositions, basis: str, num_layers: int) -> tuple[Tensor, Tensor]:
-    """Layers ``Phi_1 .. Phi_T`` from ``Phi_0 = I``, each read on the diagonal and at the edges.
+    """Compute layers ``Phi_1 .. Phi_T`` from ``Phi_0 = I`` on the diagonal and at the edges, by dense matrices.
 
     Args:
         adjacency: entries of the symmetric ``P`` at the edges, ``[num_filters, num_edges]``; its diagonal is zero.
-        where: where the edges lie in the matrices.
+        where: positions of the edges in the matrices.
         basis: ``"power"``, ``Phi_t = P Phi_{t-1}``, or ``"chebyshev"``, ``Phi_t = 2 P Phi_{t-1} - Phi_{t-2}``.
         num_layers: ``T``.
 
@@ -356,6 +356,6 @@ def dense_polynomials(adjacency: Tensor, where: EdgePositions, basis: str, num_l
         Diagonals ``[num_filters, T, num_graphs * max_nodes]`` and edge entries ``[num_filters, T, num_edges]``.
     """
     alpha, gamma = BASES[basis]
-    if torch.compiler.is_compiling() or is_transforming():  # they derive the gradient themselves
+    if torch.compiler.is_compiling() or is_transforming():  # these differentiate the operations themselves
         return _dense_reference(adjacency, where, alpha, gamma, num_layers)
     return _DensePolynomials.apply(adjacency, where, alpha, gamma, num_layers)  # type: ignore[no-untyped-call, no-any-return]

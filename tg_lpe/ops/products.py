@@ -1,4 +1,4 @@
-"""Linear maps of many rows in float32."""
+"""Apply linear maps to many rows in float32."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from tg_lpe.ops.cpu import products as cpu_products
 from tg_lpe.ops.operator import differentiable, is_traced
 
 FEW_ROWS = 64
-"""Below, to call the operation takes longer than the product."""
+"""Below this number of rows, calling the operation takes longer than the product."""
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """Compute ``x @ weight.mT + bias``, compiled where that is faster than torch.
+    """Compute ``x @ weight.mT + bias``, in C++ if that is faster than torch.
 
     Args:
         x: ``[num_rows, in_channels]``, or of more dimensions.
@@ -31,7 +31,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 
 
 def is_faster(x: Tensor, weight: Tensor) -> bool:
-    """Whether the compiled product is, where a processor has AVX-512 and torch's library leaves it unused."""
+    """Return whether the C++ product is faster: on processors with AVX-512 that torch's library does not use."""
     if is_traced() or type(x) is not Tensor or torch.is_autocast_enabled(x.device.type):
         return False
     if not x.dtype == weight.dtype == torch.float32 or x.dim() != 2 or x.size(0) < FEW_ROWS:
@@ -44,7 +44,7 @@ def _keep(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor | None], output: Tensor
 
 
 def _product_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-    """Products again, so that they can be differentiated."""
+    """Compute the gradient by products that can be differentiated."""
     a, b = ctx.saved_tensors
     of_a, of_b, of_bias = ctx.needs_input_grad
     return (

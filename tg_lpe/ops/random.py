@@ -1,4 +1,4 @@
-"""Random numbers that are a function of a counter: the same in every batch, on every device."""
+"""Compute random numbers as functions of a counter: the same in every batch, on every device."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ from torch import Tensor
 
 
 def counter_normal(seed: int, num_rows: int, num_columns: int, like: Tensor) -> Tensor:
-    """Standard normal numbers, each a function of ``(seed, row, column)`` alone.
+    """Draw standard normal numbers, each a function of ``(seed, row, column)`` alone.
 
-    A counter-based generator (the finaliser of SplitMix64 on a Weyl sequence, then Box-Muller): unlike a stateful one
-    it gives row 7 the same values whether 8 rows are asked for or a million, and the same on every device up to
-    rounding.
+    Unlike a stateful generator, this counter-based one (the finaliser of SplitMix64 on a Weyl sequence, then
+    Box-Muller) gives a row the same values for any number of rows, and on every device up to rounding.
 
     Args:
         seed: any 64-bit integer.
@@ -31,14 +30,14 @@ def counter_normal(seed: int, num_rows: int, num_columns: int, like: Tensor) -> 
 
 
 def counter_signs(seed: int, num_rows: int, columns: Tensor, like: Tensor, first_row: int = 0) -> Tensor:
-    """Random signs, each a function of ``(seed, row, column)`` alone; see :func:`counter_normal`.
+    """Draw random signs, each a function of ``(seed, row, column)`` alone; see :func:`counter_normal`.
 
     Args:
         seed: any 64-bit integer.
         num_rows: number of rows.
-        columns: which columns, int64 ``[num_columns]``.
+        columns: indices of the columns, int64 ``[num_columns]``.
         like: tensor whose device and dtype the result takes.
-        first_row: the first of the rows.
+        first_row: index of the first row.
 
     Returns:
         Plus and minus ones, ``[num_rows, num_columns]``.
@@ -49,7 +48,7 @@ def counter_signs(seed: int, num_rows: int, columns: Tensor, like: Tensor, first
 
 
 def signed_64(value: int) -> int:
-    """A 64-bit pattern as the signed integer that torch knows."""
+    """Convert a 64-bit pattern to the signed integer with the same bits."""
     return (value + 2**63) % 2**64 - 2**63
 
 

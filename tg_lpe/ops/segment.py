@@ -1,7 +1,7 @@
-"""Sums over groups of rows. The one place that knows whether torch-scatter is installed.
+"""Sum over groups of rows, with torch-scatter if it is installed.
 
-Everything here works without torch-scatter and gives the same result; with it, sums of narrow rows over sorted groups
-are faster on CPU. Setting the environment variable ``TG_LPE_NO_SCATTER=1`` acts as if it were absent.
+Results are the same without torch-scatter; with it, sums of narrow rows over sorted groups are faster on CPU. The
+environment variable ``TG_LPE_NO_SCATTER=1`` disables it.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ if os.environ.get("TG_LPE_NO_SCATTER", "") in ("", "0"):
 
 
 NARROW = 16
-"""Matrices of at least so many columns are summed by torch: at 32 to 128 it takes half to a sixth of the time."""
+"""From this number of columns on, torch sums: with 32 to 128 columns, it takes half to a sixth of the time."""
 
 
 def has_torch_scatter() -> bool:
-    """Whether sums of narrow rows over sorted groups go through torch-scatter."""
+    """Return whether torch-scatter computes sums of narrow rows over sorted groups."""
     return torch_scatter is not None
 
 
 @contextmanager
 def without_torch_scatter() -> Iterator[None]:
-    """Sum without torch-scatter inside, as where it is not installed; for comparisons, not for threads."""
+    """Disable torch-scatter within a context, for comparisons; not thread-safe."""
     global torch_scatter
     before, torch_scatter = torch_scatter, None
     try:
@@ -46,20 +46,20 @@ def without_torch_scatter() -> Iterator[None]:
 
 
 def _by_torch_scatter(src: Tensor) -> bool:
-    narrow = src.dim() != 2 or src.size(1) < NARROW
-    known = not src.is_cuda and src.dtype in (torch.float32, torch.float64)
-    # An exported program runs where neither torch-scatter nor this package is.
-    apart = is_transforming() or is_exporting()
-    return torch_scatter is not None and narrow and known and not apart
+    is_narrow = src.dim() != 2 or src.size(1) < NARROW
+    is_supported = not src.is_cuda and src.dtype in (torch.float32, torch.float64)
+    # An exported program must run without torch-scatter.
+    needs_torch = is_transforming() or is_exporting()
+    return torch_scatter is not None and is_narrow and is_supported and not needs_torch
 
 
 def along_rows(values: Tensor, like: Tensor) -> Tensor:
-    """One value per row, ``[num_rows]``, in a shape that broadcasts over rows of any shape."""
+    """Reshape one value per row, ``[num_rows]``, to broadcast over the rows of ``like``."""
     return values.view(-1, *[1] * (like.dim() - 1))
 
 
 def group_pointers(group: Tensor, num_groups: int) -> Tensor:
-    """Where each group starts in a sorted vector of group numbers.
+    """Find the start of each group in a sorted vector of group numbers.
 
     Args:
         group: int64 ``[num_rows]``, sorted ascending.
@@ -75,10 +75,10 @@ def group_pointers(group: Tensor, num_groups: int) -> Tensor:
 
 
 def sorted_with_order(index: Tensor) -> tuple[Tensor, Tensor]:
-    """Sort a vector; equal entries keep their order, but in an exported program, since ONNX has no such sort.
+    """Sort a vector stably; an exported program does not keep the order of equal entries, since ONNX cannot.
 
     Returns:
-        The sorted entries, and where each of them was.
+        The sorted entries, and their positions in the vector.
     """
     if is_exporting():
         return torch.sort(index)
@@ -86,15 +86,15 @@ def sorted_with_order(index: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def segment_sum(src: Tensor, ptr: Tensor, group: Tensor) -> Tensor:
-    """Sums of consecutive rows: ``out[g] = src[ptr[g]:ptr[g + 1]].sum(0)``.
+    """Sum consecutive rows: ``out[g] = src[ptr[g]:ptr[g + 1]].sum(0)``.
 
     Args:
         src: ``[num_rows, ...]``.
-        ptr: int64 ``[num_groups + 1]``, as :func:`group_pointers` makes it.
-        group: int64 ``[num_rows]``, the group of each row; ``ptr`` says the same, each backend reads the one it needs.
+        ptr: start of each group, int64 ``[num_groups + 1]``, see :func:`group_pointers`.
+        group: group of each row, int64 ``[num_rows]``; a backend reads either ``ptr`` or ``group``.
 
     Returns:
-        ``[num_groups, ...]``; zero where a group is empty.
+        ``[num_groups, ...]``; zero for an empty group.
     """
     if _by_torch_scatter(src):
         return _segment_sum(src, ptr, group)
@@ -102,35 +102,35 @@ def segment_sum(src: Tensor, ptr: Tensor, group: Tensor) -> Tensor:
 
 
 def scatter_sum(src: Tensor, index: Tensor, num_groups: int) -> Tensor:
-    """Sums of rows in any order: ``out[g]`` is the sum of the rows with ``index == g``.
+    """Sum rows in any order: ``out[g]`` is the sum of the rows with ``index == g``.
 
     Args:
         src: ``[num_rows, ...]``.
-        index: int64 ``[num_rows]``.
+        index: group of each row, int64 ``[num_rows]``.
         num_groups: number of rows of the result.
 
     Returns:
         ``[num_groups, ...]``.
     """
-    if torch.compiler.is_compiling():  # the compiler sees by itself that the backward pass needs no values of ``src``
+    if torch.compiler.is_compiling():  # the compiler itself finds that the backward pass needs no values of src
         return _run_scatter_sum(src, index, num_groups)
     return _scatter_sum(src, index, num_groups)
 
 
 def _run_scatter_sum(src: Tensor, index: Tensor, num_groups: int) -> Tensor:
-    # In half precision, torch adds some shapes one by one, and a sum of ones stops at 256 in bfloat16.
+    # In half precision, torch adds rows of some shapes one by one: in bfloat16, a sum of ones stops at 256.
     wide = torch.promote_types(src.dtype, torch.float32) if src.is_floating_point() else src.dtype
     zeros = torch.zeros(num_groups, *src.shape[1:], dtype=wide, device=src.device)
     return zeros.index_add(0, index, src.to(wide)).to(src.dtype)
 
 
 def _keep_last(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    """torch's own ``index_add`` keeps ``src`` as well, to read its shape."""
+    """Save the index alone; torch's ``index_add`` would save ``src`` as well."""
     ctx.save_for_backward(next(x for x in reversed(inputs) if isinstance(x, Tensor)))
 
 
 def _sum_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-    """torch-scatter's own backward pass gives wrong second derivatives; this one can be differentiated."""
+    """Compute a gradient that can be differentiated; torch-scatter's gives wrong second derivatives."""
     (group,) = ctx.saved_tensors
     return grad.index_select(0, group), None, None
 
@@ -145,12 +145,12 @@ _scatter_sum = Operator(
 
 
 def gather_sum(x: Tensor, index: Tensor, ptr: Tensor) -> Tensor:
-    """Sums of rows by number: ``out[g] = x[index[ptr[g]:ptr[g + 1]]].sum(0)``, without the rows in memory.
+    """Sum indexed rows, ``out[g] = x[index[ptr[g]:ptr[g + 1]]].sum(0)``, without a copy of the rows.
 
     Args:
         x: ``[num_rows, num_columns]``.
-        index: int64 ``[num_entries]``, rows of ``x``.
-        ptr: int64 ``[num_groups + 1]``, as :func:`group_pointers` makes it.
+        index: rows of ``x``, int64 ``[num_entries]``.
+        ptr: start of each group, int64 ``[num_groups + 1]``, see :func:`group_pointers`.
 
     Returns:
         ``[num_groups, num_columns]``; zero for groups without entries.
@@ -172,7 +172,7 @@ def _keep_entries(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor], output: Tenso
 
 
 def _gather_sum_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-    """The same sums with rows and groups exchanged, so that they can be differentiated again."""
+    """Compute a gradient that can be differentiated: the same sums with rows and groups exchanged."""
     index, ptr = ctx.saved_tensors
     group = torch.repeat_interleave(ptr.diff(), output_size=len(index))
     row, order = index.sort()
@@ -222,12 +222,10 @@ _gather_rows = Operator(
 
 
 class RowGroups:
-    """An index vector with its sorted order, so that gathers by it and sums by it are both fast, in both directions.
-
-    The sort is done once and serves every layer's forward and backward pass.
+    """Sort an index vector once, so that gathers and sums by it, and their backward passes, are fast in every layer.
 
     Args:
-        index: int64 ``[num_rows]``, the group of each row, in any order.
+        index: group of each row, int64 ``[num_rows]``, in any order.
         num_groups: number of groups.
         is_sorted: whether ``index`` ascends; if absent, one value is read from the device to find out.
     """
@@ -237,7 +235,7 @@ class RowGroups:
         self.num_groups = num_groups
         self.order: Tensor | None = None
         self.sorted_index = index
-        if is_sorted is None:  # in a trace nothing is read: a sort of what is sorted changes nothing
+        if is_sorted is None:  # a trace reads nothing, and sorts in any case
             traced = torch.compiler.is_compiling() or type(index) is not Tensor
             is_sorted = not traced and bool((index[1:] >= index[:-1]).all())
         if not is_sorted:
@@ -250,25 +248,25 @@ class RowGroups:
         return torch.arange(len(self.index), device=self.index.device) if self.order is None else self.order
 
     def gather(self, x: Tensor) -> Tensor:
-        """Rows ``x[index]``, ``[num_rows, ...]``, whose backward pass is a sum over groups."""
+        """Return the rows ``x[index]``, ``[num_rows, ...]``; the backward pass is a sum over groups."""
         if not (x.requires_grad and _by_torch_scatter(x)):
             return x.index_select(0, self.index)
         return _gather_rows(x, self.index, self.order, self.ptr, self.sorted_index)
 
     def sum(self, src: Tensor) -> Tensor:
-        """Sum of the rows of each group, ``[num_groups, ...]``."""
+        """Sum the rows of each group, ``[num_groups, ...]``."""
         if self.order is not None:
             src = src.index_select(0, self.order)
         return segment_sum(src, self.ptr, self.sorted_index)
 
     def mean(self, src: Tensor) -> Tensor:
-        """Mean of the rows of each group, ``[num_groups, ...]``; zero where a group is empty."""
+        """Average the rows of each group, ``[num_groups, ...]``; zero for an empty group."""
         count = (self.ptr[1:] - self.ptr[:-1]).clamp(min=1).to(src.dtype)
         return self.sum(src) / along_rows(count, src)
 
     def max(self, src: Tensor) -> Tensor:
-        """Largest value of each column in each group, ``[num_groups, channels]``; zero where a group is empty."""
+        """Return the maximum of each column in each group, ``[num_groups, channels]``; zero for an empty group."""
         index = self.index.unsqueeze(1).expand_as(src)
-        # Not from zeros with include_self=False: its gradient would count them among equal entries.
+        # Start from -inf: with zeros and include_self=False, the gradient counts the zeros among equal entries.
         largest = src.new_full((self.num_groups, src.size(1)), -torch.inf).scatter_reduce(0, index, src, "amax")
         return largest.masked_fill((self.ptr[1:] == self.ptr[:-1]).unsqueeze(1), 0.0)

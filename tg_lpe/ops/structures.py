@@ -1,4 +1,4 @@
-"""Structures of plain tensors that several operations share."""
+"""Named tuples of tensors that several operations share."""
 
 from __future__ import annotations
 
@@ -8,37 +8,37 @@ from torch import Tensor
 
 
 class UndirectedEdges(NamedTuple):
-    """The distinct undirected edges of a list, sorted by ``(tail, head)``, ``tail < head``; no self-loops."""
+    """Hold the distinct undirected edges of a list, sorted by ``(tail, head)``, ``tail < head``; no self-loops."""
 
     tail: Tensor
     head: Tensor
     """int64 ``[num_edges]``."""
     undirected_index: Tensor | None
-    """Undirected edge of each directed one, int64 ``[num_directed_edges]``, -1 for self-loops; if asked for."""
+    """Undirected edge of each directed edge, int64 ``[num_directed_edges]``, -1 for self-loops; or ``None``."""
     neighbour_counts: Tensor | None
-    """int64 ``[num_nodes]``; ``None`` where they were not counted on the way."""
+    """Number of neighbours of each node, int64 ``[num_nodes]``; ``None`` if not computed."""
     ptr: Tensor | None
     """First node of each graph of a batch, int64 ``[num_graphs + 1]``; ``None`` if not computed."""
     num_graphs: int
-    """Of the batch."""
+    """Number of graphs."""
     num_loops: int
-    """Self-loops in the list."""
+    """Number of self-loops in the list."""
     max_nodes: int
-    """Nodes of the largest graph."""
+    """Number of nodes of the largest graph."""
 
 
 class Recurrence(NamedTuple):
-    """``Phi_t = alpha P Phi_{t-1} - gamma Phi_{t-2}`` from ``Phi_0 = I``, with a symmetric ``P`` of each graph."""
+    """Define ``Phi_t = alpha P Phi_{t-1} - gamma Phi_{t-2}``, ``Phi_0 = I``, with a symmetric ``P`` of each graph."""
 
     tail: Tensor
     head: Tensor
-    """Ends of the edges, where ``P`` has entries; int64 ``[num_edges]``, graph by graph."""
+    """Ends of the edges, the nonzero entries of ``P``; int64 ``[num_edges]``, graph by graph."""
     ptr: Tensor
     """First node of each graph, int64 ``[num_graphs + 1]``."""
     num_nodes: int
-    """Of the batch."""
+    """Number of nodes of the batch."""
     max_nodes: int
-    """Nodes of the largest graph."""
+    """Number of nodes of the largest graph."""
     alpha: float
     gamma: float
     num_layers: int
@@ -46,45 +46,45 @@ class Recurrence(NamedTuple):
 
 
 class EstimatedRecurrence(NamedTuple):
-    """The same recurrence, estimated from its products with random signs."""
+    """Define the recurrence of :class:`Recurrence`, estimated from its products with random signs."""
 
     tail: Tensor
     head: Tensor
-    """Ends of the edges, where ``P`` has entries; int64 ``[num_edges]``."""
+    """Ends of the edges, the nonzero entries of ``P``; int64 ``[num_edges]``."""
     num_rows: int
-    """Of graphs that are padded to the same size."""
+    """Number of rows of all graphs, padded to the same size."""
     max_nodes: int
-    """Rows of each graph; row ``i`` has the signs of row ``i % max_nodes``."""
+    """Number of rows of each graph; row ``i`` has the signs of row ``i % max_nodes``."""
     alpha: float
     gamma: float
     num_layers: int
     """Number of ``Phi_t``."""
     num_probes: int
-    """Columns of random signs."""
+    """Number of columns of random signs."""
     seed: int
-    """Of the signs, as an int64."""
+    """Seed of the signs, as an int64."""
     read_edges: bool
-    """Whether edge entries are wanted."""
+    """Whether to compute edge entries."""
 
 
 class BallRecurrence(NamedTuple):
-    """The same recurrence around each node of a large graph, as far as the ball around it is known."""
+    """Define the recurrence of :class:`Recurrence` in a ball around each node of a large graph."""
 
     tail: Tensor
     head: Tensor
-    """Ends of the edges, where ``P`` has entries; int64 ``[num_edges]``."""
+    """Ends of the edges, the nonzero entries of ``P``; int64 ``[num_edges]``."""
     orders: Tensor
-    """Number of ``Phi_t`` whose diagonal entry is wanted at each node, int64 ``[num_nodes]``."""
+    """Number of ``Phi_t`` whose diagonal entry is computed at each node, int64 ``[num_nodes]``."""
     alpha: float
     gamma: float
     num_layers: int
-    """Number of ``Phi_t`` there is place for."""
+    """Number of ``Phi_t`` in the result."""
     read_edges: bool
-    """Whether edge entries are wanted."""
+    """Whether to compute edge entries."""
 
 
 class AdjacencyRows(NamedTuple):
-    """A sparse matrix without diagonal by rows: row ``i`` has entries ``crow[i]`` to ``crow[i + 1] - 1``."""
+    """Hold a sparse matrix without diagonal as CSR: row ``i`` has entries ``crow[i]`` to ``crow[i + 1] - 1``."""
 
     crow: Tensor
     """int64 ``[num_nodes + 1]``."""
@@ -95,7 +95,7 @@ class AdjacencyRows(NamedTuple):
 
 
 class ScaledLaplacian(NamedTuple):
-    """``S = diag(s) L diag(s)`` of a batch of graphs, as a list of edges and, for the CPU, by rows as well."""
+    """Hold ``S = diag(s) L diag(s)`` of a batch of graphs, as a list of edges and, for the CPU, as CSR."""
 
     tail: Tensor
     """int64 ``[num_edges]``, sorted graph by graph."""
@@ -106,20 +106,20 @@ class ScaledLaplacian(NamedTuple):
     node_scale: Tensor
     """``s``, ``[num_nodes]``."""
     conductance: Tensor | None
-    """Of the edges, ``[num_edges]``; all one if ``None``."""
+    """Conductances of the edges, ``[num_edges]``; all one if ``None``."""
     diagonal: Tensor
-    """Of ``S``, ``[num_nodes]``."""
+    """Diagonal of ``S``, ``[num_nodes]``."""
     max_nodes: int
-    """Nodes of the largest graph."""
+    """Number of nodes of the largest graph."""
     rows: AdjacencyRows | None = None
-    """``diag(s) A diag(s)``, with ``L = diag(d) - A``; computed where it is needed if ``None``."""
+    """``diag(s) A diag(s)``, with ``L = diag(d) - A``; computed on demand if ``None``."""
 
 
 class LayerStack(NamedTuple):
-    """Weights of consecutive layers of eq. (16), each ``[num_layers, k, k]``.
+    """Hold the weights of consecutive layers of eq. (16), each ``[num_layers, k, k]``.
 
-    ``Phi^T <- M Phi^T + W (S Phi)^T`` with ``W = similarity`` and ``M = residual + left Gram right``. Where the weights
-    are diagonal, ``M = residual + left * Gram``, entry by entry, and only the diagonal of ``W`` is read.
+    ``Phi^T <- M Phi^T + W (S Phi)^T`` with ``W = similarity`` and ``M = residual + left Gram right``. For diagonal
+    weights, ``M = residual + left * Gram``, entry by entry, and only the diagonal of ``W`` is read.
     """
 
     residual: Tensor
@@ -130,13 +130,13 @@ class LayerStack(NamedTuple):
 
 
 class FixedLayers(NamedTuple):
-    """Layers with a fixed incidence matrix: all that maps ``Phi_0`` to ``Phi_L``."""
+    """Define the layers with a fixed incidence matrix that map ``Phi_0`` to ``Phi_L``."""
 
     laplacian: ScaledLaplacian
     """``S`` of each graph."""
     weights: LayerStack
-    """Of the layers."""
+    """Weights of the layers."""
     later: Tensor
     """Factor of each graph on ``S`` from the second layer on, float64 ``[num_graphs]``."""
     norm_floor: float | None
-    """Columns longer than this are brought to length one after each layer; ``None``: none is."""
+    """Columns longer than this are scaled to length one after each layer; ``None`` scales none."""

@@ -1,7 +1,7 @@
-r"""Sums over the triangles that each edge is part of: products of sparse symmetric matrices, read at the edges.
+r"""Sum over the triangles of each edge: products of sparse symmetric matrices, read at the edges.
 
-A common neighbour ``k`` of the ends of an edge ``ij`` makes a triangle, and ``(P^2)_ij`` is the sum of
-``P_ik P_kj`` over them. A ball around a hub has too many edges to read its second order there; this needs no ball.
+Each common neighbour ``k`` of the ends of an edge ``ij`` makes a triangle, and ``(P^2)_ij`` is the sum of
+``P_ik P_kj`` over them. Unlike :mod:`~tg_lpe.ops.balls`, this computes ``P^2`` at the edges of hubs as well.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from tg_lpe.ops.operator import differentiable
 from tg_lpe.ops.segment import group_pointers
 
 PATHS_AT_ONCE = 2**20
-"""Paths of two edges that the reference looks at together: bounds memory."""
+"""Number of paths of two edges that the reference visits at once, to bound memory."""
 
 
 def triangle_products(a: Tensor, b: Tensor, tail: Tensor, head: Tensor, num_nodes: int) -> Tensor:
-    r"""Entries of ``A B + B A`` at the edges, for symmetric matrices with entries at the edges alone.
+    r"""Compute the entries of ``A B + B A`` at the edges, for symmetric matrices that are zero elsewhere.
 
     .. math:: \mathrm{out}_{ij} = \sum_k A_{ik} B_{kj} + B_{ik} A_{kj} .
 
-    ``P^2`` is half of it for ``P`` and itself. Time goes with the neighbours of each edge's end of lower degree: hubs
-    cost little.
+    With ``A = B = P`` this is twice ``P^2``. Time grows with the degree of the end of lower degree of each edge, so
+    hubs cost little.
 
     Args:
         a, b: entries of the matrices at the edges, ``[num_filters, num_edges]``.
-        tail, head: ends of each edge, int64 ``[num_edges]``, two different nodes; no edge is there twice.
-        num_nodes: of the graph or batch.
+        tail, head: ends of each edge, int64 ``[num_edges]``, two different nodes, without repeated edges.
+        num_nodes: number of nodes of the graph or batch.
 
     Returns:
         ``[num_filters, num_edges]``.
@@ -47,8 +47,8 @@ def _run(a: Tensor, b: Tensor, tail: Tensor, head: Tensor, num_nodes: int) -> Te
 
 
 def _reference(a: Tensor, b: Tensor, tail: Tensor, head: Tensor, num_nodes: int) -> Tensor:
-    """:func:`triangle_products` in torch, some edges at a time."""
-    # Each edge is two entries of the matrices, sorted by row and column.
+    """Compute :func:`triangle_products` in torch, some edges at a time."""
+    # The two entries of each edge in the matrices, sorted by row and column.
     entry, order = torch.sort(torch.cat([tail * num_nodes + head, head * num_nodes + tail]))
     edge, column = order % max(tail.numel(), 1), entry % max(num_nodes, 1)
     crow = group_pointers(entry // max(num_nodes, 1), num_nodes)
@@ -70,7 +70,7 @@ def _reference(a: Tensor, b: Tensor, tail: Tensor, head: Tensor, num_nodes: int)
 
 
 def _parts(paths: Tensor) -> list[Tensor]:
-    """The numbers of the edges in parts of about ``PATHS_AT_ONCE`` paths, at least one edge each."""
+    """Split the edges into parts of about ``PATHS_AT_ONCE`` paths, at least one edge each."""
     part = (paths.cumsum(0) - paths) // PATHS_AT_ONCE
     sizes = part.unique_consecutive(return_counts=True)[1].tolist()
     return list(torch.arange(paths.numel(), device=paths.device).split(sizes)) if sizes else []
@@ -82,7 +82,7 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 
 
 def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-    """A triangle's term is symmetric in its three edges, so each gradient is again such a product."""
+    """Compute the gradients by the same products: a triangle's term is symmetric in its three edges."""
     a, b, tail, head = ctx.saved_tensors
     needs_a, needs_b = ctx.needs_input_grad[:2]
     grad_a = triangle_products(grad, b, tail, head, ctx.num_nodes) if needs_a else None

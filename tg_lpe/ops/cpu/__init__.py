@@ -1,12 +1,11 @@
-"""The operations in C++. The one place that knows whether they were compiled.
+"""Load and call the operations in C++.
 
-``csrc`` is compiled when the package is installed, where there is a C++ compiler. Everything works without it, with the
-same results up to rounding; with it, the operations are several times faster on CPU. Setting the environment variable
-``TG_LPE_NO_CPU_KERNELS=1`` acts as if it were absent. ``TG_LPE_INSTRUCTIONS=avx2`` leaves AVX-512 unused,
-``TG_LPE_INSTRUCTIONS=any`` AVX2 too.
+``csrc`` is compiled when the package is installed, if there is a C++ compiler. Without it, results are the same up to
+rounding; with it, the operations are several times faster on CPU. The environment variable ``TG_LPE_NO_CPU_KERNELS=1``
+disables it. ``TG_LPE_INSTRUCTIONS=avx2`` disables AVX-512, ``TG_LPE_INSTRUCTIONS=any`` AVX2 too.
 
-The library is plain C: each function reads one structure of 64-bit fields, declared in the module of its operation, and
-returns a status.
+The library has a C interface: each function reads one structure of 64-bit fields, declared in the module of its
+operation, and returns a status.
 """
 
 from __future__ import annotations
@@ -26,22 +25,22 @@ from torch import Tensor
 from tg_lpe.ops.operator import is_transforming
 
 INTERFACE = 13
-"""Version of the structures; a library left over from another version is not used."""
+"""Version of the structures; a library of another version is not used."""
 
 DTYPES = {torch.float32: "float32", torch.float64: "float64"}
 
 HUGE_PAGE = 2**21
-"""Bytes."""
+"""Size in bytes."""
 
 OK, MALFORMED = 0, 1
-"""Status codes of the C++ functions; every other is lack of memory."""
+"""Status codes of the C++ functions; any other means lack of memory."""
 
 INSTRUCTIONS = ("any", "avx2", "avx512")
-"""Sets of instructions of x86-64 processors that there are versions for, and values of ``TG_LPE_INSTRUCTIONS``."""
+"""Supported instruction sets of x86-64 processors, and values of ``TG_LPE_INSTRUCTIONS``."""
 
 
 def _load() -> ctypes.CDLL | None:
-    """The library beside this file, or ``None`` where there is none that works."""
+    """Load the library next to this file; ``None`` if it is missing or does not work."""
     if os.environ.get("TG_LPE_NO_CPU_KERNELS", "") not in ("", "0"):
         return None
     if (instructions_asked := os.environ.get("TG_LPE_INSTRUCTIONS", "")) not in ("", *INSTRUCTIONS):
@@ -49,7 +48,7 @@ def _load() -> ctypes.CDLL | None:
     try:
         loaded = ctypes.CDLL(str(Path(__file__).with_name("_library.so")))
         version = loaded.tg_lpe_interface()
-    except (OSError, AttributeError):  # there is none, or it was built for another machine
+    except (OSError, AttributeError):  # missing, or built for another machine
         return None
     return loaded if version == INTERFACE else None
 
@@ -58,13 +57,13 @@ library = _load()
 
 
 def is_available() -> bool:
-    """Whether the library is there."""
+    """Return whether the library is loaded."""
     return library is not None
 
 
 @contextmanager
 def switched_off() -> Iterator[None]:
-    """Compute without the library inside, as where it was not compiled; for comparisons, not for threads."""
+    """Disable the library within a context, for comparisons; not thread-safe."""
     global library
     before, library = library, None
     try:
@@ -74,12 +73,12 @@ def switched_off() -> Iterator[None]:
 
 
 def instructions() -> str | None:
-    """The newest of :data:`INSTRUCTIONS` that the library uses on this processor; ``None`` where it is absent."""
+    """Return the newest of :data:`INSTRUCTIONS` that the library uses on this processor; ``None`` without library."""
     return None if library is None else INSTRUCTIONS[library.tg_lpe_processor()]
 
 
 def supports(values: Tensor) -> bool:
-    """Whether the library is there and computes with such values: float32 or float64 in the CPU's memory."""
+    """Return whether the library can compute with these values: float32 or float64 in the CPU's memory."""
     return library is not None and values.dtype in DTYPES and values.device.type == "cpu" and not is_transforming()
 
 
@@ -87,12 +86,12 @@ Int, Double, Pointer = ctypes.c_int64, ctypes.c_double, ctypes.c_void_p
 
 
 class Function:
-    """A function of the library for each dtype.
+    """Wrap a function of the library, which has a version for each dtype.
 
     Args:
-        name: without prefix and dtype.
-        fields: of the structure that it reads and writes: types, each with names that have spaces between.
-        dtypes: of the versions there are.
+        name: name without prefix and dtype.
+        fields: fields of its structure: types, each with a string of names separated by spaces.
+        dtypes: dtypes of the versions, and their suffixes.
     """
 
     def __init__(self, name: str, *fields: tuple[Any, str], dtypes: Mapping[torch.dtype, str] = DTYPES) -> None:
@@ -111,19 +110,19 @@ class Function:
         """Call the version for a dtype with as many threads as torch has.
 
         Args:
-            dtype: of the version.
-            malformed: says what the arguments must be.
-            tensors: those that it reads and writes, contiguous, by the names of the fields.
-            numbers: all other fields but ``num_threads``.
+            dtype: dtype of the version.
+            malformed: message for invalid arguments, which says what they must be.
+            tensors: the contiguous tensors that it reads and writes, by field.
+            numbers: all other fields, except ``num_threads``.
 
         Returns:
-            The structure, with what the function wrote into it.
+            The structure, with the fields that the function wrote.
 
         Raises:
-            RuntimeError: if the library is not there.
-            ValueError: with the text ``malformed``, if the function finds its arguments so; or if a tensor does not lie
+            RuntimeError: if the library is not loaded.
+            ValueError: with the text ``malformed``, if the function rejects its arguments; or if a tensor does not lie
                 in the CPU's memory.
-            MemoryError: if there is no memory for it.
+            MemoryError: if the function cannot allocate memory.
         """
         if library is None:
             raise RuntimeError("the C++ part of tg_lpe is absent or switched off")
@@ -137,20 +136,20 @@ class Function:
         return arguments
 
 
-def checked(given: Mapping[str, tuple[Tensor, torch.dtype, tuple[int, ...]]]) -> dict[str, Tensor]:
-    """The tensors as the library reads them, contiguous; they must be kept until the call is over.
+def checked(tensors: Mapping[str, tuple[Tensor, torch.dtype, tuple[int, ...]]]) -> dict[str, Tensor]:
+    """Check tensors and make them contiguous for the library; keep the result alive during the call.
 
     Args:
-        given: for each name the tensor, and the dtype and the shape that it must have.
+        tensors: for each name the tensor, and its required dtype and shape.
 
     Raises:
         ValueError: if one has another dtype or shape, or is not on the CPU.
     """
-    for name, (tensor, dtype, shape) in given.items():
+    for name, (tensor, dtype, shape) in tensors.items():
         if tensor.shape != shape or tensor.dtype != dtype or tensor.device.type != "cpu":
             got = f"{tensor.dtype} {list(tensor.shape)} on {tensor.device}"
             raise ValueError(f"{name} must be {dtype} {list(shape)} on the CPU, got {got}")
-    return {name: tensor.detach().contiguous() for name, (tensor, _, _) in given.items()}
+    return {name: tensor.detach().contiguous() for name, (tensor, _, _) in tensors.items()}
 
 
 def _address(name: str, tensor: Tensor) -> int:
@@ -161,10 +160,9 @@ def _address(name: str, tensor: Tensor) -> int:
 
 
 def empty_in_huge_pages(like: Tensor, *shape: int) -> Tensor:
-    """Return ``like.new_empty(shape)`` in memory that was never used before if it is large.
+    """Return ``like.new_empty(shape)`` in newly mapped memory if it is large, since only that can use huge pages.
 
-    Only such memory can be had in huge pages. What the allocator hands out a second time is in pages of 4 KiB, and rows
-    that are read in any order then miss the TLB as often as the cache.
+    Memory that the allocator reuses has pages of 4 KiB: rows read in any order then miss the TLB as often as the cache.
     """
     size = math.prod(shape) * like.element_size()
     if size < HUGE_PAGE:

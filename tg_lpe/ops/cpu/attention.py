@@ -1,4 +1,4 @@
-"""Attention over edges in C++: see :mod:`tg_lpe.ops.attention` for the contract."""
+"""Call attention over edges in C++; :mod:`tg_lpe.ops.attention` documents it."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from tg_lpe.ops.cpu import DTYPES, Double, Function, Int, Pointer, checked
 from tg_lpe.ops.operator import is_transforming
 
 SCORE_BOUND = 5.0
-"""Scores are clamped to this before the exponential, as Dwivedi & Bresson do: no softmax shift is needed then."""
+"""Scores are clamped to this before the exponential, as by Dwivedi and Bresson, so that softmax needs no shift."""
 
 SMALLEST_TOTAL = 1e-3
-"""Floor of a node's weights: at least exp(-5) wherever there is an edge; float16 can invert it."""
+"""Floor of the sum of a node's weights, which is at least exp(-5) if the node has an edge; float16 can invert it."""
 
 WITH_HALF = {**DTYPES, torch.bfloat16: "bfloat16"}
 
@@ -31,21 +31,21 @@ _edge_attention = Function(
 
 
 HEAD_CHANNELS = range(8, 129)
-"""Widths of a head that there are kernels for."""
+"""Widths of a head that the library supports."""
 
 
 def supports(heads: int, *rows: Tensor) -> bool:
-    """Whether the library is there and takes such rows: of one dtype, bfloat16 too, in the CPU's memory."""
+    """Return whether the library supports these rows: of one dtype, including bfloat16, in the CPU's memory."""
     dtype, channels = rows[0].dtype, rows[0].size(1) // heads
-    fits = all(x.device.type == "cpu" and x.dtype == dtype and type(x) is Tensor for x in rows)
-    known = dtype in WITH_HALF and channels in HEAD_CHANNELS
-    return cpu.library is not None and known and fits and not is_transforming()
+    are_plain = all(x.device.type == "cpu" and x.dtype == dtype and type(x) is Tensor for x in rows)
+    has_kernel = dtype in WITH_HALF and channels in HEAD_CHANNELS
+    return cpu.library is not None and has_kernel and are_plain and not is_transforming()
 
 
 def edge_attention(
     query: Tensor, key_value: Tensor, edge: Tensor, source: Tensor, ptr: Tensor, heads: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Output and scores, and the weights for the backward pass, ``[num_edges, heads]``."""
+    """Compute output and scores, and the weights for the backward pass, ``[num_edges, heads]``."""
     out, score = torch.empty_like(query, memory_format=torch.contiguous_format), torch.empty_like(edge)
     weight = edge.new_empty(len(edge), heads, dtype=torch.promote_types(edge.dtype, torch.float32))
     results = {"out": out, "score": score, "weight": weight}
@@ -65,15 +65,15 @@ def edge_attention_backward(
     grad_score: Tensor | None,
     by_source: dict[str, Tensor],
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of queries, of keys and values, and of edges."""
+    """Compute the gradients of queries, of keys and values, and of edges."""
     grads = {"grad_out": (grad_out, query.shape), "grad_score": (grad_score, edge.shape)}
-    given = {name: (grad, edge.dtype, tuple(shape)) for name, (grad, shape) in grads.items() if grad is not None}
+    required = {name: (grad, edge.dtype, tuple(shape)) for name, (grad, shape) in grads.items() if grad is not None}
     results = {
         f"grad_{name}": torch.empty_like(x, memory_format=torch.contiguous_format)
         for name, x in {"query": query, "key_value": key_value, "edge": edge}.items()
     }
-    kept = {"out": out, "weight": weight, "slope": weight.new_empty(len(edge), 2, weight.size(1))}
-    _call(query, key_value, edge, {"source": source, "crow": ptr, **by_source}, results | kept, checked(given))
+    saved = {"out": out, "weight": weight, "slope": weight.new_empty(len(edge), 2, weight.size(1))}
+    _call(query, key_value, edge, {"source": source, "crow": ptr, **by_source}, results | saved, checked(required))
     return results["grad_query"], results["grad_key_value"], results["grad_edge"]
 
 

@@ -1,4 +1,4 @@
-"""Matrix polynomials around each node in C++: see :mod:`tg_lpe.ops.balls` for the contract of each function."""
+"""Call matrix polynomials around each node in C++; :mod:`tg_lpe.ops.balls` documents the functions."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _ball_polynomials = Function(
 
 
 def ball_orders(tail: Tensor, head: Tensor, num_nodes: int, max_order: int, max_visits: int) -> Tensor:
-    """One search from each node.
+    """Search from each node.
 
     Raises:
         ValueError: on wrong shapes, dtypes or devices, or edges that do not join two different nodes.
@@ -41,7 +41,7 @@ def ball_orders(tail: Tensor, head: Tensor, num_nodes: int, max_order: int, max_
 
 
 def ball_polynomials(adjacency: Tensor, recurrence: BallRecurrence) -> tuple[Tensor, Tensor]:
-    """Four filters at a time, one node after the other.
+    """Compute four filters at a time, one node after the other.
 
     Raises:
         ValueError: on wrong shapes, dtypes or devices, orders out of range, or edges that do not join two different
@@ -57,16 +57,16 @@ def ball_polynomials(adjacency: Tensor, recurrence: BallRecurrence) -> tuple[Ten
 def ball_polynomials_backward(
     adjacency: Tensor, recurrence: BallRecurrence, grad_nodes: Tensor, grad_edges: Tensor
 ) -> Tensor:
-    """Computes the layers anew."""
+    """Recompute the layers, and their gradient."""
     grad = torch.empty_like(adjacency, memory_format=torch.contiguous_format)
     grads = {"grad_nodes": grad_nodes, **({"grad_edges": grad_edges} if recurrence.read_edges else {})}
-    if grad.numel():  # else there is no address to tell the passes apart by
+    if grad.numel():  # an empty gradient has no address, by which the function recognises the backward pass
         _call(adjacency, recurrence, {"grad_adjacency": grad}, grads)
     return grad
 
 
 def checked_ends(tail: Tensor, head: Tensor, num_nodes: int) -> dict[str, Tensor]:
-    """Return the ends of edges as :func:`~tg_lpe.ops.cpu.checked` does; nodes and edges have numbers of 32 bits."""
+    """Check the ends of edges with :func:`~tg_lpe.ops.cpu.checked`; nodes and edges are numbered in 32 bits."""
     num_edges = tail.numel()
     if not (0 <= num_nodes < 2**31 and num_edges < 2**31):
         raise ValueError(f"there must be fewer than 2**31 nodes and edges, got {num_nodes} and {num_edges}")

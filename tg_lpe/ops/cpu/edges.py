@@ -1,4 +1,4 @@
-"""Edges in C++: see :mod:`tg_lpe.ops.edges` for the contract of each function."""
+"""Call operations on edges in C++; :mod:`tg_lpe.ops.edges` documents the functions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tg_lpe.ops.operator import is_transforming
 from tg_lpe.ops.structures import AdjacencyRows, UndirectedEdges
 
 MAX_NODES = 2**32
-"""Nodes, and directed edges, below which a list can be sorted."""
+"""Numbers of nodes and of directed edges must be below this."""
 
 
 _undirected_edges = Function(
@@ -36,11 +36,11 @@ _laplacian = Function(
 
 
 def supports(edge_index: Tensor, num_nodes: int) -> bool:
-    """Whether the library is there and sorts such a list."""
+    """Return whether the library can sort this list."""
     return (
         cpu.library is not None
         and not is_transforming()
-        and type(edge_index) is Tensor  # others may hold no memory
+        and type(edge_index) is Tensor  # subclasses may have no memory
         and edge_index.dtype == torch.int64
         and edge_index.device.type == "cpu"
         and max(num_nodes, edge_index.size(1)) < MAX_NODES
@@ -50,7 +50,7 @@ def supports(edge_index: Tensor, num_nodes: int) -> bool:
 def undirected_edges(
     edge_index: Tensor, num_nodes: int, batch: Tensor | None, num_graphs: int, with_index: bool
 ) -> UndirectedEdges:
-    """A counting sort, linear in the list.
+    """Sort by counting, in linear time.
 
     Raises:
         ValueError: if an end is out of range, ``batch`` is not sorted, or an edge joins two graphs.
@@ -70,7 +70,7 @@ def undirected_edges(
 
 
 def adjacency_rows(tail: Tensor, head: Tensor, node_scale: Tensor, conductance: Tensor | None) -> AdjacencyRows:
-    """Linear in the list.
+    """Sort by counting, in linear time.
 
     Raises:
         ValueError: on wrong shapes, dtypes or devices, or edges that are out of range or out of order.
@@ -78,27 +78,27 @@ def adjacency_rows(tail: Tensor, head: Tensor, node_scale: Tensor, conductance: 
     num_nodes, num_edges, dtype = node_scale.numel(), tail.numel(), node_scale.dtype
     if num_nodes >= 2**31 or dtype not in cpu.DTYPES:
         raise ValueError(f"node_scale must be float32 or float64 of fewer than 2**31 nodes, got {dtype} [{num_nodes}]")
-    given: dict[str, tuple[Tensor, torch.dtype, tuple[int, ...]]] = {
+    tensors: dict[str, tuple[Tensor, torch.dtype, tuple[int, ...]]] = {
         "tail": (tail, torch.int64, (num_edges,)),
         "head": (head, torch.int64, (num_edges,)),
         "node_scale": (node_scale, dtype, (num_nodes,)),
     }
     if conductance is not None:
-        given["conductance"] = (conductance, dtype, (num_edges,))
-    read = checked(given)
+        tensors["conductance"] = (conductance, dtype, (num_edges,))
+    read = checked(tensors)
     crow = node_scale.new_empty(num_nodes + 1, dtype=torch.int64)
     col = empty_in_huge_pages(crow.new_empty(0, dtype=torch.int32), 2 * num_edges)
     value = empty_in_huge_pages(node_scale, 2 * num_edges)
     malformed = f"each edge must have 0 <= tail < head < {num_nodes}, and tails must ascend"
-    tensors = {**read, "crow": crow, "col": col, "value": value}
-    _adjacency_rows(dtype, malformed, tensors, num_nodes=num_nodes, num_edges=num_edges)
-    return AdjacencyRows(crow, col, value)
+    rows = AdjacencyRows(crow, col, value)
+    _adjacency_rows(dtype, malformed, {**read, **rows._asdict()}, num_nodes=num_nodes, num_edges=num_edges)
+    return rows
 
 
 def laplacian(
     crow: Tensor, col: Tensor, value: Tensor, diagonal: Tensor, x: Tensor, before: Tensor | None = None
 ) -> Tensor:
-    """One pass over the rows; written over ``before``, which is subtracted, if it is given.
+    """Multiply in one pass over the rows; subtract ``before`` and overwrite it, unless it is ``None``.
 
     Raises:
         ValueError: on wrong shapes, dtypes or devices.

@@ -1,4 +1,4 @@
-"""Eigenvectors in C++: see :mod:`tg_lpe.ops.eigenvectors` for the contract."""
+"""Call the computation of eigenvectors in C++; :mod:`tg_lpe.ops.eigenvectors` documents it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from torch import Tensor
 from tg_lpe.ops.cpu import Function, Int, Pointer, checked
 
 MAX_NODES = 64
-"""Size of a matrix up to which this is faster than LAPACK."""
+"""Up to this size of a matrix, the library is faster than LAPACK."""
 
 
 _symmetric_eigenvectors = Function(
@@ -21,10 +21,10 @@ _symmetric_eigenvectors = Function(
 
 
 def symmetric_eigenvectors(matrices: Tensor, count: int, largest: bool) -> tuple[Tensor, Tensor]:
-    """Householder's reduction and QL, matrix by matrix, by all threads."""
+    """Compute eigenvectors by Householder's reduction and QL; threads share the matrices."""
     num_matrices, n, _ = matrices.shape
     read = checked({"matrices": (matrices, torch.float64, (num_matrices, n, n))})
     results = {"values": matrices.new_empty(num_matrices, count), "vectors": matrices.new_empty(num_matrices, n, count)}
     sizes = {"num_matrices": num_matrices, "n": n, "count": count, "largest": largest}
-    _symmetric_eigenvectors(torch.float64, "matrices must be finite to have eigenvectors", read | results, **sizes)
+    _symmetric_eigenvectors(torch.float64, "matrices must be finite", read | results, **sizes)
     return results["values"], results["vectors"]

@@ -1,4 +1,4 @@
-"""Estimated matrix polynomials in C++: see :mod:`tg_lpe.ops.estimates` for the contract."""
+"""Call estimated matrix polynomials in C++; :mod:`tg_lpe.ops.estimates` documents them."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _estimated_polynomials = Function(
 
 
 def estimated_polynomials(adjacency: Tensor, recurrence: EstimatedRecurrence) -> tuple[Tensor, Tensor]:
-    """Probes go through all layers 16 at a time in float32, 8 in float64.
+    """Propagate 16 probes at a time in float32, 8 in float64, through all layers. Sorted edges are faster.
 
-    Memory beside the result is 64 bytes a row for each of two products, for ``(T + 1) // 2`` more if edges are read,
-    and what one filter returns at the rows, besides the edges by rows and a bit for each sign. Sorted edges are faster.
+    Memory, in addition to the result: the edges as CSR, a bit for each sign, the result of one filter at the rows, and
+    64 bytes a row for each of two products, and of ``(T + 1) // 2`` more if edges are read.
 
     Raises:
         ValueError: on wrong shapes, dtypes or devices, sizes out of range, or edges that do not join two
@@ -37,8 +37,8 @@ def estimated_polynomials(adjacency: Tensor, recurrence: EstimatedRecurrence) ->
     num_filters, num_edges = adjacency.shape
     if not (0 <= num_rows < 2**31 and num_edges < 2**31 and max_nodes >= min(num_rows, 1) and num_probes >= 1):
         raise ValueError(
-            "there must be fewer than 2**31 rows and edges, and at least one row in a graph and one probe, "
-            f"got {num_rows}, {num_edges}, {max_nodes} and {num_probes}"
+            "num_rows and num_edges must be below 2**31, max_nodes and num_probes at least 1, got "
+            f"{num_rows}, {num_edges}, {max_nodes} and {num_probes}"
         )
     dtype, width = adjacency.dtype, num_filters * num_layers
     read = checked(

@@ -1,4 +1,4 @@
-"""Layers of the linear transformer in C++: see :mod:`tg_lpe.ops.layers` for the contract of each function."""
+"""Call the layers of the linear transformer in C++; :mod:`tg_lpe.ops.layers` documents the functions."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from tg_lpe.ops.cpu.edges import adjacency_rows, malformed_rows
 from tg_lpe.ops.structures import FixedLayers, LayerStack, ScaledLaplacian
 
 WIDTHS = (8, 16)
-"""Columns that the layers are compiled for; fewer are padded with zeros."""
+"""Numbers of columns that the layers are compiled for; fewer columns are padded with zeros."""
 
 MAX_COLUMNS = WIDTHS[-1]
 TRAINED_COLUMNS, TRAINED_NODES = WIDTHS[0], 4096
-"""Columns, and nodes of a graph, up to which there is a gradient: it takes one thread a graph."""
+"""Largest numbers of columns, and of nodes of a graph, with a gradient, which takes one thread for each graph."""
 
 BLOCK_WIDTHS = (4, 8)
-"""Columns of each of the two blocks that :func:`two_block_layers` takes together; fewer are padded with zeros."""
+"""Columns of each of the two blocks that :func:`two_block_layers` computes at once; fewer are padded with zeros."""
 
 _OPERATOR = "ptr crow col value diagonal"
 
@@ -52,7 +52,7 @@ _two_block_layers = Function(
 
 
 def layers(phi: Tensor, fixed: FixedLayers, readout: Tensor | None) -> Tensor:
-    """A layer passes over the adjacency and ``Phi`` once; memory beside the arguments is ``Phi`` twice, and the result.
+    """Compute each layer in one pass over the adjacency and ``Phi``, with memory for two copies of ``Phi``.
 
     Raises:
         ValueError: on wrong shapes, dtypes or devices.
@@ -77,7 +77,7 @@ def layers(phi: Tensor, fixed: FixedLayers, readout: Tensor | None) -> Tensor:
         }
     )
     one, two = empty_in_huge_pages(phi, num_nodes, width), empty_in_huge_pages(phi, num_nodes, width)
-    last = one if num_layers % 2 else two  # layers write to both in turn; a read-out of their width is made in place
+    last = one if num_layers % 2 else two  # layers write to both in turn; a read-out of equal width is in place
     out = last if readout.size(0) == width else one.new_empty(num_nodes, readout.size(0))
     _layers(
         dtype,
@@ -97,9 +97,12 @@ def layers(phi: Tensor, fixed: FixedLayers, readout: Tensor | None) -> Tensor:
 
 
 def layers_forward(phi: Tensor, fixed: FixedLayers) -> tuple[Tensor, list[Tensor]]:
-    """Keeps ``Phi_1 .. Phi_L`` ``[num_layers, num_nodes, 8]``, the Gram matrices of ``Phi_0 .. Phi_(L-1)``
-    ``[num_graphs, num_layers, 8, 8]``, and the lengths of columns before they were brought to one, zero where they were
-    not, ``[num_graphs, num_layers, 8]``.
+    """Compute the layers, and the tensors that the gradient needs.
+
+    Returns:
+        ``Phi_L``, and a list of ``Phi_1 .. Phi_L`` ``[num_layers, num_nodes, 8]``, the Gram matrices of
+        ``Phi_0 .. Phi_(L-1)`` ``[num_graphs, num_layers, 8, 8]``, and the lengths of columns before normalisation,
+        zero for columns that were not normalised, ``[num_graphs, num_layers, 8]``.
 
     Raises:
         ValueError: on wrong shapes, dtypes or devices.
@@ -116,9 +119,9 @@ def layers_forward(phi: Tensor, fixed: FixedLayers) -> tuple[Tensor, list[Tensor
 
 
 def layers_backward(
-    phi: Tensor, fixed: FixedLayers, kept: Sequence[Tensor], grad_out: Tensor
+    phi: Tensor, fixed: FixedLayers, saved: Sequence[Tensor], grad_out: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Passes over what :func:`layers_forward` kept.
+    """Compute the gradients of ``phi`` and the weights from the tensors of :func:`layers_forward`.
 
     Raises:
         ValueError: on wrong shapes, dtypes or devices.
@@ -133,7 +136,7 @@ def layers_backward(
         "grad_similarity": phi.new_empty(sizes["num_layers"], width),
         "grad_left": torch.empty_like(read["left"]),
     }
-    named = dict(zip(("chain", "gram", "norm"), kept, strict=True))
+    named = dict(zip(("chain", "gram", "norm"), saved, strict=True))
     _layers_backward(phi.dtype, _malformed(phi.size(0)), read | named | grads, **sizes)
     similarity = torch.diag_embed(grads["grad_similarity"])
     by_phi = grads["grad_phi"]
@@ -146,7 +149,7 @@ def layers_backward(
 
 
 def two_block_layers(phi: Tensor, laplacian: ScaledLaplacian, residual: Tensor, value: Tensor) -> Tensor:
-    """A layer passes over the adjacency and ``Phi`` once for each eight columns of a block.
+    """Compute each layer in one pass over the adjacency and ``Phi`` for each eight columns of a block.
 
     Raises:
         ValueError: on wrong shapes, dtypes or devices.
@@ -180,7 +183,7 @@ def _malformed(num_nodes: int) -> str:
 
 
 def _padded(x: Tensor, width: int, dims: int = 1) -> Tensor:
-    """With the last dimensions filled up with zeros."""
+    """Pad the last dimensions with zeros."""
     missing = width - x.size(-1)
     return nn.functional.pad(x, (0, missing) * dims) if missing > 0 else x
 
@@ -200,12 +203,12 @@ def _checked_operator(laplacian: ScaledLaplacian, num_nodes: int, dtype: torch.d
 
 
 def _training_arguments(phi: Tensor, fixed: FixedLayers) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Collect the tensors and numbers that both passes are given."""
+    """Collect the tensors and numbers that the forward and backward passes share."""
     laplacian, weights, later, norm_floor = fixed
     (num_nodes, k), dtype = phi.shape, phi.dtype
     num_graphs, num_layers, width = laplacian.ptr.numel() - 1, weights.residual.size(0), TRAINED_COLUMNS
     if k > width or not weights.diagonal:
-        raise ValueError(f"there are gradients for diagonal weights and k <= {width}, got {list(phi.shape)}")
+        raise ValueError(f"gradients need diagonal weights and phi [num_nodes, k <= {width}], got {list(phi.shape)}")
     stacks = {name: _padded(getattr(weights, name), width, 2) for name in LayerStack._fields[:3]}
     read = _checked_operator(laplacian, num_nodes, dtype) | checked(
         {

@@ -1,4 +1,4 @@
-"""Matrix polynomials in C++: see :mod:`tg_lpe.ops.polynomials` for the contract of each function."""
+"""Call matrix polynomials in C++; :mod:`tg_lpe.ops.polynomials` documents the functions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _matrix_polynomials_backward = Function("matrix_polynomials_backward", *FIELDS)
 
 
 def matrix_polynomials(adjacency: Tensor, recurrence: Recurrence) -> tuple[Tensor, Tensor]:
-    """Passes over the edges of one graph after the other; ``max_nodes`` is not read."""
+    """Pass over the edges of one graph after the other; ``max_nodes`` is ignored."""
     check_adjacency(adjacency, recurrence.num_layers)
     num_edges, width = adjacency.size(1), adjacency.size(0) * recurrence.num_layers
     nodes, edges = adjacency.new_empty(recurrence.num_nodes, width), adjacency.new_empty(num_edges, width)
@@ -32,7 +32,7 @@ def matrix_polynomials(adjacency: Tensor, recurrence: Recurrence) -> tuple[Tenso
 def matrix_polynomials_backward(
     adjacency: Tensor, recurrence: Recurrence, grad_nodes: Tensor, grad_edges: Tensor
 ) -> Tensor:
-    """Computes the layers anew: that is faster than to store them."""
+    """Recompute the layers, which is faster than storing them, and their gradient."""
     check_adjacency(adjacency, recurrence.num_layers)
     grad = torch.zeros_like(adjacency, memory_format=torch.contiguous_format)
     gradients = {"grad_nodes": grad_nodes, "grad_edges": grad_edges}

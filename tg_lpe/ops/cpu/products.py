@@ -1,4 +1,4 @@
-"""Products of matrices in C++: see :mod:`tg_lpe.ops.products` for the contract."""
+"""Call products of matrices in C++; :mod:`tg_lpe.ops.products` documents them."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _product = Function(
 
 
 def is_faster() -> bool:
-    """Whether products are faster than those of MKL, which uses AVX-512 on Intel's processors alone."""
+    """Return whether products are faster than MKL's, which uses AVX-512 only on Intel's processors."""
     return cpu.library is not None and bool(cpu.library.tg_lpe_products_are_faster())
 
 
 def product(a: Tensor, b: Tensor, bias: Tensor | None) -> Tensor:
-    """Read matrices of any strides; dtypes and shapes must fit."""
+    """Multiply matrices of any strides; dtypes and shapes must fit."""
     if a.dim() != 2 or b.dim() != 2 or a.size(1) != b.size(0) or a.dtype != b.dtype:
         raise ValueError(f"cannot multiply {a.dtype} {list(a.shape)} by {b.dtype} {list(b.shape)}")
     if bias is not None and (bias.shape != (b.size(1),) or bias.dtype != a.dtype):

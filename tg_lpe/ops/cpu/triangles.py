@@ -1,4 +1,4 @@
-"""Sums over triangles in C++: see :mod:`tg_lpe.ops.triangles` for the contract."""
+"""Call sums over triangles in C++; :mod:`tg_lpe.ops.triangles` documents them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _triangle_products = Function(
 
 
 def triangle_products(a: Tensor, b: Tensor, tail: Tensor, head: Tensor, num_nodes: int) -> Tensor:
-    """Four filters at a time, one node after the other.
+    """Compute four filters at a time, one node after the other.
 
     Raises:
         ValueError: on wrong shapes, dtypes or devices, or edges that do not join two different nodes.

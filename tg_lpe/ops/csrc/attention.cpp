@@ -1,8 +1,8 @@
-// Attention of each node over its in-neighbours, modulated by features of the edges, and the messages of GINE beside it.
+// Compute attention of each node over its in-neighbours, modulated by edge features.
 //
-// Edges are sorted by target, and `crow` says where those of a node begin; `order` has them sorted by source, and `ccol`
-// says where. Each sum is one node's, on one thread, in the order of its edges. Rows may be in bfloat16: all arithmetic is
-// in float32 then, and each result is rounded once.
+// Edges are sorted by target, and `crow` holds the first edge of each target. `order` sorts them by source, with the
+// first of each source in `ccol`. One thread sums the edges of a node in their order. With rows in bfloat16, arithmetic
+// is in float32, and each result is rounded once.
 
 #include <algorithm>
 #include <cmath>
@@ -15,7 +15,7 @@ using namespace tg_lpe;
 
 namespace {
 
-constexpr int64_t PARTS = 64;  // of the nodes
+constexpr int64_t PARTS = 64;  // parts of the nodes
 
 struct Bfloat16 {
     uint16_t bits;
@@ -65,20 +65,20 @@ INLINE auto sum_of(const V& x) {
 
 template <typename S>
 struct EdgeAttentionArguments {
-    int64_t num_nodes, num_edges, heads, channels;  // channels of one head
+    int64_t num_nodes, num_edges, heads, channels;  // channels: of one head
     const int64_t *crow, *source, *ccol, *order, *target;
     const S *query, *key_value, *edge;  // [num_nodes, width], [num_nodes, 2 * width], [num_edges, width]
     double scale, bound, floor;
     S *out, *score;                  // [num_nodes, width], [num_edges, width]
-    Sum<S>* weight;                  // [num_edges, heads]; negative where the clamp cuts off
+    Sum<S>* weight;                  // [num_edges, heads]; negative if the score was clamped
     const S *grad_out, *grad_score;  // the latter may be null
     S *grad_query, *grad_key_value, *grad_edge;
-    Sum<S>* slope;  // [num_edges, 2, heads]: gradients of the logits, and the shares of one that weights are
+    Sum<S>* slope;  // [num_edges, 2, heads]: gradients of the logits, and normalised weights
     int64_t num_threads;
 };
 
-// Channels of a head, eight at a time: D in all where that is known, else 8 to MOST. Where their number is no multiple of
-// eight, the last eight overlap those before, and both get the same; a sum over channels takes the FRESH ones alone.
+// Channels of a head, eight at a time: D in all if known when compiled, else 8 to MOST. If their number is no multiple of
+// eight, the last eight overlap the eight before, and both get the same values; a sum takes only the FRESH ones.
 constexpr int64_t MOST = 128;
 #define FOR_CHANNELS _Pragma("GCC unroll 2") for (int64_t b = 0, c = 0; 8 * b < d; ++b, c = std::min(8 * b, d - 8))
 #define HEAD(name) Lanes<S> name[((D ? D : MOST) + 7) / 8]
@@ -131,7 +131,7 @@ INLINE void attend(const EdgeAttentionArguments<S>& s, int64_t begin, int64_t en
         }
 }
 
-// Gradients of the queries and edges of the targets begin..end-1, and `slope`.
+// Compute gradients of the queries and edges of the targets begin..end-1, and `slope`.
 template <typename S, int64_t D>
 INLINE void attend_backward(const EdgeAttentionArguments<S>& s, int64_t begin, int64_t end) {
     typedef Sum<S> T;
@@ -181,7 +181,7 @@ INLINE void attend_backward(const EdgeAttentionArguments<S>& s, int64_t begin, i
         }
 }
 
-// Gradients of the keys and values of the sources begin..end-1.
+// Compute gradients of the keys and values of the sources begin..end-1.
 template <typename S, int64_t D>
 INLINE void attend_backward_to_sources(const EdgeAttentionArguments<S>& s, int64_t begin, int64_t end) {
     typedef Sum<S> T;
@@ -223,7 +223,7 @@ bool fits(const EdgeAttentionArguments<S>& s) {
            is_inside(s.target, s.num_edges, s.num_nodes) && is_inside(s.order, s.num_edges, s.num_edges);
 }
 
-// Run a function of a range of nodes for all of them, by the width of a head.
+// Run a function of a range of nodes on all nodes, compiled for the width of a head.
 #define FOR_ALL_NODES(FUNCTION)                                                                         \
     in_ranges(s.num_nodes, PARTS, s.num_threads, [&](auto each) {                                       \
         each([&](int64_t, int64_t begin, int64_t end) {                                                 \

@@ -1,9 +1,9 @@
-// Polynomials of a sparse symmetric matrix around each node of a large graph, read at the node and at its edges.
+// Compute polynomials of a sparse symmetric matrix around each node of a large graph, at the node and at its edges.
 //
-// Column j of Phi_t is reached by walks of t steps from j, and its entries at j and its neighbours by walks that come
-// back: those of L steps see no node farther than L / 2. So a column needs the ball around its node only, and of layer t
-// the rows at most min(t, L - t) edges away. Nodes are numbered by distance, so these rows come first. Four filters go
-// together, whose matrices have the same pattern.
+// The entry of column j of Phi_t at j sums over walks of t steps from j back to j, which visit no node farther than
+// t / 2. So a column needs only the ball around its node, and in layer t of L the rows up to min(t, L - t) edges away.
+// Nodes are numbered by distance, so these rows come first. Four filters are computed together: their matrices have
+// the same pattern.
 
 #include <algorithm>
 #include <cstdint>
@@ -16,12 +16,12 @@ using namespace tg_lpe;
 
 namespace {
 
-constexpr int64_t LANES = 4;                       // filters that go together
-constexpr int64_t PARTS = 64, BACKWARD_PARTS = 8;  // of the nodes; in the backward pass each sums gradients up by itself
+constexpr int64_t LANES = 4;                       // filters that are computed together
+constexpr int64_t PARTS = 64, BACKWARD_PARTS = 8;  // parts of the nodes; in the backward pass each sums its gradients
 
-// The nodes around one, nearest first; those less than `start.size() - 1` levels away are found so far.
+// The nodes around a node, nearest first, found so far up to `start.size() - 2` edges away.
 struct Ball {
-    std::vector<int32_t> number, nodes;  // number[i]: place of node i among nodes, -1 if it is not among them
+    std::vector<int32_t> number, nodes;  // number[i]: position of node i in nodes, -1 if absent
     std::vector<int64_t> start;          // level d is nodes[start[d]] to nodes[start[d + 1] - 1]
 
     explicit Ball(int64_t num_nodes) : number(num_nodes, -1) {}
@@ -94,12 +94,12 @@ struct BallArguments {
     int64_t num_nodes, num_edges, num_filters, num_layers;
     double alpha, gamma;
     T *nodes, *edges;                    // [num_nodes or num_edges, num_filters * num_layers]; edges may be null
-    const T *grad_nodes, *grad_edges;    // likewise
+    const T *grad_nodes, *grad_edges;    // as nodes and edges
     T* grad_adjacency;                   // as adjacency; null in the forward pass
     int64_t num_threads;
 };
 
-// The columns of four filters, one ball after the other.
+// Compute the columns of four filters, one ball after the other.
 template <typename T>
 struct Worker {
     typedef T Line __attribute__((vector_size(LANES * sizeof(T)), aligned(sizeof(T)), may_alias));
@@ -107,10 +107,10 @@ struct Worker {
     const BallArguments<T>& a;
     Rows& rows;
     T* entries;             // of these filters, row by row, [2 num_edges, LANES]
-    T* gradient;            // likewise; null in the forward pass
-    int64_t filter, lanes;  // the first, and how many
+    T* gradient;            // [2 num_edges, LANES]; null in the forward pass
+    int64_t filter, lanes;  // the first filter, and their number
     Ball ball{a.num_nodes};
-    std::vector<int64_t> row, first;  // in the ball's own numbers: row i is entries row[i] to row[i + 1] - 1, from first[i] on
+    std::vector<int64_t> row, first;  // row i of the ball: entries row[i] to row[i + 1] - 1, from first[i] on
     std::vector<int32_t> col, owned;  // owned: entries of the first row whose edges are read in this column
     std::vector<T> memory;            // the entries, their gradient, three layers of gradients, Phi_0 .. Phi_L
     T *value = nullptr, *value_gradient = nullptr, *h = nullptr, *phi = nullptr;
@@ -122,7 +122,7 @@ struct Worker {
     int64_t reach(int64_t t) { return std::min(t, order - t); }
     bool outwards(int64_t t) { return 2 * t <= order; }
 
-    // Levels 0 .. (L - 1) / 2 are rows of the matrix; one level more is columns only.
+    // Levels 0 .. (L - 1) / 2 have rows in the matrix; the level after them only columns.
     void gather(int64_t j) {
         order = a.orders[j];
         ball.begin(int32_t(j));
@@ -155,7 +155,7 @@ struct Worker {
         if (end > begin) std::memset(static_cast<void*>(to + begin * LANES), 0, size_t((end - begin) * LANES) * sizeof(T));
     }
 
-    // Layer t is zero farther away than t: up to where step t + 1 and the one after read it.
+    // Layer t is zero beyond distance t; clear it as far as the next two steps read it.
     void clear_beyond(int64_t t) { zero(layer(t), end_of(reach(t)), end_of(std::min(t + 2, order - t))); }
 
     void step(int64_t t) {
@@ -184,7 +184,7 @@ struct Worker {
         clear_beyond(t);
     }
 
-    // With H_t the derivative by Phi_t, what step t passes on to those by Phi_{t-1} and Phi_{t-2}, and to P.
+    // With H_t the derivative by Phi_t: the contributions of step t to H_{t-1}, H_{t-2} and the gradient of P.
     void step_back(int64_t t, T* now, T* last, T* before) {
         const T alpha = t == 1 ? T(1) : T(a.alpha), gamma = t == 1 ? T(0) : T(a.gamma);
         T* const from = layer(t - 1);

@@ -1,10 +1,9 @@
-// What the compiled operations share: how they are exported and what they return, versions for newer processors, memory
-// in huge pages, rows stored past the caches, threads, and the rows of the matrix that a list of edges stands for.
+// Shared by the compiled operations: exports and status codes, versions for newer processors, memory in huge pages,
+// stores past the caches, threads, and the adjacency matrix of a list of edges as CSR.
 //
 // Conventions: no Python, no torch. Each exported function takes a pointer to one structure of 64-bit fields, which
-// tg_lpe/ops/cpu/ fills in field by field and has checked, and returns a Status. Exceptions do not leave a function.
-// `num_threads` is what torch would use; an operation uses fewer where the work is small. The number of threads never
-// changes a result.
+// tg_lpe/ops/cpu/ has checked and filled in, and returns a Status. Exceptions do not leave a function. `num_threads` is
+// torch's number of threads; small work uses fewer. The number of threads never changes a result.
 
 #pragma once
 
@@ -30,7 +29,7 @@
 
 #define INLINE inline __attribute__((always_inline))
 
-// Functions of which there is a version for each processor().
+// Functions that are compiled once for each processor().
 #if defined(__x86_64__)
 #define TARGET_AVX2 __attribute__((target("avx2,fma")))
 #define TARGET_AVX512 __attribute__((target("avx512f,avx512dq,avx512vl,avx2,fma")))
@@ -49,7 +48,7 @@ namespace tg_lpe {
 
 enum Status { OK = 0, MALFORMED = 1, NO_MEMORY = 2 };
 
-// What goes wrong inside is want of memory or of threads.
+// The only errors inside are lack of memory or of threads.
 template <typename F>
 int guarded(F work) {
     try {
@@ -63,7 +62,7 @@ enum Processor { ANY, AVX2, AVX512 };
 
 inline Processor found_processor() {
 #if defined(__x86_64__)
-    const char* name = std::getenv("TG_LPE_INSTRUCTIONS");  // "any" and "avx2" leave newer instructions unused
+    const char* name = std::getenv("TG_LPE_INSTRUCTIONS");  // "any" and "avx2" disable newer instructions
     __builtin_cpu_init();
     if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) return ANY;
     if (name && !std::strcmp(name, "any")) return ANY;
@@ -105,7 +104,7 @@ auto on_this_processor(A&&... arguments) {
     return FUNCTION(arguments...);
 }
 
-// The same for `FUNCTION<..., BYTES>`, whose vectors are as long as a register.
+// Likewise for `FUNCTION<..., BYTES>`, whose vectors are as long as a register.
 #define BY_REGISTERS(FUNCTION, ...) \
     tg_lpe::by_registers<FUNCTION<__VA_ARGS__, 16>, FUNCTION<__VA_ARGS__, 32>, FUNCTION<__VA_ARGS__, 64>>
 
@@ -121,7 +120,7 @@ void by_registers(A&&... arguments) {
     OF_16(arguments...);
 }
 
-// Ask for huge pages for memory that was not touched yet: a third of the time of a large graph went into page faults.
+// Ask for huge pages for untouched memory: page faults would take a third of the time of a large graph.
 inline void huge_pages(void* memory, int64_t bytes) {
 #if defined(__linux__) && defined(MADV_HUGEPAGE)
     constexpr uintptr_t PAGE = uintptr_t(1) << 21;
@@ -133,7 +132,7 @@ inline void huge_pages(void* memory, int64_t bytes) {
 #endif
 }
 
-// Rows that are not read again soon go past the caches: they need not be fetched before they are overwritten.
+// Store rows that are not read again soon past the caches, which need not fetch them before they are overwritten.
 template <bool STREAM, typename T, typename V>
 inline __attribute__((always_inline)) void store(T* to, const V& row) {
 #if defined(__SSE2__)
@@ -147,7 +146,7 @@ inline __attribute__((always_inline)) void store(T* to, const V& row) {
     *reinterpret_cast<V*>(to) = row;
 }
 
-// Memory that is not filled with zeros before it is written, in huge pages; begins where a line of the cache does.
+// Uninitialised memory in huge pages, aligned to a cache line.
 template <typename T>
 struct Buffer {
     std::unique_ptr<T[], void (*)(void*)> memory{nullptr, std::free};
@@ -161,8 +160,8 @@ struct Buffer {
     T& operator[](int64_t i) { return memory[i]; }
 };
 
-// Run `work(part)` for parts 0..num_parts-1, each on a thread of its own where the system gives one. What one of them
-// throws is thrown here, after all have ended.
+// Run `work(part)` for parts 0..num_parts-1, each on a separate thread if the system allows it. An exception of a part
+// is rethrown after all parts have ended.
 template <typename F>
 void in_parallel(int64_t num_parts, F work) {
     std::vector<std::exception_ptr> failures(num_parts);
@@ -188,7 +187,7 @@ void in_parallel(int64_t num_parts, F work) {
         if (failure) std::rethrow_exception(failure);
 }
 
-// Run `work(part, begin, end)` on ranges of the nodes, the next one to whichever thread is free.
+// Run `work(part, begin, end)` on ranges of the nodes; a free thread takes the next range.
 template <typename F>
 void in_ranges(int64_t num_nodes, int64_t num_parts, int64_t num_threads, F thread) {
     constexpr int64_t WORTH_A_THREAD = 1 << 9;  // nodes
@@ -201,7 +200,7 @@ void in_ranges(int64_t num_nodes, int64_t num_parts, int64_t num_threads, F thre
     });
 }
 
-// From the number of entries of each of n rows to where each row begins; the n-th entry receives the total.
+// Turn the number of entries of each of n rows into the start of each row; the n-th entry receives the total.
 inline void starts_from_counts(int64_t* counts, int64_t n) {
     int64_t total = 0;
     for (int64_t i = 0; i < n; ++i) {
@@ -212,7 +211,7 @@ inline void starts_from_counts(int64_t* counts, int64_t n) {
     counts[n] = total;
 }
 
-// Whether rows of entries lie one behind the other from 0 to `num_entries`, and all columns are rows.
+// Whether the row pointers ascend from 0 to `num_entries`, and all columns are in range.
 inline bool are_rows(int64_t num_nodes, int64_t num_entries, const int64_t* crow, const int32_t* col,
                      int64_t num_threads) {
     if (crow[0] != 0 || crow[num_nodes] != num_entries) return false;
@@ -232,14 +231,14 @@ inline bool are_rows(int64_t num_nodes, int64_t num_entries, const int64_t* crow
     return true;
 }
 
-// The rows of a symmetric matrix with an entry for each edge in two places: `crow` receives where each row begins, and
-// `place(at, i, j, e)` is called for the entry (i, j) of edge e, row by row in the order of the edges: in the order of
-// the columns where edges are sorted by (tail, head), tail < head. Each thread owns a range of rows. False if an edge does
-// not join two different nodes.
+// Fill the rows of a symmetric matrix that has two entries for each edge: `crow` receives the start of each row, and
+// `place(at, i, j, e)` is called for the entry (i, j) of edge e. A row is in the order of the edges, which is the order
+// of its columns if edges are sorted by (tail, head), tail < head. Each thread owns a range of rows. Return false if an
+// edge does not join two different nodes.
 template <typename F>
 bool rows_of_edges(int64_t num_nodes, int64_t num_edges, const int64_t* tail, const int64_t* head, int64_t* crow,
                    int64_t num_threads, F place) {
-    constexpr int64_t APART = 1 << 20, FAR = 48, NEAR = 24;  // edges from which on, and by which, memory is asked ahead
+    constexpr int64_t APART = 1 << 20, FAR = 48, NEAR = 24;  // edges from which on threads prefetch, and by how many
     const int64_t parts = std::max<int64_t>(1, std::min({num_threads, num_nodes, (num_nodes + num_edges) >> 16}));
     const auto bound = [&](int64_t part) { return part * num_nodes / parts; };
     std::vector<int64_t> wrong(parts, 0);
@@ -274,7 +273,7 @@ bool rows_of_edges(int64_t num_nodes, int64_t num_edges, const int64_t* tail, co
     return true;
 }
 
-// A matrix by rows: entry p of row i is that of edge[p], in column col[p].
+// A matrix as CSR: entry p belongs to edge[p] and lies in column col[p].
 struct Rows {
     int64_t num_nodes, num_edges;
     Buffer<int64_t> crow{num_nodes + 1};

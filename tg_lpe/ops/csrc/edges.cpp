@@ -1,6 +1,5 @@
-// From a list of edges to the distinct undirected edges in order, and from these to the rows of the adjacency matrix:
-// counting sorts, linear in the list, for a batch of molecules in one call as for a graph of a hundred million edges; and
-// products with the Laplacian.
+// Sort a list of edges into distinct undirected edges, and these into the adjacency matrix as CSR, by counting in
+// linear time, for batches of molecules and for graphs of a hundred million edges; and multiply by the Laplacian.
 
 #include <algorithm>
 #include <cstdint>
@@ -13,12 +12,12 @@ using namespace tg_lpe;
 
 namespace {
 
-constexpr int INTERFACE = 13;  // of all structures, as tg_lpe/ops/cpu/ fills them in
+constexpr int INTERFACE = 13;  // version of the structures that tg_lpe/ops/cpu/ fills in
 
 constexpr int64_t SHARED = 1 << 20;       // directed edges from which on threads share a list
-constexpr int64_t FAR = 48, NEAR = 24;    // directed edges by which counters, and what they point at, are fetched ahead
-constexpr int64_t AHEAD = 96;             // entries of the adjacency by which rows are fetched before they are read
-constexpr int64_t SHORT = 24;             // entries of a row up to which the simplest sort is the fastest
+constexpr int64_t FAR = 48, NEAR = 24;    // directed edges by which counters, and the entries at them, are prefetched
+constexpr int64_t AHEAD = 96;             // entries of the adjacency by which rows are prefetched
+constexpr int64_t SHORT = 24;             // entries of a row up to which insertion sort is fastest
 
 struct List {
     int64_t num_nodes, num_directed;
@@ -42,18 +41,18 @@ void sort_row(Entry* first, Entry* last) {
     }
 }
 
-// The larger end of an entry; entries of 64 bits have the directed edge that they came from in their lower half.
+// The larger end of an entry; entries of 64 bits hold the number of the directed edge in their lower half.
 inline int64_t head_of(uint32_t entry) { return entry; }
 inline int64_t head_of(uint64_t entry) { return int64_t(entry >> 32); }
 
-// See undirected_edges below. Each thread owns a range of nodes, and what is counted and placed at them.
+// See undirected_edges below. Each thread owns a range of nodes, with their counters and entries.
 template <typename Entry>
 int64_t merge(const List& list, int64_t* tail, int64_t* head, int64_t* index, int64_t* counts, int64_t* num_loops,
               int64_t num_threads) {
     const int64_t n = list.num_nodes, m = list.num_directed;
     const int64_t parts = m < SHARED ? 1 : std::max<int64_t>(1, std::min(num_threads, n));
     const auto bound = [&](int64_t part) { return part * n / parts; };
-    Buffer<int64_t> start(n + 1);  // of each row among the entries
+    Buffer<int64_t> start(n + 1);  // start of each row among the entries
     Buffer<Entry> entries(m);
     in_parallel(parts, [&](int64_t part) {
         const int64_t low = bound(part), high = bound(part + 1);
@@ -64,7 +63,7 @@ int64_t merge(const List& list, int64_t* tail, int64_t* head, int64_t* index, in
         }
     });
     starts_from_counts(&start[0], n);
-    std::vector<int64_t> ends(parts + 1);  // of the parts' entries: their places are moved on while rows are filled
+    std::vector<int64_t> ends(parts + 1);  // ends of the parts' entries: `start` moves on while rows are filled
     for (int64_t part = 0; part <= parts; ++part) ends[part] = start[bound(part)];
     std::vector<int64_t> distinct(parts, 0);
     in_parallel(parts, [&](int64_t part) {
@@ -84,7 +83,7 @@ int64_t merge(const List& list, int64_t* tail, int64_t* head, int64_t* index, in
             else
                 entries[start[i]++] = Entry(j);
         }
-        // start[i] is now where row i ends.
+        // start[i] is now the end of row i.
         for (int64_t i = low, first = ends[part]; i < high; first = start[i++]) {
             sort_row(&entries[0] + first, &entries[0] + start[i]);
             for (int64_t p = first; p < start[i]; ++p)
@@ -121,7 +120,7 @@ int64_t merge(const List& list, int64_t* tail, int64_t* head, int64_t* index, in
     return num_edges;
 }
 
-// Whether each graph's nodes and edges are its own; fills in where its nodes begin.
+// Return whether the batch is sorted and no edge joins two graphs; fill in the first node of each graph.
 bool fits_batch(const List& list, const int64_t* batch, int64_t num_graphs, int64_t* ptr) {
     int64_t graph = -1;
     for (int64_t i = 0; i < list.num_nodes; ++i) {
@@ -135,13 +134,13 @@ bool fits_batch(const List& list, const int64_t* batch, int64_t num_graphs, int6
 }
 
 bool in_range(const List& list) {
-    uint64_t largest = 0;  // what is negative is large
+    uint64_t largest = 0;  // a negative number is large as unsigned
     for (int64_t e = 0; e < list.num_directed; ++e)
         largest = std::max(largest, std::max(uint64_t(list.row[e]), uint64_t(list.col[e])));
     return list.num_directed == 0 || largest < uint64_t(list.num_nodes);
 }
 
-// An entry of diag(s) A diag(s), put into its row.
+// Put an entry of diag(s) A diag(s) into its row.
 template <typename T>
 struct Entry {
     const T *conductance, *node_scale;
@@ -158,8 +157,8 @@ struct Entry {
     }
 };
 
-// diag(d) X - A X, less what out holds if asked, for rows begin..end-1; false if one of them ends before it begins or has a column that is no row, which
-// is found on the way: a pass of its own would take a third of the time.
+// Compute diag(d) X - A X for rows begin..end-1, minus the content of `out` if `subtract`. Return false if row pointers
+// or columns are invalid; checking them in a separate pass would add a third of the time.
 template <typename T>
 inline __attribute__((always_inline)) bool product_rows(int64_t k, int64_t num_nodes, int64_t num_entries,
                                                         const int64_t* crow, const int32_t* col, const T* value,
@@ -183,7 +182,7 @@ inline __attribute__((always_inline)) bool product_rows(int64_t k, int64_t num_n
 
 struct UndirectedEdgesArguments {
     int64_t num_nodes, num_directed, num_graphs;
-    const int64_t *row, *col, *batch;                // [num_directed] twice, [num_nodes] or null for a single graph
+    const int64_t *row, *col, *batch;                // [num_directed] both, [num_nodes] or null for a single graph
     int64_t *tail, *head;                            // [num_directed], of which the first num_edges are written
     int64_t *index;                                  // [num_directed] or null
     int64_t *neighbour_counts, *ptr;                 // [num_nodes], [num_graphs + 1] or null
@@ -191,8 +190,8 @@ struct UndirectedEdgesArguments {
     int64_t num_edges, num_loops, max_nodes;         // results
 };
 
-// The distinct undirected edges of a list, without self-loops, sorted by (tail, head), tail < head; the edge of each
-// directed one, -1 for self-loops; the neighbours of each node; the first node of each graph.
+// Find the distinct undirected edges of a list, without self-loops, sorted by (tail, head), tail < head; the undirected
+// edge of each directed edge, -1 for self-loops; the number of neighbours of each node; the first node of each graph.
 int undirected_edges(UndirectedEdgesArguments& a) {
     const List list{a.num_nodes, a.num_directed, a.row, a.col};
     if (!in_range(list) || (a.ptr && !fits_batch(list, a.batch, a.num_graphs, a.ptr))) return MALFORMED;
@@ -215,7 +214,7 @@ struct AdjacencyArguments {
     int64_t num_threads;
 };
 
-// The rows of diag(s) A diag(s), from edges sorted by (tail, head).
+// Write diag(s) A diag(s) as CSR, from edges sorted by (tail, head).
 template <typename T>
 int adjacency_rows(const AdjacencyArguments<T>& a) {
     huge_pages(a.col, 2 * a.num_edges * int64_t(sizeof(int32_t)));
@@ -233,8 +232,8 @@ struct LaplacianArguments {
     const int64_t* crow;
     const int32_t* col;
     const T *value, *diagonal, *x;  // x: [num_nodes, k]
-    T* out;                         // likewise
-    int64_t subtract;               // whether what out holds is subtracted
+    T* out;                         // [num_nodes, k]
+    int64_t subtract;               // whether to subtract the content of out
     int64_t num_threads;
 };
 

@@ -1,6 +1,6 @@
-// Eigenvectors of many small symmetric matrices: Householder's reduction to tridiagonal form, then QL with implicit
-// shifts, laid out so that each inner loop runs along a row of memory. At these sizes LAPACK spends more time on calls
-// than on arithmetic. What comes of a matrix depends on nothing else, nor on the number of threads.
+// Compute eigenvectors of many small symmetric matrices by Householder's reduction to tridiagonal form, then QL with
+// implicit shifts. Each inner loop runs along a row of memory. At these sizes LAPACK spends more time on calls than on
+// arithmetic. The result of a matrix depends neither on other matrices nor on the number of threads.
 
 #include <cmath>
 #include <limits>
@@ -11,14 +11,14 @@ namespace tg_lpe {
 namespace {
 
 constexpr int64_t LANE = 8;         // rows are padded with zeros to a multiple of this
-constexpr int64_t WORK = 1 << 15;  // cubes of sizes, added up, from which on another thread pays
-constexpr int MAX_SWEEPS = 60;      // of QL for one eigenvalue; about two are needed
+constexpr int64_t WORK = 1 << 15;  // sum of cubes of sizes that is worth a thread
+constexpr int MAX_SWEEPS = 60;      // sweeps of QL for one eigenvalue; about two are needed
 
 #define INLINE inline __attribute__((always_inline))
 
 INLINE int64_t padded(int64_t n) { return (n + LANE - 1) / LANE * LANE; }
 
-// The sum of x[i] y[i] for i < n, n a multiple of LANE.
+// Sum x[i] y[i] for i < n, n a multiple of LANE.
 INLINE double dot(const double* x, const double* y, int64_t n) {
     double part[LANE] = {};
     for (int64_t i = 0; i < n; i += LANE)
@@ -26,12 +26,12 @@ INLINE double dot(const double* x, const double* y, int64_t n) {
     return ((part[0] + part[4]) + (part[1] + part[5])) + ((part[2] + part[6]) + (part[3] + part[7]));
 }
 
-// Room for one matrix of n rows.
+// Memory for one matrix of n rows.
 struct Workspace {
     int64_t n, stride;
     Buffer<double> memory;
     double *a, *q;           // [n, stride]: the matrix and then the reflectors; the rows of Q^T
-    double *d, *e, *p, *beta;  // [stride]: diagonal, what stands beside it, a product, 2 / |reflector|^2
+    double *d, *e, *p, *beta;  // [stride]: diagonal, off-diagonal, a product, 2 / |reflector|^2
 
     explicit Workspace(int64_t size)
         : n(size), stride(padded(size)), memory(stride * (2 * size + 4)), a(&memory[0]), q(a + size * stride),
@@ -58,7 +58,7 @@ INLINE void tridiagonalize(Workspace& w) {
         u[i - 1] = last - g;
         const double beta = w.beta[i] = 1 / (norm * norm - last * g);
         std::fill(p, p + width, 0.0);
-        for (int64_t r = 0; r < i; ++r) {  // p = beta A u; the leading block is kept in full
+        for (int64_t r = 0; r < i; ++r) {  // p = beta A u; the leading block is stored in full
             const double f = beta * u[r];
             const double* row = w.a + r * stride;
             for (int64_t j = 0; j < width; ++j) p[j] += f * row[j];
@@ -86,7 +86,7 @@ INLINE void tridiagonalize(Workspace& w) {
     }
 }
 
-// Eigenvalues into `d`, eigenvectors into the rows of `q`. False if that does not converge: not for finite matrices.
+// Write eigenvalues to `d`, eigenvectors to the rows of `q`. Return false without convergence: only if not finite.
 INLINE bool diagonalize(Workspace& w) {
     const int64_t n = w.n, stride = w.stride;
     double *d = w.d, *e = w.e;
@@ -158,7 +158,7 @@ INLINE bool eigenvectors_of(const EigenvectorsArguments& given, int64_t first, i
             finite = finite && std::isfinite(matrix[i]);
         }
         if (!finite) return false;
-        // Squares neither overflow nor vanish where the largest entry is near one.
+        // Scale the largest entry to about one, so that squares neither overflow nor vanish.
         const int exponent = size > 0 ? std::ilogb(size) + 1 : 0;
         for (int64_t r = 0; r < n; ++r) {
             double* row = w.a + r * w.stride;

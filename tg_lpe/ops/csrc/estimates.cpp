@@ -1,8 +1,8 @@
-// Polynomials of a sparse symmetric matrix, read on the diagonal and at the edges through random signs.
+// Estimate polynomials of a sparse symmetric matrix on the diagonal and at the edges from random signs.
 //
-// For each filter, half[0] = V, half[1] = P V, half[s] = alpha P half[s-1] - gamma half[s-2], and what is read of layer
-// t is the Gram matrix of half[t/2] and half[t - t/2]. As many columns of V as fill a line of the cache go through all
-// layers at a time, so that a neighbour scattered over memory costs one line. V itself is kept as bits.
+// For each filter, half[0] = V, half[1] = P V, half[s] = alpha P half[s-1] - gamma half[s-2], and layer t is read from
+// the Gram matrix of half[t/2] and half[t - t/2]. As many columns of V as fill a cache line go through all layers at a
+// time, so that reading a neighbour fetches one line. V itself is stored as bits.
 
 #include <algorithm>
 #include <cstdint>
@@ -15,10 +15,10 @@ using namespace tg_lpe;
 namespace {
 
 constexpr int64_t LINE = 64;            // bytes
-constexpr int64_t AHEAD = 96;           // entries of the adjacency by which neighbours are fetched before they are read
-constexpr int64_t STREAMED = 1 << 24;   // bytes of all layers from which on no cache keeps them for the edges
-constexpr int64_t EDGES_AHEAD = 10;     // edges by which all layers of an end are fetched before they are read
-constexpr int64_t WORTH_A_THREAD = 1 << 16;  // lines that one pass reads: for fewer, a second thread makes it slower
+constexpr int64_t AHEAD = 96;           // entries of the adjacency by which neighbours are prefetched
+constexpr int64_t STREAMED = 1 << 24;   // bytes of all layers that no cache holds until the edges read them
+constexpr int64_t EDGES_AHEAD = 10;     // edges by which all layers of an end are prefetched
+constexpr int64_t WORTH_A_THREAD = 1 << 16;  // lines in a pass: with fewer, a second thread makes it slower
 
 template <typename T>
 struct Integer {
@@ -48,12 +48,12 @@ struct Columns {
     }
 };
 
-// What all filters share: the sizes, the edges, and the adjacency by rows.
+// Shared by all filters: the sizes, the edges, and the adjacency as CSR.
 struct Structure {
     int64_t num_rows, max_nodes, num_edges, num_filters, num_layers, num_probes;
     const int64_t *tail, *head;
-    int64_t width = num_filters * num_layers;                   // of a row of the result
-    int64_t depth = num_layers > 1 ? (num_layers + 1) / 2 : 0;  // products: the first layer needs none, it is P
+    int64_t width = num_filters * num_layers;                   // width of a row of the result
+    int64_t depth = num_layers > 1 ? (num_layers + 1) / 2 : 0;  // number of products: the first layer, P, needs none
     Rows rows{num_rows, num_edges};
 };
 
@@ -64,12 +64,12 @@ struct Pass {
     const int32_t* col;
     const T* value;
     const uint16_t* minus;   // of half[0], bit w set where column w is -1
-    const T *in, *before;    // half[s-1] and half[s-2], [num_rows, WIDTH]; null where they are half[0]
+    const T *in, *before;    // half[s-1] and half[s-2], [num_rows, WIDTH]; null for half[0]
     T* out;                  // half[s]; may be half[s-2]
-    T* copy;                 // once more, with rows `copy_stride` apart; null where nothing reads it
+    T* copy;                 // a copy with rows `copy_stride` apart; null if not needed
     int64_t copy_stride;
     T alpha, gamma;
-    T *even, *odd;           // sums over columns of half[s]^2 and half[s] half[s-1]; null where nothing reads them
+    T *even, *odd;           // sums over columns of half[s]^2 and half[s] half[s-1]; null if not needed
 };
 
 inline uint64_t mixed(uint64_t z) {
@@ -78,7 +78,8 @@ inline uint64_t mixed(uint64_t z) {
     return z ^ (z >> 31);
 }
 
-// Columns first..first+width-1 of the signs of rows begin..end-1, a bit each; see counter_signs in tg_lpe/ops/random.py.
+// Draw columns first..first+width-1 of the signs of rows begin..end-1 as bits; see counter_signs in
+// tg_lpe/ops/random.py.
 INLINE void draw(uint64_t seed, int64_t max_nodes, int64_t first, int64_t width, int64_t begin, int64_t end,
                  uint16_t* minus) {
     constexpr uint64_t WEYL = 0x9E3779B97F4A7C15u;
@@ -91,7 +92,7 @@ INLINE void draw(uint64_t seed, int64_t max_nodes, int64_t first, int64_t width,
     }
 }
 
-// The sum of a line of columns.
+// Sum a line of columns.
 template <typename T>
 INLINE T sum_of(const void* line) {
     typedef typename Columns<T>::Quarter Quarter;
@@ -102,7 +103,7 @@ INLINE T sum_of(const void* line) {
     return total;
 }
 
-// half[s] for rows begin..end-1, a line in registers of BYTES; FIRST is half[1] = P V.
+// Compute half[s] for rows begin..end-1, a line in registers of BYTES; FIRST is half[1] = P V.
 template <typename T, int64_t BYTES, bool FIRST, bool STREAM>
 INLINE void product_rows(const Columns<T>& c, const Pass<T>& p, int64_t begin, int64_t end) {
     typedef typename Columns<T>::Int Int;
@@ -117,7 +118,7 @@ INLINE void product_rows(const Columns<T>& c, const Pass<T>& p, int64_t begin, i
     for (int64_t i = begin; i < end; ++i) {
         Values sum[PARTS] = {};
         for (int64_t e = p.crow[i]; e < p.crow[i + 1]; ++e) {
-            // Neighbours scattered over memory are asked for long before their turn.
+            // Neighbours are scattered over memory: prefetch them.
             if (e + AHEAD < stop)
                 __builtin_prefetch(FIRST ? static_cast<const void*>(p.minus + p.col[e + AHEAD])
                                          : p.in + int64_t(p.col[e + AHEAD]) * WIDTH);
@@ -165,7 +166,7 @@ INLINE void product_rows(const Columns<T>& c, const Pass<T>& p, int64_t begin, i
                 store<STREAM>(p.copy + i * p.copy_stride + h * (WIDTH / PARTS), sum[h]);
     }
 #if defined(__SSE2__)
-    if (STREAM) _mm_sfence();  // streamed stores are seen by other threads in any order without it
+    if (STREAM) _mm_sfence();  // orders streamed stores for other threads
 #endif
 }
 
@@ -181,14 +182,14 @@ INLINE void product(const Columns<T>& c, const Pass<T>& p, bool stream, int64_t 
         product_rows<T, BYTES, false, false>(c, p, begin, end);
 }
 
-// The entries of all layers at edges begin..end-1, added to those of earlier columns or to what `offset` times P is.
+// Add the entries of all layers at edges begin..end-1 to those of earlier columns, or to `offset` times P.
 template <typename T>
 INLINE void read_edges(const Structure& s, const T* half, const T* adjacency, const T* scale, const T* offset,
                        bool first, T* out, int64_t begin, int64_t end) {
     typedef typename Columns<T>::Half Half;
     typedef typename Columns<T>::Quarter Quarter;
     constexpr int64_t QUARTER = Columns<T>::QUARTER, WIDTH = Columns<T>::WIDTH;
-    const int64_t run = s.depth * WIDTH, last = s.num_layers - 1;  // of the layers to be estimated, counted from 0
+    const int64_t run = s.depth * WIDTH, last = s.num_layers - 1;  // last: the number of estimated layers
     Buffer<T> memory(last * QUARTER);
     T* const sums = &memory[0];
     for (int64_t e = begin; e < end; ++e) {
@@ -222,7 +223,7 @@ INLINE void read_edges(const Structure& s, const T* half, const T* adjacency, co
     }
 }
 
-// The diagonals of all layers at rows begin..end-1, from those that were summed up layer by layer.
+// Add the diagonals of all layers at rows begin..end-1 from the sums of each layer.
 template <typename T>
 void read_nodes(const Structure& s, const T* diagonals, const T* scale, const T* offset, bool first, T* out,
                 int64_t begin, int64_t end) {
@@ -237,8 +238,7 @@ void read_nodes(const Structure& s, const T* diagonals, const T* scale, const T*
 }
 
 template <typename T>
-int run(Structure& s, const T* adjacency, uint64_t seed, T alpha, T gamma, T* nodes, T* edges,
-              int64_t num_threads) {
+int run(Structure& s, const T* adjacency, uint64_t seed, T alpha, T gamma, T* nodes, T* edges, int64_t num_threads) {
     constexpr int64_t WIDTH = Columns<T>::WIDTH;
     const int64_t n = s.num_rows, m = s.num_edges, num_blocks = s.depth ? (s.num_probes + WIDTH - 1) / WIDTH : 0;
     const auto threads_for = [&](int64_t lines) {
@@ -249,7 +249,7 @@ int run(Structure& s, const T* adjacency, uint64_t seed, T alpha, T gamma, T* no
     huge_pages(nodes, n * s.width * int64_t(sizeof(T)));
     if (edges) huge_pages(edges, m * s.width * int64_t(sizeof(T)));
 
-    std::vector<int64_t> bound(row_threads + 1, n);  // of the threads' rows: as many entries, about, for each
+    std::vector<int64_t> bound(row_threads + 1, n);  // rows of the threads, with about equally many entries
     bound[0] = 0;
     for (int64_t part = 1, i = 0; part < row_threads; ++part) {
         while (i < n && s.rows.crow[i] + i < part * (2 * m + n) / row_threads) ++i;
@@ -270,7 +270,7 @@ int run(Structure& s, const T* adjacency, uint64_t seed, T alpha, T gamma, T* no
             on_this_processor<draw>(seed, s.max_nodes, block * WIDTH, std::min(WIDTH, s.num_probes - block * WIDTH),
                                     begin, end, &minus[block * n]);
         });
-    // The next product needs the two before it; edges read all layers of their ends, which are kept row by row.
+    // The next product needs the last two; edges read all layers of their ends, which are stored row by row.
     const int64_t last = s.num_layers - 1, run = s.depth * WIDTH;
     const bool stream = n * run * int64_t(sizeof(T)) >= STREAMED;
     Buffer<T> value(2 * m), recent(n * std::min<int64_t>(s.depth, 2) * WIDTH), half(edges ? n * run : 0);
@@ -299,9 +299,10 @@ int run(Structure& s, const T* adjacency, uint64_t seed, T alpha, T gamma, T* no
             const Columns<T> columns(s.num_probes - block * WIDTH);
             for (int64_t layer = 1; layer <= s.depth; ++layer) {
                 T* const copy = edges ? &half[(layer - 1) * WIDTH] : nullptr;
-                const Pass<T> pass{&s.rows.crow[0],      &s.rows.col[0],   &value[0], &minus[block * n], slot(layer - 1),
-                                   slot(layer - 2), slot(layer), copy,      run,               alpha,
-                                   gamma,           diagonal(2 * layer),    diagonal(2 * layer - 1)};
+                const Pass<T> pass{&s.rows.crow[0], &s.rows.col[0],  &value[0],   &minus[block * n],
+                                   slot(layer - 1), slot(layer - 2), slot(layer), copy,
+                                   run,             alpha,           gamma,       diagonal(2 * layer),
+                                   diagonal(2 * layer - 1)};
                 each_rows([&](int64_t begin, int64_t end) {
                     BY_REGISTERS(product, T)(columns, pass, stream, begin, end);
                 });

@@ -1,9 +1,9 @@
-// All layers of the linear transformer with its incidence held fixed, eq. (16), on the edges of a batch of any size.
+// Compute all layers of the linear transformer with a fixed incidence matrix, eq. (16), on a batch of any size.
 //
-// A layer is Phi^T <- M Phi^T + W (S Phi)^T with M = I + W^R + W^V-times-Gram terms. It is run row by row: a node's new
-// row needs its neighbours' rows, its own, and the k x k Gram matrix of the whole graph. The Gram matrix of the new
-// rows is summed up while they are written, and columns are brought to length one by the next layer's matrices, so that
-// a layer passes over Phi once: it reads the adjacency and Phi, and writes Phi.
+// A layer is Phi^T <- M Phi^T + W (S Phi)^T with M = I + W^R + W^V-times-Gram terms. It runs row by row: a node's new
+// row needs its row, its neighbours' rows, and the k x k Gram matrix of the whole graph. The Gram matrix of the new rows
+// is summed while they are written, and the next layer's matrices include the normalisation of columns. So a layer
+// passes over Phi once: it reads the adjacency and Phi, and writes Phi.
 
 #include <algorithm>
 #include <cmath>
@@ -18,20 +18,20 @@ using namespace tg_lpe;
 
 namespace {
 
-constexpr int64_t STREAMED = 1 << 24;  // bytes of Phi from which on no cache keeps it for the next layer
-constexpr int64_t AHEAD = 96;          // entries of the adjacency by which neighbours are fetched before they are read
-constexpr int64_t TILE = 64;           // rows whose Gram matrix is summed up in the type of Phi, before it goes to double
-// Rows of small graphs, times layers: some milliseconds. In a training step the cores are still taken by threads of torch
-// that spin in wait of their next task: for less, a second thread of ours makes things slower.
+constexpr int64_t STREAMED = 1 << 24;  // bytes of Phi that no cache holds until the next layer
+constexpr int64_t AHEAD = 96;          // entries of the adjacency by which neighbours are prefetched
+constexpr int64_t TILE = 64;           // rows whose Gram matrix is summed in the type of Phi, then added in double
+// Rows of small graphs, times layers: some milliseconds. In a training step, threads of torch spin on the cores while
+// they wait for their next task, and a second thread slows down smaller work.
 constexpr int64_t WORTH_A_THREAD = 1 << 18;
 
-// A row of Phi as one vector, wherever it lies in memory.
+// A row of Phi as one vector, of any alignment.
 template <typename T, int64_t W>
 struct Row {
     typedef T type __attribute__((vector_size(W * sizeof(T)), aligned(sizeof(T)), may_alias));
 };
 
-// A layer's matrices, transposed: out_row = sum over a of in_row[a] * matrix[a]. One row where W^V is diagonal.
+// A layer's matrices, transposed: out_row = sum over a of in_row[a] * matrix[a]. Only one row if W^V is diagonal.
 template <typename T, int64_t W>
 struct Weights {
     alignas(64) T mix[W][W], similarity[W][W];
@@ -48,7 +48,7 @@ inline __attribute__((always_inline)) void similar_row(const int64_t* crow, cons
     *reinterpret_cast<V*>(out) = similar;
 }
 
-// A row of Phi in registers of BYTES: a vector that is wider than they are, GCC takes apart number by number.
+// A row of Phi in registers of BYTES: GCC splits wider vectors into single numbers.
 template <typename T, int64_t W, int64_t BYTES>
 struct Parts {
     static constexpr int64_t LANES = std::min<int64_t>(W, BYTES / int64_t(sizeof(T))), COUNT = W / LANES;
@@ -59,7 +59,7 @@ struct Parts {
     static INLINE const Lanes* of(const T* row) { return reinterpret_cast<const Lanes*>(row); }
 };
 
-// Add the sum of outer products of `count` rows, one behind the other.
+// Add the sum of outer products of `count` consecutive rows.
 template <typename T, int64_t W, int64_t BYTES>
 INLINE void add_gram(const T* rows, int64_t count, double* gram) {
     typedef Parts<T, W, BYTES> P;
@@ -77,7 +77,7 @@ INLINE void add_gram(const T* rows, int64_t count, double* gram) {
     }
 }
 
-// One layer for rows begin..end-1; `gram` receives the sum of outer products of the new rows.
+// Compute one layer for rows begin..end-1; `gram` receives the sum of outer products of the new rows.
 template <typename T, int64_t W, int64_t BYTES, bool DIAGONAL, bool STREAM>
 INLINE void rows_of_layer(const int64_t* crow, const int32_t* col, const T* value, const T* diagonal, const T* in,
                           T* out, int64_t begin, int64_t end, const Weights<T, W>& w, double* gram) {
@@ -93,7 +93,7 @@ INLINE void rows_of_layer(const int64_t* crow, const int32_t* col, const T* valu
 #pragma GCC unroll 16
             for (int64_t h = 0; h < P::COUNT; ++h) similar[h] = diagonal[i] * P::of(own)[h];
             for (int64_t e = crow[i]; e < crow[i + 1]; ++e) {
-                // Neighbours scattered over memory are asked for long before their turn.
+                // Neighbours are scattered over memory: prefetch them.
                 if (e + AHEAD < stop) __builtin_prefetch(in + int64_t(col[e + AHEAD]) * W);
                 const V* const other = P::of(in + int64_t(col[e]) * W);
 #pragma GCC unroll 16
@@ -127,17 +127,17 @@ INLINE void rows_of_layer(const int64_t* crow, const int32_t* col, const T* valu
 typedef float Pair __attribute__((vector_size(64)));
 typedef float PairInMemory __attribute__((vector_size(64), aligned(4), may_alias));
 
-// Column A of each row at all of its columns, where `half` has the half of each row with column A twice.
+// Broadcast column A of each row, where `half` holds the half of each row with column A twice.
 #define SPREAD(half, A)                                                                                               \
     __builtin_shufflevector(half, half, A, A, A, A, A + 4, A + 4, A + 4, A + 4, A + 8, A + 8, A + 8, A + 8, A + 12,   \
                             A + 12, A + 12, A + 12)
-// The columns of each row, turned by R.
+// Rotate the columns of each row by R.
 #define TURN(x, R)                                                                                                    \
     __builtin_shufflevector(x, x, R, 1 + R, 2 + R, 3 + R, (4 + R) % 8, (5 + R) % 8, (6 + R) % 8, (7 + R) % 8, 8 + R,  \
                             9 + R, 10 + R, 11 + R, 8 + (4 + R) % 8, 8 + (5 + R) % 8, 8 + (6 + R) % 8,                 \
                             8 + (7 + R) % 8)
 
-// S Phi of one row; neighbours scattered over memory are asked for long before their turn.
+// S Phi of one row, prefetching neighbours.
 inline __attribute__((always_inline)) void similar_ahead(const int64_t* crow, const int32_t* col, const float* value,
                                                          const float* diagonal, const float* in, int64_t i,
                                                          int64_t stop, Row<float, 8>::type& similar) {
@@ -149,7 +149,7 @@ inline __attribute__((always_inline)) void similar_ahead(const int64_t* crow, co
     }
 }
 
-// As rows_of_layer, for diagonal weights: half of its instructions.
+// rows_of_layer for diagonal weights, with half of its instructions.
 template <bool STREAM>
 TARGET_AVX512 void pairs_of_layer(const int64_t* crow, const int32_t* col, const float* value, const float* diagonal,
                                const float* in, float* out, int64_t begin, int64_t end, const Weights<float, 8>& w,
@@ -201,7 +201,7 @@ TARGET_AVX512 void pairs_of_layer(const int64_t* crow, const int32_t* col, const
 #endif
 #endif
 
-// What all layers share: the operator's rows, and the weights of each layer.
+// Shared by all layers: the operator's rows, and the weights of each layer.
 template <typename T>
 struct Problem {
     const int64_t* crow;
@@ -210,16 +210,16 @@ struct Problem {
     const T* diagonal;
     int64_t num_layers;
     const T* residual;    // [L, W, W], I + W^R
-    const T* similarity;  // [L, W, W], beta_3 alpha^Q alpha^K W^V times the layer's own scale
-    const T* left;        // [L, W, W], beta_4 W^V; where the weights are diagonal, what multiplies the Gram matrix
-    const T* right;       // [L, W, W], W^Q^T W^K; not read where the weights are diagonal
+    const T* similarity;  // [L, W, W], beta_3 alpha^Q alpha^K W^V times the layer's scale
+    const T* left;        // [L, W, W], beta_4 W^V; for diagonal weights, the factor of each entry of the Gram matrix
+    const T* right;       // [L, W, W], W^Q^T W^K; not read for diagonal weights
     bool diagonal_weights, normalize;
-    double floor;         // columns no longer than this are left as they are
+    double floor;         // columns no longer than this are not normalised
     const T* readout;     // [out_channels, W]
     int64_t out_channels;
 };
 
-// The matrices of a layer from the Gram matrix of `in`, whose columns have yet to be multiplied by `scale`.
+// Compute the matrices of a layer from the Gram matrix of `in`, whose columns are not yet multiplied by `scale`.
 template <typename T, int64_t W>
 INLINE void prepare(const Problem<T>& p, int64_t layer, const double* gram, const double* scale, double factor,
                     Weights<T, W>& w) {
@@ -229,7 +229,7 @@ INLINE void prepare(const Problem<T>& p, int64_t layer, const double* gram, cons
     for (int64_t a = 0; a < W; ++a)
         for (int64_t b = 0; b < W; ++b) full[a * W + b] = scale[a] * scale[b] * gram[a * W + b];
     if (p.diagonal_weights) {
-        // What is not looked at may be as large as it likes.
+        // Entries with weight zero may be infinite.
         for (int64_t a = 0; a < W * W; ++a)
             mix[a] = double(residual[a]) + (left[a] == 0 ? 0.0 : double(left[a]) * full[a]);
     } else {
@@ -259,7 +259,7 @@ INLINE void gram_of_rows(const T* in, int64_t begin, int64_t end, double* gram) 
         add_gram<T, W, BYTES>(in + first * W, std::min(TILE, end - first), gram);
 }
 
-// Run a layer by pairs of rows; false where that cannot be.
+// Run a layer by pairs of rows; return false if not supported.
 template <typename T, int64_t W>
 bool pairs_instead(const Problem<T>&, const T*, T*, int64_t, int64_t, const Weights<T, W>&, bool, double*) {
     return false;
@@ -271,7 +271,7 @@ bool pairs_instead(const Problem<float>& p, const float* in, float* out, int64_t
     if (processor() != AVX512 || !p.diagonal_weights) return false;
     const auto run = stream ? pairs_of_layer<true> : pairs_of_layer<false>;
     run(p.crow, p.col, p.value, p.diagonal, in, out, begin, end, w, gram);
-    if (stream) _mm_sfence();  // streamed stores are seen by other threads in any order without it
+    if (stream) _mm_sfence();  // orders streamed stores for other threads
     return true;
 }
 #endif
@@ -284,7 +284,7 @@ INLINE void layer_of(const Problem<T>& p, const T* in, T* out, int64_t begin, in
     if (p.diagonal_weights && stream) {
         rows_of_layer<T, W, BYTES, true, true>(crow, col, value, diagonal, in, out, begin, end, w, gram);
 #if defined(__SSE2__)
-        _mm_sfence();  // streamed stores are seen by other threads in any order without it
+        _mm_sfence();  // orders streamed stores for other threads
 #endif
     } else if (p.diagonal_weights)
         rows_of_layer<T, W, BYTES, true, false>(crow, col, value, diagonal, in, out, begin, end, w, gram);
@@ -292,7 +292,7 @@ INLINE void layer_of(const Problem<T>& p, const T* in, T* out, int64_t begin, in
         rows_of_layer<T, W, BYTES, false, false>(crow, col, value, diagonal, in, out, begin, end, w, gram);
 }
 
-// The read-out of columns that have yet to be multiplied by `scale`.
+// Compute the read-out of columns that are not yet multiplied by `scale`.
 template <typename T, int64_t W, int64_t BYTES>
 INLINE void read_rows(const Problem<T>& p, const T* in, const double* scale, T* out, int64_t begin, int64_t end) {
     typedef Parts<T, W, BYTES> P;
@@ -321,12 +321,12 @@ INLINE void read_rows(const Problem<T>& p, const T* in, const double* scale, T* 
         }
 }
 
-// All layers of the graph with rows first..last-1, by `num_threads` threads, and their read-out into `out`.
+// Compute all layers of the graph with rows first..last-1 on `num_threads` threads, and the read-out into `out`.
 template <typename T, int64_t W>
 void run_graph(const Problem<T>& p, int64_t first, int64_t last, double later, const T* phi, T* one, T* two, T* out,
                int64_t num_threads) {
     const bool stream = (last - first) * W * int64_t(sizeof(T)) >= STREAMED;
-    constexpr int64_t CHUNK = 1 << 13;  // of rows: Gram matrices are summed chunk by chunk, whatever the threads
+    constexpr int64_t CHUNK = 1 << 13;  // rows whose Gram matrix is summed together, for any number of threads
     const int64_t num_chunks = (last - first + CHUNK - 1) / CHUNK;
     num_threads = std::min(num_threads, num_chunks);
     std::vector<double> grams(num_chunks * W * W);
@@ -390,15 +390,15 @@ void run(const Problem<T>& p, int64_t num_graphs, const int64_t* ptr, const doub
     });
 }
 
-// What the forward pass keeps of each layer for the gradient.
+// Tensors of each layer that the forward pass stores for the gradient.
 template <typename T>
 struct Kept {
     T* chain;  // [L, num_nodes, W], the new Phi
     T* gram;   // [num_graphs, L, W, W], of the Phi that it was computed from
-    T* norm;   // [num_graphs, L, W], of its columns before they were brought to length one; zero where they were not
+    T* norm;   // [num_graphs, L, W], of its columns before normalisation; zero for columns not normalised
 };
 
-// The layers of one graph, diagonal weights and normalised columns.
+// Compute the layers of one graph, with diagonal weights and normalised columns.
 template <typename T, int64_t W>
 inline __attribute__((always_inline)) void graph_forward(const Problem<T>& p, int64_t num_nodes, int64_t graph,
                                                          int64_t first, int64_t last, double later, const T* phi,
@@ -431,7 +431,7 @@ inline __attribute__((always_inline)) void graph_forward(const Problem<T>& p, in
     }
 }
 
-// Where the gradients by the weights of all layers are summed up, in double precision.
+// Sums of the gradients by the weights of all layers, in double precision.
 template <int64_t W>
 struct WeightGradients {
     std::vector<double> residual, similarity, left;  // [L, W, W], [L, W], [L, W, W]
@@ -440,10 +440,10 @@ struct WeightGradients {
         : residual(num_layers * W * W), similarity(num_layers * W), left(num_layers * W * W) {}
 };
 
-// The gradients of one graph's layers, from that by its last Phi.
+// Compute the gradients of one graph's layers from the gradient by its last Phi.
 //
-// With G = z^T z, M = R + L * G, y = z M^T + (S z) diag(s) and z' = y / |y|, column by column: two passes over the rows
-// of each layer, one for the gradients by y and by the weights, one for that by z.
+// With G = z^T z, M = R + L * G, y = z M^T + (S z) diag(s) and z' = y / |y|, column by column: one pass over the rows
+// of each layer for the gradients by y and by the weights, and one for the gradient by z.
 template <typename T, int64_t W>
 inline __attribute__((always_inline)) void graph_backward(const Problem<T>& p, int64_t num_nodes, int64_t graph,
                                                           int64_t first, int64_t last, double later, const T* phi,
@@ -452,7 +452,7 @@ inline __attribute__((always_inline)) void graph_backward(const Problem<T>& p, i
     typedef typename Row<T, W>::type V;
     const auto row = [](const T* x, int64_t i) { return reinterpret_cast<const V*>(x + i * W); };
     scratch.resize(2 * (last - first) * W);
-    T* const scaled = scratch.data() - first * W;  // by S z, numbered as all nodes are
+    T* const scaled = scratch.data() - first * W;  // gradient by S z, indexed by the nodes of the batch
     T* const by_y = scaled + (last - first) * W;
     std::memcpy(grad_phi + first * W, grad_out + first * W, (last - first) * W * sizeof(T));
     V along = {};  // sum over rows of the gradient by the new Phi times that Phi
@@ -504,9 +504,9 @@ inline __attribute__((always_inline)) void graph_backward(const Problem<T>& p, i
     }
 }
 
-constexpr int64_t TOGETHER = 32;  // graphs whose gradients are summed in one place, whatever the threads
+constexpr int64_t TOGETHER = 32;  // graphs whose gradients are summed together, for any number of threads
 
-// Run `work(chunk, graph)` for all graphs with nodes, those of a chunk one after the other.
+// Run `work(chunk, graph)` for all graphs with nodes; those of a chunk run one after the other.
 template <typename F>
 void each_graph(int64_t num_graphs, const int64_t* ptr, int64_t num_layers, int64_t num_threads, F work) {
     const int64_t num_chunks = (num_graphs + TOGETHER - 1) / TOGETHER;
@@ -549,8 +549,8 @@ void run_backward(const Problem<T>& p, int64_t num_graphs, const int64_t* ptr, c
     std::copy(total.similarity.begin(), total.similarity.end(), grad_similarity);
 }
 
-// Layers of two blocks of K columns, Phi = [Phi_0, Phi_1], in which every weight is a multiple of the identity:
-// Phi_a <- sum over b of residual[a][b] Phi_b + value[a][b] S Phi_b. READ says which S Phi_b are not multiplied by zero.
+// Compute a layer of two blocks of K columns, Phi = [Phi_0, Phi_1], with multiples of the identity as weights:
+// Phi_a <- sum over b of residual[a][b] Phi_b + value[a][b] S Phi_b. READ marks the S Phi_b with a nonzero factor.
 template <typename T, int64_t K, int64_t BYTES, bool READ_0, bool READ_1, bool STREAM>
 INLINE void rows_of_blocks(const int64_t* crow, const int32_t* col, const T* value, const T* diagonal,
                            const T* residual, const T* weight, const T* in, T* out, int64_t begin, int64_t end) {
@@ -583,7 +583,7 @@ INLINE void rows_of_blocks(const int64_t* crow, const int32_t* col, const T* val
         }
     }
 #if defined(__SSE2__)
-    if (STREAM) _mm_sfence();  // streamed stores are seen by other threads in any order without it
+    if (STREAM) _mm_sfence();  // orders streamed stores for other threads
 #endif
 }
 
@@ -603,7 +603,7 @@ INLINE void blocks_of(const int64_t* crow, const int32_t* col, const T* value, c
         rows_of_blocks<T, K, BYTES, false, true, false>(crow, col, value, diagonal, residual, weight, in, out, begin, end);
 }
 
-// All layers; the result is in `one` where their number is odd, in `two` where it is even.
+// Compute all layers; the result is in `one` if their number is odd, else in `two`.
 template <typename T, int64_t K>
 void run_blocks(int64_t num_nodes, int64_t num_layers, const int64_t* crow, const int32_t* col, const T* value,
             const T* diagonal, const T* residual, const T* weight, const T* phi, T* one, T* two, int64_t num_threads) {
@@ -623,7 +623,7 @@ void run_blocks(int64_t num_nodes, int64_t num_layers, const int64_t* crow, cons
     }
 }
 
-// Whether the first nodes of the graphs ascend from 0 to the number of nodes.
+// Return whether the first nodes of the graphs ascend from 0 to the number of nodes.
 bool ascend(const int64_t* ptr, int64_t num_graphs, int64_t num_nodes) {
     if (num_graphs < 0 || ptr[0] != 0 || ptr[num_graphs] != num_nodes) return false;
     for (int64_t g = 0; g < num_graphs; ++g)
@@ -631,7 +631,7 @@ bool ascend(const int64_t* ptr, int64_t num_graphs, int64_t num_nodes) {
     return true;
 }
 
-// Whether graphs and rows are where the arguments say.
+// Return whether the pointers of graphs and rows are valid.
 template <typename A>
 bool is_well_formed(const A& a) {
     return ascend(a.ptr, a.num_graphs, a.num_nodes) && are_rows(a.num_nodes, a.num_entries, a.crow, a.col, a.num_threads);
@@ -677,7 +677,7 @@ struct TrainingArguments {
     double norm_floor;
     const T* phi;                           // [num_nodes, 8]
     T *chain, *gram, *norm;                 // see Kept
-    const T* grad_out;                      // [num_nodes, 8]; this and what follows in the backward pass only
+    const T* grad_out;                      // [num_nodes, 8]; from here on in the backward pass only
     T *grad_phi, *grad_residual, *grad_similarity, *grad_left;
     int64_t num_threads;
 
@@ -710,7 +710,7 @@ struct BlocksArguments {
     const T *value, *diagonal;
     const T *residual, *weight;  // [num_layers, 2, 2]
     const T* phi;                // [num_nodes, 2 width]
-    T *one, *two;                // likewise
+    T *one, *two;                // [num_nodes, 2 width]
     int64_t num_threads;
 };
 

@@ -1,8 +1,8 @@
-// Polynomials of the sparse symmetric matrices of a batch of small graphs, read on the diagonal and at the edges.
+// Compute polynomials of the sparse symmetric matrices of a batch of small graphs on the diagonal and at the edges.
 //
-// For each graph and filter, Phi_0 = I, Phi_1 = P, Phi_t = alpha P Phi_{t-1} - gamma Phi_{t-2}. The columns of Phi_t do
-// not know each other, neither here nor in the gradient, so a few vector registers' worth of columns at a time go
-// through all layers: what is in use stays in the first level cache, for graphs of any size.
+// For each graph and filter, Phi_0 = I, Phi_1 = P, Phi_t = alpha P Phi_{t-1} - gamma Phi_{t-2}. The columns of Phi_t
+// are independent, here and in the gradient, so a few vector registers of columns at a time go through all layers.
+// Their values stay in the L1 cache for graphs of any size.
 
 #include <algorithm>
 #include <cstdint>
@@ -20,10 +20,10 @@ namespace {
 
 constexpr int64_t ALIGNMENT = 64;
 constexpr int64_t MAX_NODES = int64_t(1) << 24, MAX_EDGES = int64_t(1) << 28;  // of a graph: local indices are 32 bits
-// Multiplications, some milliseconds of them. In a training step the cores are still taken by threads of torch that spin
-// in wait of their next task: for less, a second thread of ours makes things slower.
+// Multiplications, some milliseconds of them. In a training step, threads of torch spin on the cores while they wait
+// for their next task, and a second thread slows down smaller work.
 constexpr double WORTH_A_THREAD = 1e8;
-// A larger graph is cut into pieces of so many columns, but no more than MAX_PIECES, for several threads to share.
+// A larger graph is cut into pieces of this many columns, at most MAX_PIECES, for several threads to share.
 constexpr int64_t PIECE = 256, MAX_PIECES = 8;
 
 template <typename Real>
@@ -33,10 +33,10 @@ struct Job {
     int64_t num_edges, num_filters, num_layers;
     Real alpha, gamma;
     Real *nodes, *edges;                   // [num_nodes or num_edges, num_filters * num_layers], in the forward pass
-    const Real *grad_nodes, *grad_edges;   // likewise, in the backward pass
+    const Real *grad_nodes, *grad_edges;   // as nodes and edges, in the backward pass
     Real* grad_adjacency;                   // as adjacency, in the backward pass
-    Real* piece_gradients;                  // likewise of later pieces, [num_pieces - 1, num_filters, num_edges]
-    bool backward;                         // which pass; any pointer may be null where there is nothing to point to
+    Real* piece_gradients;                  // of pieces after the first, [num_pieces - 1, num_filters, num_edges]
+    bool backward;                         // which pass; pointers to empty arrays may be null
 };
 
 // A graph, or a piece of its columns; `piece` counts those before it.
@@ -45,22 +45,22 @@ struct Graph {
     int64_t first_column, end_column, piece;
 };
 
-// A graph's matrix by rows, its nodes and edges numbered from 0, and the working memory for it. Vectors are as long as
-// a register of the processor: what is longer, GCC takes apart number by number.
+// A graph's matrix as CSR, its nodes and edges numbered from 0, and working memory. Vectors are as long as a register:
+// GCC splits longer ones into single numbers.
 template <typename Number, int BYTES>
 struct Scratch {
     using Real = Number;
     typedef Number Vector __attribute__((vector_size(BYTES)));
     static constexpr int64_t VECTOR_BYTES = BYTES, LANES = BYTES / sizeof(Number);
-    static constexpr int64_t MAX_VECTORS = BYTES == 64 ? 2 : 4;  // of columns that go together
+    static constexpr int64_t MAX_VECTORS = BYTES == 64 ? 2 : 4;  // vectors of columns that are computed together
 
     int32_t *row, *neighbour, *edge_of, *tail, *head;  // row[i] <= p < row[i + 1]: entry (i, neighbour[p])
-    int32_t *read_at, *read_edge;                      // edges whose head is among the columns at hand
+    int32_t *read_at, *read_edge;                      // edges whose head is among the current columns
     int64_t num_reads;
-    Real* entry;                                       // of P at neighbour
+    Real* entry;                                       // entry of P at neighbour
     Vector *phi, *h, *product;
 
-    // Where everything lies in one block of memory; with memory = nullptr, only its size.
+    // Lay out all arrays in one block of memory, and return its size; memory = nullptr asks for the size alone.
     int64_t lay_out(char* memory, int64_t n, int64_t m, int64_t num_layers, bool backward) {
         int64_t used = 0;
         auto take = [&](auto*& pointer, int64_t count) {
@@ -85,7 +85,7 @@ INLINE void list_neighbours(const Job<typename S::Real>& job, const Graph& graph
         ++s.row[s.tail[e]], ++s.row[s.head[e]];
     }
     int32_t end = 0;
-    for (int64_t i = 0; i <= n; ++i) end = s.row[i] += end;  // where each row ends; filled from there
+    for (int64_t i = 0; i <= n; ++i) end = s.row[i] += end;  // end of each row; rows are filled from their ends
     for (int64_t e = m - 1; e >= 0; --e) {
         const int32_t up = --s.row[s.tail[e]], low = --s.row[s.head[e]];
         s.neighbour[up] = s.head[e], s.neighbour[low] = s.tail[e];
@@ -93,7 +93,7 @@ INLINE void list_neighbours(const Job<typename S::Real>& job, const Graph& graph
     }
 }
 
-// out = P z - gamma * out, entry by entry of P; out may hold what was before z.
+// out = P z - gamma * out, entry by entry of P.
 template <typename S, int NV>
 INLINE void multiply(int64_t n, const S& s, const typename S::Vector* __restrict z, typename S::Real gamma,
                      typename S::Vector* __restrict out) {
@@ -115,7 +115,7 @@ INLINE void multiply(int64_t n, const S& s, const typename S::Vector* __restrict
     }
 }
 
-// The entries of one filter's P, and of Phi_0 and Phi_1 the columns at hand.
+// Set the entries of one filter's P, and the current columns of Phi_0 and Phi_1.
 template <typename S, int NV>
 INLINE void start(const Job<typename S::Real>& job, const Graph& graph, S& s, int64_t filter, int64_t first_column,
                   typename S::Vector* identity, typename S::Vector* matrix) {
@@ -162,8 +162,8 @@ INLINE void forward(const Job<typename S::Real>& job, const Graph& graph, S& s, 
     }
 }
 
-// With H_t the derivative by Phi_t, H_{t-1} = G_{t-1} + alpha P H_t - gamma H_{t+1}, and dP gathers alpha H_t Phi_{t-1}
-// at its nonzeros. Phi is computed anew: it takes less time than to store it would.
+// With H_t the derivative by Phi_t, H_{t-1} = G_{t-1} + alpha P H_t - gamma H_{t+1}, and dP sums alpha H_t Phi_{t-1} at
+// its nonzeros. Phi is recomputed, which is faster than storing it.
 template <typename S, int NV>
 INLINE void backward(const Job<typename S::Real>& job, const Graph& graph, S& s, int64_t first_column) {
     using Real = typename S::Real;
@@ -172,7 +172,7 @@ INLINE void backward(const Job<typename S::Real>& job, const Graph& graph, S& s,
     const int64_t n = graph.num_nodes, m = graph.num_edges, stride = job.num_filters * job.num_layers;
     const int64_t num_columns = std::min(n - first_column, WIDTH), last = job.num_layers - 1;
     for (int64_t filter = 0; filter < job.num_filters; ++filter) {
-        // Phi_t is at s.phi + t * n * NV, for t < T; with T = 1 there is no place for Phi_1, nor use.
+        // Phi_t is at s.phi + t * n * NV, for t < T; with T = 1, Phi_1 is neither stored nor needed.
         Vector* first = last ? s.phi + n * NV : s.h;
         start<S, NV>(job, graph, s, filter, first_column, s.phi, first);
         for (int64_t t = 2; t <= last; ++t) {
@@ -260,7 +260,7 @@ INLINE void run(const Job<Real>& job, const Graph* begin, const Graph* end, char
     }
 }
 
-// The same code for several generations of processors; which is there is found out at run time.
+// The same code for several generations of processors, chosen at run time.
 template <typename Real>
 struct Version {
     void (*run)(const Job<Real>&, const Graph*, const Graph*, char*, int64_t, int64_t);
@@ -303,7 +303,7 @@ Version<Real> version() {
     return {run_anywhere<Real>, scratch<Real, 16>};
 }
 
-// Cut the batch into its graphs. False where an edge leaves its graph or the pointers do not ascend.
+// Cut the batch into its graphs. Return false if an edge leaves its graph or the pointers do not ascend.
 bool cut(const int64_t* ptr, int64_t num_graphs, int64_t num_nodes, const int64_t* tail, const int64_t* head,
          int64_t num_edges, std::vector<Graph>& graphs) {
     graphs.reserve(num_graphs);
@@ -321,8 +321,8 @@ bool cut(const int64_t* ptr, int64_t num_graphs, int64_t num_nodes, const int64_
     return e == num_edges;
 }
 
-// Large graphs as pieces of whole multiples of PIECE columns. How many does not depend on the number of threads, so the
-// result does not either. Returns the largest number of pieces of a graph.
+// Cut large graphs into pieces of multiples of PIECE columns, independently of the number of threads, so that the
+// result does not depend on it. Return the largest number of pieces of a graph.
 int64_t cut_columns(std::vector<Graph>& graphs) {
     std::vector<Graph> pieces;
     pieces.reserve(graphs.size());
@@ -350,7 +350,7 @@ int run_batch(Job<Real> job, const int64_t* ptr, int64_t num_graphs, int64_t num
     Buffer<Real> gradients(later);
     std::fill_n(&gradients[0], later, Real(0));  // a graph may have fewer pieces than another
     job.piece_gradients = &gradients[0];
-    std::vector<double> work(graphs.size() + 1, 0.0);  // of all graphs before each
+    std::vector<double> work(graphs.size() + 1, 0.0);  // work of all graphs before each
     for (size_t g = 0; g < graphs.size(); ++g)
         work[g + 1] = work[g] + double(graphs[g].num_nodes + 2 * graphs[g].num_edges) *
                                     double(graphs[g].end_column - graphs[g].first_column);
@@ -358,10 +358,10 @@ int run_batch(Job<Real> job, const int64_t* ptr, int64_t num_graphs, int64_t num
     const double useful = std::min(double(num_threads), multiplications / WORTH_A_THREAD);
     const size_t num_parts = std::max<size_t>(1, std::min<size_t>(size_t(useful), graphs.size()));
 
-    // Each piece belongs to one thread, so the number of threads does not change the result.
+    // One thread computes a piece, so the number of threads does not change the result.
     struct Part {
         const Graph *begin, *end;
-        int64_t n, m;  // of the largest of them
+        int64_t n, m;  // sizes of the largest
     };
     const Version<Real> here = version<Real>();
     std::vector<Part> parts(num_parts);

@@ -1,7 +1,7 @@
-// Products of matrices of which one is tall, as in linear maps of the rows of a batch and their gradients.
+// Multiply matrices of which one is tall, as in linear maps of the rows of a batch and their gradients.
 //
-// A tile of the result stays in registers while its sums run. Each entry is summed in the same order wherever it lies, so
-// a row of a batch gets the same result whatever the other rows are, and however many threads there are.
+// A tile of the result stays in registers during its sums. Each entry is summed in the same order at any position, so
+// the result of a row depends neither on other rows nor on the number of threads.
 
 #include <algorithm>
 #include <cstdint>
@@ -12,7 +12,7 @@ using namespace tg_lpe;
 
 namespace {
 
-constexpr int64_t INNER = 128;                // terms of a sum at a time: their rows of `b` stay in the first cache
+constexpr int64_t INNER = 128;                // terms of a sum at a time: their rows of `b` stay in the L1 cache
 constexpr int64_t WORTH_A_THREAD = 1 << 24;   // multiplications
 
 template <typename T>
@@ -32,7 +32,7 @@ struct Tile {
     typedef T V __attribute__((vector_size(BYTES), aligned(sizeof(T)), may_alias));
 };
 
-// Sums of `count` terms for ROWS rows of a tile, in memory of COLUMNS columns a row.
+// Sum `count` terms for ROWS rows of a tile, in memory of COLUMNS columns a row.
 template <typename T, int64_t BYTES, int64_t ROWS>
 INLINE void sum_terms(const T* a, int64_t row_step, int64_t inner_step, const T* b, int64_t count, T* sums) {
     typedef Tile<T, BYTES> P;
@@ -48,7 +48,7 @@ INLINE void sum_terms(const T* a, int64_t row_step, int64_t inner_step, const T*
     std::memcpy(sums, sum, sizeof(sum));
 }
 
-// `count` rows of b in a tile's columns, of which some may be missing.
+// Copy `count` rows of b in a tile's columns; the last tile may have fewer columns.
 template <typename T, int64_t BYTES>
 INLINE void pack(const ProductArguments<T>& s, int64_t inner, int64_t count, int64_t column, int64_t columns, T* panel) {
     constexpr int64_t COLUMNS = Tile<T, BYTES>::COLUMNS;
@@ -63,7 +63,7 @@ INLINE void pack(const ProductArguments<T>& s, int64_t inner, int64_t count, int
     }
 }
 
-// Rows begin..end-1 of the result.
+// Compute rows begin..end-1 of the result.
 template <typename T, int64_t BYTES>
 INLINE void rows_of_product(const ProductArguments<T>& s, int64_t begin, int64_t end, T* panel) {
     typedef Tile<T, BYTES> P;
@@ -107,7 +107,7 @@ int product(const ProductArguments<T>& s) {
 
 }  // namespace
 
-// MKL uses AVX-512 on Intel's processors alone, and is as fast there.
+// MKL uses AVX-512 only on Intel's processors, and is as fast there.
 extern "C" __attribute__((visibility("default"))) int tg_lpe_products_are_faster() {
 #if defined(__x86_64__)
     return processor() == AVX512 && !__builtin_cpu_is("intel");

@@ -1,7 +1,7 @@
-// Sums over the triangles that an edge is part of: entries of products of two sparse symmetric matrices at the edges.
+// Sum over the triangles of each edge: entries of products of two sparse symmetric matrices at the edges.
 //
-// The end with more neighbours marks them, and those of the other end are looked up among the marks. So an edge costs as
-// much as its end of lower degree has neighbours, however large the hub at the other. Four filters go together.
+// The end with more neighbours marks them, and the neighbours of the other end are looked up among the marks. So the
+// time for an edge grows with the degree of its end of lower degree only. Four filters are computed together.
 
 #include <algorithm>
 #include <cstdint>
@@ -13,8 +13,8 @@ using namespace tg_lpe;
 
 namespace {
 
-constexpr int64_t LANES = 4;   // filters that go together
-constexpr int64_t PARTS = 64;  // of the nodes
+constexpr int64_t LANES = 4;   // filters that are computed together
+constexpr int64_t PARTS = 64;  // parts of the nodes
 constexpr int64_t EDGES_A_THREAD = 1 << 13;
 
 template <typename T>
@@ -26,7 +26,7 @@ struct TriangleArguments {
     int64_t num_threads;
 };
 
-// Values of up to four filters from `filter` on, those of an edge side by side.
+// Interleave the values of up to four filters from `filter` on, edge by edge.
 template <typename T>
 void gather(const TriangleArguments<T>& s, const T* from, int64_t filter, T* to) {
     const int64_t lanes = std::min(LANES, s.num_filters - filter);
