@@ -217,11 +217,11 @@ def test_heat_kernels_refuse_what_they_cannot_do() -> None:
         for psi in (None, normal(10, 1)):
             with pytest.raises(ValueError, match=f"s must be finite and not negative, got {s}"):
                 c.heat_kernel(graph, s, psi)
-    with pytest.raises(ValueError, match=rf"at least {FAST_FLOOR:g} for the matrix, got 1e-08; give psi"):
+    with pytest.raises(ValueError, match=rf"at least {FAST_FLOOR:g} without psi, got 1e-08"):
         c.heat_kernel(graph, 1.0, tolerance=1e-8)
     with pytest.raises(ValueError, match="psi must"):
         c.heat_kernel(graph, 1.0, normal(3, 2))
-    with pytest.raises(ValueError, match="single graph, got a batch of 2; give psi"):
+    with pytest.raises(ValueError, match=r"without psi, .* got a batch of 2"):
         c.heat_kernel(Batch.from_data_list([data_of(CASES[0].graph)] * 2), 1.0)
     with pytest.raises(ValueError, match=r"s=100 and lambda_max=18 needs [\d,]+ layers .* more than max_layers=50"):
         c.heat_kernel(graph, 100.0, normal(10, 1), max_layers=50)
@@ -257,7 +257,7 @@ def test_projected_embeddings() -> None:
 def test_resistive_embeddings_refuse_what_they_cannot_do() -> None:
     with pytest.raises(ValueError, match="k must be at least 1, got 0"):
         c.resistive_embedding(CASES[0].incidence, 0)
-    with pytest.raises(ValueError, match="single graph, got a batch of 2; give k"):
+    with pytest.raises(ValueError, match=r"without k, .* got a batch of 2"):
         c.resistive_embedding(Batch.from_data_list([data_of(CASES[0].graph)] * 2))
     with pytest.raises(ValueError, match="tolerance="):
         c.resistive_embedding(WEIGHTED_PATH.incidence, max_layers=9)

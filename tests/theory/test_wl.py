@@ -338,7 +338,7 @@ def test_what_is_refused() -> None:
 @pytest.mark.parametrize(
     ("call", "kind", "message"),
     [
-        (lambda data: wl.joint_colors(data, "1-WL"), TypeError, "takes several graphs, got one: colors takes it"),
+        (lambda data: wl.joint_colors(data, "1-WL"), TypeError, "takes several graphs, got one"),
         (lambda data: wl.colors(data.edge_index, "1-WL"), TypeError, "a graph must"),
         (lambda data: wl.colors(Data(x=torch.ones(3)), "1-WL"), ValueError, "a graph needs"),
         (lambda data: wl.colors(data, 5), ValueError, "a colouring must"),

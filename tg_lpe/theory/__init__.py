@@ -1,11 +1,11 @@
-"""The lemmas of "Graph Transformers Dream of Electric Flow" as weights: load them, run them, look at them.
+"""Build and run the transformers of the lemmas in "Graph Transformers Dream of Electric Flow".
 
-`The paper <https://arxiv.org/abs/2410.16699>`_ proves that a linear transformer which sees only the incidence matrix
-can compute electric flow, effective resistance, heat kernels and Laplacian eigenvectors. Here each lemma is a function
-that returns a transformer with its weights; each bound is a function that says how many layers a tolerance needs; and
-the quantities that a user wants are functions on top, computed by those layers.
+`The paper <https://arxiv.org/abs/2410.16699>`_ proves that a linear transformer can compute electric flow, effective
+resistance, heat kernels and Laplacian eigenvectors from the incidence matrix alone. For each lemma, one function
+returns a transformer with its weights, and another bounds its error after a number of layers. Functions such as
+:func:`effective_resistance` compute a quantity with these layers to a tolerance.
 
-:mod:`tg_lpe.theory.wl` has the colourings of Weisfeiler and Leman. No other part of the package imports this one.
+:mod:`tg_lpe.theory.wl` computes Weisfeiler-Leman colourings. No other part of the package imports this one.
 """
 
 from tg_lpe.theory import wl

@@ -1,8 +1,8 @@
-"""Bounds on the error of each construction after a number of layers, and the layers that a tolerance needs.
+"""Bound the error of each construction after a number of layers, and find the layers that a tolerance needs.
 
-The bounds are those of `Graph Transformers Dream of Electric Flow <https://arxiv.org/abs/2410.16699>`_, corrected where
-the paper misprints them. ``lambda_min`` is the smallest non-zero eigenvalue of the combinatorial Laplacian, or a lower
-bound on it; ``lambda_max`` is the largest eigenvalue, or an upper bound on it; see :func:`spectral_interval` and
+The bounds are those of `Graph Transformers Dream of Electric Flow <https://arxiv.org/abs/2410.16699>`_, with misprints
+corrected. ``lambda_min`` is the smallest non-zero eigenvalue of the combinatorial Laplacian, or a lower bound on it;
+``lambda_max`` is the largest eigenvalue, or an upper bound on it; see :func:`spectral_interval` and
 :func:`spectral_bounds`. The bounds hold in exact arithmetic; rounding errors add to them.
 """
 
@@ -30,14 +30,15 @@ RITZ_TOLERANCE = 1e-2
 
 
 def electric_flow_bound(num_layers: int, lambda_min: float, lambda_max: float, step_size: float | None = None) -> float:
-    """Lemma 1: ``|Phi_L - L^+ psi| <= exp(-delta L lambda_min) / lambda_min |psi|`` for ``delta <= 1 / lambda_max``.
+    """Return the bound of Lemma 1: ``|Phi_L - L^+ psi| <= exp(-delta L lambda_min) / lambda_min |psi|``.
 
-    The paper prints ``exp(-delta L lambda_min / 2) / sqrt(lambda_min)``, which fails where ``lambda_min < 1``: the
-    error starts at ``|L^+ psi| <= |psi| / lambda_min`` and each step shrinks it by ``1 - delta lambda_min``.
+    It needs ``delta <= 1 / lambda_max``. The paper prints ``exp(-delta L lambda_min / 2) / sqrt(lambda_min)``, which
+    fails for ``lambda_min < 1``: the error starts at ``|L^+ psi| <= |psi| / lambda_min``, and each step shrinks it by
+    ``1 - delta lambda_min``.
 
     Args:
         num_layers: ``L``.
-        lambda_min, lambda_max: of the graph.
+        lambda_min, lambda_max: eigenvalue bounds of the graph.
         step_size: ``delta``; ``1 / lambda_max`` if absent.
     """
     _check_interval(lambda_min, lambda_max)
@@ -48,9 +49,10 @@ def electric_flow_bound(num_layers: int, lambda_min: float, lambda_max: float, s
 def fast_electric_flow_bound(
     num_layers: int, lambda_min: float, lambda_max: float, step_size: float | None = None
 ) -> float:
-    """Lemma 4: ``|Phi_L - L^+|_2 <= exp(-delta 2^L lambda_min) / lambda_min`` for ``delta <= 1 / lambda_max``.
+    """Return the bound of Lemma 4: ``|Phi_L - L^+|_2 <= exp(-delta 2^L lambda_min) / lambda_min``.
 
-    Arguments as :func:`electric_flow_bound`; ``L`` layers do what ``2^L`` layers of Lemma 1 do.
+    It needs ``delta <= 1 / lambda_max``. Arguments as for :func:`electric_flow_bound`; ``L`` layers replace ``2^L``
+    layers of Lemma 1.
     """
     _check_interval(lambda_min, lambda_max)
     delta = 1 / lambda_max if step_size is None else _check_step(step_size, lambda_max)
@@ -58,13 +60,13 @@ def fast_electric_flow_bound(
 
 
 def resistive_embedding_bound(num_layers: int, lambda_min: float, lambda_max: float) -> float:
-    """Lemma 2: ``|Phi_L - sqrt(L^+) psi| <= exp(-delta L lambda_min) / (lambda_min sqrt(delta L)) |psi|``.
+    """Return the bound of Lemma 2 on ``|Phi_L - sqrt(L^+) psi|``, for ``|psi| = 1``.
 
-    ``delta = 1 / lambda_max``.
+    It is ``exp(-delta L lambda_min) / (lambda_min sqrt(delta L))`` with ``delta = 1 / lambda_max``.
 
     Args:
-        num_layers: ``L``; for few layers, the bound on the norm of ``sqrt(L^+)`` is smaller and is returned.
-        lambda_min, lambda_max: of the graph; the latter as in the construction's weights.
+        num_layers: ``L``; for few layers, the norm of ``sqrt(L^+)`` is a smaller bound and is returned.
+        lambda_min, lambda_max: eigenvalue bounds of the graph; ``lambda_max`` as in the construction's weights.
     """
     _check_interval(lambda_min, lambda_max)
     whole = lambda_min**-0.5
@@ -75,18 +77,18 @@ def resistive_embedding_bound(num_layers: int, lambda_min: float, lambda_max: fl
 
 
 def heat_kernel_bound(num_layers: int, lambda_max: float, s: float) -> float:
-    """Lemma 3: ``|Phi_L - exp(-s L) psi| <= (s lambda_max)^L / L! |psi|`` where ``L >= s lambda_max - 1``.
+    """Return the bound of Lemma 3: ``|Phi_L - exp(-s L) psi| <= (s lambda_max)^L / L! |psi|``.
 
-    The paper's bound, ``2^(-L + 8 s lambda_max + 1)`` where ``L >= 8 s lambda_max``, holds too but needs three to four
-    times as many layers. This bound is the first omitted term of the series: the terms alternate in sign and shrink
-    from there on.
+    It needs ``L >= s lambda_max - 1``. It is the first omitted term of the series, whose terms alternate in sign and
+    shrink from there on. The paper's bound, ``2^(-L + 8 s lambda_max + 1)`` for ``L >= 8 s lambda_max``, holds too, but
+    needs three to four times as many layers.
 
     The terms grow to about ``exp(s lambda_max)`` before they shrink, and rounding errors grow with them: in float64,
     one run cannot reach an error below ``1e-16 exp(s lambda_max)``.
 
     Args:
-        num_layers: ``L``; with fewer than ``s lambda_max - 1`` the bound is infinite.
-        lambda_max: of the graph.
+        num_layers: ``L``; below ``s lambda_max - 1`` the bound is infinite.
+        lambda_max: largest eigenvalue of the graph, or an upper bound.
         s: temperature, not negative.
     """
     _check_temperature(s)
@@ -100,16 +102,16 @@ def heat_kernel_bound(num_layers: int, lambda_max: float, s: float) -> float:
 
 
 def fast_heat_kernel_bound(num_layers: int, lambda_max: float, s: float) -> float:
-    """Lemma 5: ``|Z_L - exp(-s L)|_2 <= 3^-L min(3 s^2 lambda_max^2, 4 / e^2)`` where ``s lambda_max <= 3^L``.
+    """Return the bound of Lemma 5: ``|Z_L - exp(-s L)|_2 <= 3^-L min(3 s^2 lambda_max^2, 4 / e^2)``.
 
-    The paper has the first of the two. The second follows from the inequality that the paper's proof starts from,
-    ``0 <= exp(-x) - (1 - x/C)^C <= x^2 exp(-x) / C`` on ``[0, C]``, and ``x^2 exp(-x) <= 4 / e^2``. It is the same for
-    all graphs and needs fewer layers. Cubing multiplies rounding errors by three per layer: float64 cannot reach an
-    error below ``1e-8``.
+    It needs ``s lambda_max <= 3^L``. The first term is the paper's. The second follows from the first inequality of the
+    paper's proof, ``0 <= exp(-x) - (1 - x/C)^C <= x^2 exp(-x) / C`` on ``[0, C]``, and ``x^2 exp(-x) <= 4 / e^2``. It
+    is the same for all graphs and needs fewer layers. Each layer multiplies rounding errors by three: float64 cannot
+    reach an error below ``1e-8``.
 
     Args:
         num_layers: ``L``; with ``3^L < s lambda_max`` the bound is infinite.
-        lambda_max: of the graph.
+        lambda_max: largest eigenvalue of the graph, or an upper bound.
         s: temperature, not negative.
     """
     _check_temperature(s)
@@ -118,37 +120,37 @@ def fast_heat_kernel_bound(num_layers: int, lambda_max: float, s: float) -> floa
 
 
 def subspace_iteration_bound(num_iterations: int, ratio: float, tangent: float) -> float:
-    """Lemmas 6 and 7: the tangent of the largest angle to the wanted eigenvectors' span, ``tangent * ratio^t``.
+    """Return the bound of Lemmas 6 and 7: the tangent of the largest angle to the wanted span, ``tangent * ratio^t``.
 
-    The paper bounds the transformer by subspace iteration; this is subspace iteration's own bound (Golub & Van Loan,
+    The paper reduces the transformer to subspace iteration; this is the bound of subspace iteration (Golub & Van Loan,
     Matrix Computations, section 8.2), for ``L = t (k + 1)`` layers.
 
     Args:
         num_iterations: ``t``.
-        ratio: ``|mu_(k+1) / mu_k|``, the first unwanted over the last wanted eigenvalue of what is iterated: ``L`` for
-            the top, ``mu I - L`` for the bottom eigenvectors. Below one.
-        tangent: of the largest angle between ``Phi_0``'s span and the wanted one.
+        ratio: ``|mu_(k+1) / mu_k|``, below one: the first unwanted over the last wanted eigenvalue of the iterated
+            matrix, which is ``L`` for the top, ``mu I - L`` for the bottom eigenvectors.
+        tangent: tangent of the largest angle between the span of ``Phi_0`` and the wanted span.
     """
     if not 0 <= ratio < 1:
-        raise ValueError(f"without a gap there is no convergence: ratio must lie in [0, 1), got {ratio}")
+        raise ValueError(f"ratio must lie in [0, 1), got {ratio}: without a gap there is no convergence")
     return float(tangent * ratio**num_iterations)
 
 
 def chebyshev_filter_bound(degree: int, low: float, high: float, value: float) -> float:
-    """The ratio of :func:`subspace_iteration_bound` for a Chebyshev filter: ``1 / T_degree(x)``.
+    """Return the ratio of :func:`subspace_iteration_bound` for a Chebyshev filter: ``1 / T_degree(x)``.
 
-    The filter maps ``[low, high]``, where all unwanted eigenvalues lie, into ``[-1, 1]``, and the last wanted one to
-    ``T_degree(x)``, ``x = (high + low - 2 value) / (high - low)``. This bounds a loop of
-    :func:`tg_lpe.graph.subspace.leading_subspace`, with ``low`` one less the cut and ``high`` 2, the largest eigenvalue
-    of a normalised Laplacian.
+    The filter maps ``[low, high]``, which contains all unwanted eigenvalues, into ``[-1, 1]``, and the last wanted
+    eigenvalue to ``T_degree(x)``, ``x = (high + low - 2 value) / (high - low)``. It bounds a loop of
+    :func:`tg_lpe.graph.subspace.leading_subspace` with ``low = 1 - cut`` and ``high = 2``, the largest eigenvalue of a
+    normalised Laplacian.
 
     Args:
-        degree: layers of the filter.
+        degree: number of layers of the filter.
         low, high: ends of the damped interval.
         value: last wanted eigenvalue of the Laplacian, below ``low``.
 
     Raises:
-        ValueError: if ``value < low < high`` does not hold: without a gap nothing converges.
+        ValueError: if ``value < low < high`` does not hold.
     """
     if not value < low < high:
         raise ValueError(f"value < low < high must hold, got {value}, {low} and {high}")
@@ -156,14 +158,14 @@ def chebyshev_filter_bound(degree: int, low: float, high: float, value: float) -
 
 
 def layers_needed(bound: Callable[[int], float], tolerance: float, max_layers: int = 10**15) -> int:
-    """The smallest number of layers at which a bound is no larger than a tolerance.
+    """Return the smallest number of layers at which a bound is at most a tolerance.
 
     ``layers_needed(lambda layers: electric_flow_bound(layers, 0.039, 9.7), 1e-6)`` is 4,244.
 
     Args:
-        bound: takes a number of layers; does not grow with it.
+        bound: a function of the number of layers that does not increase.
         tolerance: positive.
-        max_layers: where to stop.
+        max_layers: largest number of layers.
 
     Raises:
         ValueError: if the tolerance is not positive, or needs more than ``max_layers``.
@@ -187,13 +189,13 @@ def layers_needed(bound: Callable[[int], float], tolerance: float, max_layers: i
 
 
 def spectral_bounds(graph: Graph) -> tuple[Tensor, Tensor]:
-    """Bounds on the non-zero eigenvalues of ``L``, without computing any, in ``O(num_edges log num_edges)``.
+    """Bound the non-zero eigenvalues of ``L`` without computing any, in ``O(num_edges log num_edges)``.
 
-    ``lambda_max`` is at most the largest sum of the weighted degrees of two neighbours (Anderson & Morley 1985).
-    ``1 / lambda_min`` is at most the trace of ``L^+``, which is the sum of all effective resistances over ``n``; and
-    these are at most those within a spanning tree, so ``lambda_min >= 4 / (n r)`` for a component of ``n`` nodes with
-    a tree of total resistance ``r``. Both are equalities for two nodes. The second is coarse (a factor of 4 on paths,
-    far more on expanders): a construction that doubles its reach at each layer then runs a few layers more.
+    - ``lambda_max`` is at most the largest sum of the weighted degrees of two neighbours (Anderson & Morley 1985).
+    - ``lambda_min`` is at least ``4 / (n r)`` for a component of ``n`` nodes with a spanning tree of total resistance
+      ``r``: ``1 / lambda_min`` is at most the trace of ``L^+``, the sum of all effective resistances over ``n``, and
+      these are at most those within the tree. This bound is coarse (a factor of 4 on paths, far more on expanders), so
+      a construction that doubles its reach at each layer runs a few more layers.
 
     Args:
         graph: the batch, without ground.
@@ -204,8 +206,8 @@ def spectral_bounds(graph: Graph) -> tuple[Tensor, Tensor]:
     check_ground(graph)
     like = torch.empty(0, dtype=torch.float64, device=graph.device)
     w = graph.root_conductance(like).square()
-    there = w > 0
-    tail, head, w = graph.tail[there], graph.head[there], w[there]
+    is_present = w > 0
+    tail, head, w = graph.tail[is_present], graph.head[is_present], w[is_present]
     degree = graph.laplacian_diagonal(like)
     ones = like.new_ones(graph.num_graphs)
     neighbours = degree[tail] + degree[head]
@@ -220,11 +222,11 @@ def spectral_bounds(graph: Graph) -> tuple[Tensor, Tensor]:
     first = graph.batch.new_zeros(size.numel()).index_copy(0, label, graph.batch)  # a component lies in one graph
     linked = resistance > 0
     lower = ones.scatter_reduce(0, first[linked], lower[linked], "amin", include_self=False)
-    return torch.minimum(lower, upper), upper  # where both are equalities, rounding may swap them
+    return torch.minimum(lower, upper), upper  # both are exact for two nodes, and rounding may swap them
 
 
 def spectral_interval(graph: Graph) -> tuple[Tensor, Tensor]:
-    """The smallest non-zero and the largest eigenvalue of ``L`` of each graph, over all its components.
+    """Compute the smallest non-zero and the largest eigenvalue of ``L`` of each graph, over all its components.
 
     They are exact for graphs of up to :data:`EXACT_NODES` nodes. For larger graphs, ``lambda_max`` is the bound of
     :func:`spectral_bounds`, and ``lambda_min`` is an estimate by Lanczos' method, accurate to about one percent, minus
@@ -237,7 +239,7 @@ def spectral_interval(graph: Graph) -> tuple[Tensor, Tensor]:
         ``lambda_min`` and ``lambda_max``, ``[num_graphs]``, float64; both one for a graph without edges.
 
     Raises:
-        ValueError: if a graph has more nodes than that and is not connected, or is not the only graph of the batch.
+        ValueError: if a graph has more than :data:`EXACT_NODES` nodes and is not connected, or is part of a batch.
     """
     lower, upper = spectral_bounds(graph)
     if graph.max_nodes > EXACT_NODES:
@@ -252,24 +254,24 @@ def spectral_interval(graph: Graph) -> tuple[Tensor, Tensor]:
         smallest = values.gather(1, first.clamp(max=bucket.max_nodes - 1)).squeeze(1)
         edged = first.squeeze(1) < bucket.max_nodes
         graphs = bucket.graphs[edged]
-        # Where weights span many orders of magnitude, rounding can make the smallest eigenvalue zero or negative.
+        # With weights over many orders of magnitude, rounding can make the smallest eigenvalue zero or negative.
         lower[graphs] = torch.maximum(lower[graphs], smallest[edged])
         upper[graphs] = torch.minimum(upper[graphs], values[edged, -1] * (1 + 1e-12))
     return torch.minimum(lower, upper), upper
 
 
 def _lanczos(graph: Graph, upper: float) -> float:
-    """The second smallest eigenvalue of a large connected graph's Laplacian, less its residual."""
+    """Return the second smallest eigenvalue of a large connected graph's Laplacian, minus its residual."""
     if graph.num_graphs > 1 or int(null_dimension(graph)) > 1:
         raise ValueError(
-            f"the smallest eigenvalue is found for batches and several components of up to {EXACT_NODES} nodes a "
-            f"graph, got {graph.max_nodes}"
+            f"batches and graphs of several components may have up to {EXACT_NODES} nodes a graph, got "
+            f"{graph.max_nodes}; pass larger graphs one by one, connected"
         )
     n = graph.num_nodes
 
     def apply(x: np.ndarray) -> np.ndarray:
         out = graph.laplacian(torch.from_numpy(x).to(graph.device).view(n, 1))
-        # A shift moves the eigenvalue of the constant vector from zero to the top of the spectrum.
+        # Lift the eigenvalue of the constant vector from zero to the top of the spectrum.
         return out.cpu().numpy().reshape(x.shape) + (upper / n) * x.sum()
 
     operator = LinearOperator((n, n), matvec=apply, dtype=np.float64)
@@ -298,4 +300,4 @@ def _check_temperature(s: float) -> None:
 def check_ground(graph: Graph) -> None:
     """Refuse a graph with ground conductances."""
     if graph.ground is not None:
-        raise ValueError("constructions are for graphs without ground conductances, but this graph has some")
+        raise ValueError("graph must be without ground conductances for the constructions of the paper")

@@ -1,8 +1,8 @@
-"""The parameter-efficient linear transformer, eq. (7): its weights do not grow with the graph.
+"""Run the parameter-efficient linear transformer, eq. (7), whose weights do not grow with the graph.
 
 `Graph Transformers Dream of Electric Flow <https://arxiv.org/abs/2410.16699>`_, section 5. On dense ``B`` it is eq. (3)
-with the block weights of Lemma 9. Where ``B`` stays fixed up to a factor, as in all constructions, it runs on the edges
-of a graph of any size.
+with the block weights of Lemma 9. If layers only scale ``B``, as in all constructions, it runs on the edges of a graph
+of any size.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from tg_lpe.ops.structures import LayerStack
 from tg_lpe.theory.full import FullTransformer, Scheduled, normalize_phi, unit
 
 LAYERS_AT_ONCE = 1024
-"""Layers per call of the compiled part; it bounds the memory of their weights."""
+"""Number of layers in a call of the compiled part, to bound the memory of their weights."""
 
 
 class Weights(NamedTuple):
-    """The weights of one layer: scalars ``[]`` and matrices ``[width, width]``, broadcast against ``B`` and ``Phi``.
+    """Hold the weights of one layer: scalars ``[]`` and matrices ``[width, width]``.
 
-    Smaller matrices, ``[blocks, blocks]``, are blockwise: each entry is a factor on an identity matrix.
+    Matrices ``[blocks, blocks]`` are blockwise: each entry is a multiple of an identity matrix.
     """
 
     alpha_v: Tensor
@@ -40,11 +40,11 @@ class Weights(NamedTuple):
 
 
 def mix_columns(phi: Tensor, weight: Tensor) -> Tensor:
-    """``Phi W^T`` for ``W`` of ``[width, width]``, or blockwise.
+    """Compute ``Phi W^T``.
 
     Args:
         phi: ``[..., n, width]``.
-        weight: broadcast against it.
+        weight: ``W``, ``[width, width]``, or blockwise.
     """
     blocks = weight.size(-1)
     if blocks == phi.size(-1):
@@ -55,16 +55,16 @@ def mix_columns(phi: Tensor, weight: Tensor) -> Tensor:
 def update_phi(
     phi: Tensor, similar: Tensor | None, w: Weights, through_phi: bool = True, read: slice = slice(None)
 ) -> Tensor:
-    """The second line of eq. (7), transposed: ``Phi (I + W^R)^T + (alpha^Q alpha^K S + P^T) Phi W^V^T``.
+    """Compute the second line of eq. (7), transposed: ``Phi (I + W^R)^T + (alpha^Q alpha^K S + P^T) Phi W^V^T``.
 
-    By associativity ``P^T Phi = Phi W^K^T W^Q (Phi^T Phi)``: there is no ``[n, n]`` matrix.
+    Since ``P^T Phi = Phi W^K^T W^Q (Phi^T Phi)``, no ``[n, n]`` matrix is needed.
 
     Args:
         phi: ``[..., n, width]``.
-        similar: ``S Phi`` with ``S = B B^T``, likewise; ``None`` where the layer does not use it.
+        similar: ``S Phi`` with ``S = B B^T``, ``[..., n, width]``; ``None`` if the layer does not use it.
         w: the layer's weights.
         through_phi: whether ``P`` is not zero.
-        read: columns of a blockwise ``W^V`` for which ``similar`` was computed; it is zero in the others.
+        read: nonzero columns of a blockwise ``W^V``, for which ``similar`` was computed.
     """
     out = phi + mix_columns(phi, w.w_r)
     if similar is not None:
@@ -75,7 +75,7 @@ def update_phi(
 
 
 def update_incidence(b: Tensor, phi: Tensor, w: Weights) -> Tensor:
-    """The first line of eq. (7), transposed: ``(1 + alpha^R) B + alpha^V (alpha^Q alpha^K S + P^T) B``.
+    """Compute the first line of eq. (7), transposed: ``(1 + alpha^R) B + alpha^V (alpha^Q alpha^K S + P^T) B``.
 
     Args:
         b: ``[..., n, num_edges]``.
@@ -87,26 +87,26 @@ def update_incidence(b: Tensor, phi: Tensor, w: Weights) -> Tensor:
 
 
 def efficient_layer(b: Tensor, phi: Tensor, w: Weights) -> tuple[Tensor, Tensor]:
-    """One layer of eq. (7) on dense ``B``, ``[..., n, num_edges]``, and ``Phi``, ``[..., n, width]``."""
+    """Compute one layer of eq. (7) on dense ``B``, ``[..., n, num_edges]``, and ``Phi``, ``[..., n, width]``."""
     return update_incidence(b, phi, w), update_phi(phi, b @ (b.mT @ phi), w)
 
 
 class EfficientTransformer(Scheduled):
-    """The linear transformer of eq. (7), normalised as in eq. (6) or section 3.5 if asked for.
+    """Run the linear transformer of eq. (7), with the normalisation of eq. (6) or section 3.5.
 
-    The constructor sets all weights to zero, in float64, so that the layers change nothing. The functions of this
+    The constructor sets all weights to zero, in float64, so that the layers are identities. The functions of this
     package return it with the weights of a lemma.
 
     Args:
-        k: columns of the input ``Psi`` and of the output, the last ``k`` columns of ``Phi_L``.
-        width: columns of ``Phi``: ``2 k`` where ``Phi_0 = [Psi, 0]``, or ``k`` where ``Phi_0 = Psi``.
-        num_weights: how many different sets of weights there are; the number of layers without a ``schedule``.
-        schedule: for each layer the number of its weights.
-        normalize_phi: ``None``; ``"frobenius"``, section 3.5: ``Phi`` has Frobenius norm one after each layer;
+        k: number of columns of the input ``Psi`` and of the output, the last ``k`` columns of ``Phi_L``.
+        width: number of columns of ``Phi``: ``2 k`` for ``Phi_0 = [Psi, 0]``, or ``k`` for ``Phi_0 = Psi``.
+        num_weights: number of sets of weights; the number of layers without a ``schedule``.
+        schedule: index of the weights of each layer.
+        normalize_phi: ``None``; ``"frobenius"``, section 3.5: ``Phi`` has Frobenius norm one after each layer; or
             ``"columns"``, eq. (6): each column of ``Phi`` has length one. Zero stays zero.
         normalize_incidence: whether ``B`` has Frobenius norm one after each layer, as in sections 3.5 and 4.1.
-        blockwise: whether the matrices are ``[width / k, width / k]``, each entry a factor on the ``k x k`` identity.
-            This suffices for Lemmas 1 to 3, and its memory does not grow with ``k``.
+        blockwise: whether the matrices are ``[width / k, width / k]``, each entry a multiple of the ``k x k`` identity.
+            This is enough for Lemmas 1 to 3, and its memory does not grow with ``k``.
 
     Attributes:
         alpha_v, alpha_q, alpha_k, alpha_r: weights ``[num_weights]``.
@@ -137,15 +137,15 @@ class EfficientTransformer(Scheduled):
         self.w_v, self.w_q, self.w_k, self.w_r = (self._stack(num_weights, size, size) for _ in range(4))
 
     def weights(self, index: int) -> Weights:
-        """The weights of number ``index`` in the stack."""
+        """Return the weights with number ``index``."""
         return Weights(*(getattr(self, name)[index] for name in Weights._fields))
 
     def forward(self, graph: Graph | Tensor, psi: Tensor) -> Tensor:
         """Run all layers.
 
         Args:
-            graph: a graph, or dense ``B``, ``[..., n, num_edges]``. The dense ``B`` of a graph is never formed: a layer
-                costs ``O(num_edges k + n k^2)`` and memory is ``O(num_edges k)``. A batch is treated as one graph of
+            graph: a graph, or dense ``B``, ``[..., n, num_edges]``. For a graph, a layer takes
+                ``O(num_edges k + n k^2)`` time and ``O(num_edges k)`` memory. A batch is treated as one graph of
                 several components.
             psi: the input ``[..., n, k]``: demands, or starting vectors.
 
@@ -153,23 +153,23 @@ class EfficientTransformer(Scheduled):
             The last ``k`` columns of ``Phi_L``, ``[..., n, k]``.
 
         Raises:
-            ValueError: if ``psi`` does not fit the graph; if the weights make ``B`` dense (``alpha_v`` is not zero) and
-                ``graph`` is not dense.
+            ValueError: if ``psi`` does not fit the graph, or if the weights make ``B`` dense (``alpha_v`` is not zero)
+                and ``graph`` is not dense.
         """
         return self.read(self.run(graph, self.embed(psi))[1])
 
     def embed(self, psi: Tensor) -> Tensor:
-        """``Phi_0``, ``[..., n, width]``: the input, followed by zeros where ``width`` is ``2 k``."""
+        """Return ``Phi_0``, ``[..., n, width]``: the input, followed by zeros if ``width`` is ``2 k``."""
         if psi.dim() < 2 or psi.size(-1) != self.k:
             raise ValueError(f"psi must be [..., n, {self.k}], got {list(psi.shape)}")
         return psi if self.width == self.k else torch.cat([psi, torch.zeros_like(psi)], dim=-1)
 
     def read(self, phi: Tensor) -> Tensor:
-        """The output in ``Phi_l``, ``[..., n, width]``: its last ``k`` columns."""
+        """Return the output in ``Phi_l``, ``[..., n, width]``: its last ``k`` columns."""
         return phi[..., -self.k :]
 
     def run(self, graph: Graph | Tensor, phi: Tensor) -> tuple[Tensor, Tensor]:
-        """``TF_L^B`` and ``TF_L^Phi`` of Lemma 10: the last item of :meth:`trace`; same arguments."""
+        """Return ``TF_L^B`` and ``TF_L^Phi`` of Lemma 10, the last item of :meth:`trace`; arguments as there."""
         if isinstance(graph, Graph) and self._compiled_runs(graph, phi):
             return self._run_compiled(graph, phi)
         for state in self.trace(graph, phi):  # noqa: B007 (the last one is the result)
@@ -177,15 +177,15 @@ class EfficientTransformer(Scheduled):
         return state
 
     def trace(self, graph: Graph | Tensor, phi: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-        """``(B_l, Phi_l)`` for ``l = 0, 1, ... L``.
+        """Iterate over ``(B_l, Phi_l)`` for ``l = 0, 1, ... L``.
 
         Args:
-            graph: as :meth:`forward`.
+            graph: as for :meth:`forward`.
             phi: ``Phi_0``, ``[..., n, width]``.
 
         Yields:
             ``B_l``, ``[..., n, num_edges]``, and ``Phi_l``, ``[..., n, width]``. For a graph that is not dense, the
-            factor ``c_l`` of ``B_l = c_l B``, ``[]``, stands in place of ``B_l``.
+            factor ``c_l`` of ``B_l = c_l B``, ``[]``, replaces ``B_l``.
         """
         num_nodes = graph.num_nodes if isinstance(graph, Graph) else graph.size(-2)
         if phi.dim() < 2 or phi.shape[-2:] != (num_nodes, self.width):
@@ -193,7 +193,7 @@ class EfficientTransformer(Scheduled):
         return self._trace_sparse(graph, phi) if isinstance(graph, Graph) else self._trace_dense(graph, phi)
 
     def _compiled_runs(self, graph: Graph, phi: Tensor) -> bool:
-        """Whether compiled layers can replace :meth:`_trace_sparse`: without gradient, for few columns or blocks."""
+        """Return whether compiled layers can replace :meth:`_trace_sparse`: without gradient, few columns or blocks."""
         return (
             phi.shape == (graph.num_nodes, self.width)
             and graph.num_nodes > 0
@@ -206,12 +206,12 @@ class EfficientTransformer(Scheduled):
         )
 
     def _is_linear(self) -> bool:
-        """Whether ``Phi`` has two blocks, without similarity or normalisation of its columns, as in Lemmas 1 to 3."""
+        """Return whether ``Phi`` has two blocks, without similarity or normalisation of columns (Lemmas 1 to 3)."""
         compares = bool(((self.w_q != 0) | (self.w_k != 0)).any())
         return self.blockwise and self.width == 2 * self.k and self.normalize_phi is None and not compares
 
     def _fills_in(self) -> bool:
-        """Whether a layer changes zero entries of ``B``."""
+        """Return whether a layer changes zero entries of ``B``."""
         used = (self.alpha_v != 0).tolist()
         return any(used[index] for index in self.schedule)
 
@@ -239,12 +239,12 @@ class EfficientTransformer(Scheduled):
         left = w_v.diagonal(dim1=1, dim2=2).unsqueeze(2) * query_key.diagonal(dim1=1, dim2=2).unsqueeze(1)
         laplacian = laplacian._replace(ptr=torch.tensor([0, graph.num_nodes]), max_nodes=graph.num_nodes)
         ones = torch.ones(1, dtype=torch.float64)
-        for own, square in zip(order.split(LAYERS_AT_ONCE), squares.split(LAYERS_AT_ONCE), strict=True):
+        for indices, square in zip(order.split(LAYERS_AT_ONCE), squares.split(LAYERS_AT_ONCE), strict=True):
             stack = LayerStack(
-                residual=(identity + w_r)[own],
-                similarity=similarity[own] * square,
-                left=(left if diagonal else w_v)[own],
-                right=query_key[own],
+                residual=(identity + w_r)[indices],
+                similarity=similarity[indices] * square,
+                left=(left if diagonal else w_v)[indices],
+                right=query_key[indices],
                 diagonal=diagonal,
             )
             floor = None if self.normalize_phi is None else 0.0
@@ -253,7 +253,7 @@ class EfficientTransformer(Scheduled):
 
     def _trace_dense(self, b: Tensor, phi: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         yield b, phi
-        for index in self.schedule:  # as eq. (7) has it, whatever is zero
+        for index in self.schedule:  # all terms of eq. (7), including those that are zero
             b, phi = efficient_layer(b, phi, self.weights(index))
             if self.normalize_incidence:
                 b = unit(b, (-2, -1))
@@ -263,14 +263,13 @@ class EfficientTransformer(Scheduled):
     def _trace_sparse(self, graph: Graph, phi: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         if self._fills_in():
             raise ValueError(
-                "alpha_v is not zero: the layers would fill B in, which needs a dense B "
+                "alpha_v is not zero, so the layers make B dense: pass a dense B "
                 f"[{graph.num_nodes}, {graph.num_edges}] in place of the graph"
             )
         scale = phi.new_ones(())
         norm = torch.linalg.vector_norm(graph.laplacian_diagonal(phi).sqrt()) if self.normalize_incidence else None
         yield scale, phi
-        # Most layers use only the graph or only Phi. (Where both factors of a product are zero, so are their
-        # gradients.)
+        # Most layers use only the graph or only Phi. (If both factors of a product are zero, so are their gradients.)
         at_graph = ((self.alpha_q != 0) | (self.alpha_k != 0)).tolist()
         at_phi = ((self.w_q != 0) | (self.w_k != 0)).flatten(1).any(1).tolist()
         reads = self._columns_read()
@@ -287,15 +286,15 @@ class EfficientTransformer(Scheduled):
             yield scale, phi
 
     def _columns_read(self) -> list[slice]:
-        """For each weight the block of columns that ``W^V`` reads; all blocks where the others may need gradients."""
+        """Return the block of columns that each ``W^V`` reads, or all blocks if the others may need gradients."""
         everything = slice(None)
         if not self.blockwise or (torch.is_grad_enabled() and self.w_v.requires_grad):
             return [everything] * len(self.w_v)
-        blocks = [row.nonzero().flatten().tolist() for row in (self.w_v != 0).any(1)]
-        return [slice(own[0], own[0] + 1) if len(own) == 1 else everything for own in blocks]
+        nonzero = [row.nonzero().flatten().tolist() for row in (self.w_v != 0).any(1)]
+        return [slice(blocks[0], blocks[0] + 1) if len(blocks) == 1 else everything for blocks in nonzero]
 
     def full(self, num_edges: int) -> FullTransformer:
-        """The same layers as weights of eq. (3): the blocks of Lemma 9, for graphs of ``num_edges`` edges.
+        """Return the same layers as weights of eq. (3), the blocks of Lemma 9, for graphs of ``num_edges`` edges.
 
         Returns:
             A transformer of ``Z = [B, Phi]^T``, ``[num_edges + width, n]``.
@@ -318,7 +317,7 @@ class EfficientTransformer(Scheduled):
         return result
 
     def written_out(self) -> EfficientTransformer:
-        """The same with matrices of ``[width, width]`` throughout, as the paper prints them: not blockwise."""
+        """Return the same transformer with matrices ``[width, width]``, as the paper prints them, not blockwise."""
         result = EfficientTransformer(
             self.k, self.width, len(self.w_v), self.schedule, self.normalize_phi, self.normalize_incidence
         ).to(self.w_v)
@@ -328,12 +327,12 @@ class EfficientTransformer(Scheduled):
         return result
 
     def _matrices(self, name: str) -> Tensor:
-        """A stack of weights as ``[num_weights, width, width]``."""
+        """Return a stack of weights as ``[num_weights, width, width]``."""
         weight: Tensor = getattr(self, name)
         return torch.kron(weight, torch.eye(self.k).to(weight)) if self.blockwise else weight
 
     def extra_repr(self) -> str:
-        """The arguments that affect the output, besides the weights."""
+        """Return the arguments that affect the output."""
         return (
             f"k={self.k}, width={self.width}, num_layers={self.num_layers}, num_weights={len(self.w_v)}, "
             f"normalize_phi={self.normalize_phi!r}, normalize_incidence={self.normalize_incidence}, "

@@ -1,4 +1,4 @@
-"""Electric flow: potentials ``L^+ psi`` by gradient descent, Lemma 1, and ``L^+`` by a product of sums, Lemma 4.
+"""Compute electric flow: potentials ``L^+ psi`` by gradient descent, Lemma 1, and ``L^+`` by a product, Lemma 4.
 
 `Graph Transformers Dream of Electric Flow <https://arxiv.org/abs/2410.16699>`_, sections 3.2, 3.4, 10.1 and 10.4.
 """
@@ -13,19 +13,19 @@ from tg_lpe.theory.full import FullTransformer
 
 
 def electric_flow(k: int, num_layers: int, step_size: float) -> EfficientTransformer:
-    """Lemma 1: each layer is a step of gradient descent on the energy of an electric flow.
+    """Build the transformer of Lemma 1: each layer is a step of gradient descent on the energy of an electric flow.
 
     ``Phi_(l+1) = Phi_l - delta (L Phi_l - Psi)`` by eqs. (10) and (11), as weights of eq. (7), Lemma 9. All layers
-    share them.
+    share their weights.
 
     Input: demands ``Psi``, ``[n, k]``, whose sum over each connected component is zero
-    (:func:`~tg_lpe.theory.remove_component_means`). Output: potentials ``L^+ Psi``, ``[n, k]``. Layers and
-    error: :func:`~tg_lpe.theory.electric_flow_bound`, which corrects the printed bound.
+    (:func:`~tg_lpe.theory.remove_component_means`). Output: potentials ``L^+ Psi``, ``[n, k]``. Error:
+    :func:`~tg_lpe.theory.electric_flow_bound`, which corrects the printed bound.
 
     Args:
         k: number of demands.
         num_layers: ``L``.
-        step_size: ``delta``, at most ``1 / lambda_max`` of every graph it is run on.
+        step_size: ``delta``, at most ``1 / lambda_max`` of every graph it runs on.
 
     Raises:
         ValueError: on a step size that is not positive.
@@ -43,7 +43,7 @@ def electric_flow(k: int, num_layers: int, step_size: float) -> EfficientTransfo
 
 
 def fast_electric_flow(num_layers: int) -> FullTransformer:
-    """Lemma 4: ``L`` layers do what ``2^L`` layers of Lemma 1 do, for all demands at once.
+    """Build the transformer of Lemma 4: ``L`` layers replace ``2^L`` layers of Lemma 1, for all demands at once.
 
     ``Z^T = [Gamma, I, Phi]``: each layer squares ``Gamma`` and multiplies ``Phi`` by ``I + Gamma``, so that
     ``Phi_L = delta (I + M) (I + M^2) (I + M^4) ... = delta (I + M + ... + M^(2^L - 1))`` with ``M = I^ - delta L``,
@@ -51,13 +51,13 @@ def fast_electric_flow(num_layers: int) -> FullTransformer:
     ``l = 0..t`` gives ``2^(t+1) - 1``.)
 
     Input: :func:`fast_electric_flow_input`. Output: ``L^+``, the last ``n`` rows of ``Z_L``
-    (:func:`fast_electric_flow_output`). Layers and error: :func:`~tg_lpe.theory.fast_electric_flow_bound`.
+    (:func:`fast_electric_flow_output`). Error: :func:`~tg_lpe.theory.fast_electric_flow_bound`.
 
-    Corrections: the third block row of the printed ``W^V`` is ``[I, 0, 0]``, which adds ``Gamma^2`` to ``Phi`` in place
+    Corrections: the third block row of the printed ``W^V`` is ``[I, 0, 0]``, which adds ``Gamma^2`` to ``Phi`` instead
     of ``Gamma Phi``; it must be ``[0, 0, I]``. The printed ``Phi_0 = delta I`` leaves a residual ``delta`` along the
     constant vector at every layer; it must be ``delta I^``.
 
-    The weights are multiples of the identity, block by block: one transformer serves graphs of all sizes.
+    The blocks of the weights are multiples of the identity, so one transformer works for graphs of all sizes.
 
     Args:
         num_layers: ``L``.
@@ -74,12 +74,12 @@ def fast_electric_flow(num_layers: int) -> FullTransformer:
 
 
 def fast_electric_flow_input(laplacian: Tensor, projection: Tensor, step_size: Tensor | float) -> Tensor:
-    """``Z_0`` of :func:`fast_electric_flow`.
+    """Return the input ``Z_0`` of :func:`fast_electric_flow`.
 
     Args:
         laplacian: ``L``, ``[..., n, n]``.
-        projection: ``I^``, likewise: the identity less ``1 1^T / n`` for each component of ``n`` nodes.
-        step_size: ``delta``, at most ``1 / lambda_max``; ``[..., 1, 1]`` if not the same for all graphs.
+        projection: ``I^``, ``[..., n, n]``: the identity minus ``1 1^T / n`` for each component of ``n`` nodes.
+        step_size: ``delta``, at most ``1 / lambda_max``; ``[..., 1, 1]`` if graphs have different steps.
 
     Returns:
         ``[..., 3 n, n]``.
@@ -90,5 +90,5 @@ def fast_electric_flow_input(laplacian: Tensor, projection: Tensor, step_size: T
 
 
 def fast_electric_flow_output(z: Tensor) -> Tensor:
-    """``Phi_L``, ``[..., n, n]``, of ``Z_L``, ``[..., 3 n, n]``."""
+    """Return the output ``Phi_L``, ``[..., n, n]``, in ``Z_L``, ``[..., 3 n, n]``."""
     return z[..., -z.size(-1) :, :]

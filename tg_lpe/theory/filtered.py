@@ -1,7 +1,7 @@
-"""Eigenvectors of large graphs: subspace iteration with a Chebyshev filter, whose layers are those of eq. (7).
+"""Compute eigenvectors of large graphs by subspace iteration with a Chebyshev filter in layers of eq. (7).
 
 The paper's subspace iteration (Lemma 6, Corollary 7) needs about the square of the number of layers that the filter
-needs. The filter is `Chebyshev-filtered subspace iteration <https://doi.org/10.1016/j.jcp.2006.03.017>`_ (Zhou, Saad,
+needs. The method is `Chebyshev-filtered subspace iteration <https://doi.org/10.1016/j.jcp.2006.03.017>`_ (Zhou, Saad,
 Tiago, Chelikowsky). Its recurrence runs on two blocks of columns in the layers of eq. (7) of `Graph Transformers Dream
 of Electric Flow <https://arxiv.org/abs/2410.16699>`_.
 """
@@ -18,24 +18,24 @@ from tg_lpe.graph.graph import Graph
 from tg_lpe.theory.efficient import EfficientTransformer
 
 AMPLIFICATION = 1e6
-"""Amplification of the far end of the spectrum over the damped interval; with more, rounding hides what lies nearer."""
+"""Amplification of the far end of the spectrum over the damped interval; with more, rounding hides the nearer part."""
 
 MAX_DEGREE = 5000
-"""Layers of one filter."""
+"""Largest number of layers of one filter."""
 
 
 def chebyshev_filter(k: int, degree: int, low: float, high: float) -> EfficientTransformer:
-    """``T_degree(((high + low) I - 2 L) / (high - low)) Psi``: eigenvectors outside of ``[low, high]`` grow.
+    """Build the transformer of the Chebyshev polynomial ``T_degree(((high + low) I - 2 L) / (high - low)) Psi``.
 
-    Inside, ``T`` stays between -1 and 1; outside it grows like ``cosh(degree arccosh(x))``. ``Phi`` holds the previous
-    and the current polynomial of the recurrence ``T_(t+1) = 2 x T_t - T_(t-1)``: the first layer of eq. (7) makes
-    ``T_1`` of ``T_0``, all others share their weights.
+    For eigenvalues inside ``[low, high]``, ``T`` stays between -1 and 1; outside it grows like
+    ``cosh(degree arccosh(x))``. ``Phi`` holds the previous and the current polynomial of the recurrence
+    ``T_(t+1) = 2 x T_t - T_(t-1)``. The first layer of eq. (7) computes ``T_1``; all others share their weights.
 
     Input: ``Psi``, ``[n, k]``. Output: ``[n, k]``. Layers: ``degree``. It is exact.
 
     Args:
         k: number of columns.
-        degree: of the polynomial, at least 1.
+        degree: degree of the polynomial, at least 1.
         low, high: ends of the damped interval.
 
     Raises:
@@ -61,17 +61,16 @@ def chebyshev_filter(k: int, degree: int, low: float, high: float) -> EfficientT
 def filtered_eigenspace(
     graph: Graph, k: int, which: str, tolerance: float, start: Tensor, max_layers: int
 ) -> tuple[Tensor, Tensor]:
-    """Eigenvectors of ``L`` of one graph, ``[n, k]``, and their eigenvalues ``[k]``.
+    """Compute eigenvectors of ``L`` of one graph, ``[n, k]``, and their eigenvalues ``[k]``.
 
     Args:
         graph: a single graph.
         k: number of eigenvectors.
         which: ``"bottom"`` or ``"top"``.
-        tolerance: residual of the span, divided by the largest gap after its ``k`` or more vectors: about the sine of
-            the angle to the wanted span.
-        start: ``[n, width]``, ``k < width < n``. With more columns, the damped eigenvalues lie farther from the wanted
-            ones.
-        max_layers: of all filters together.
+        tolerance: residual of the span, divided by the largest gap after its ``k`` or more vectors. This is about the
+            sine of the angle to the wanted span.
+        start: ``[n, width]``, ``k < width < n``. More columns widen the gap between damped and wanted eigenvalues.
+        max_layers: largest number of layers of all filters together.
 
     Raises:
         ValueError: if more layers are needed than allowed.
@@ -88,12 +87,12 @@ def filtered_eigenspace(
         if which == "top":
             ritz, turn = ritz.flip(0), turn.flip(1)
         q, image = q @ turn, image @ turn
-        # There may be no gap after the first k vectors; after a few more there usually is one.
+        # If there is no gap after the first k vectors, there usually is one after a few more.
         gaps = (ritz[k:] - ritz[k - 1 : -1]).abs()
         gap, place = float(gaps.max()), k + int(gaps.argmax())
         residual = float(torch.linalg.matrix_norm(image[:, :place] - q[:, :place] * ritz[:place]))
         floor = 100 * torch.finfo(q.dtype).eps * top * math.sqrt(place)
-        # Each filter adds rounding errors: stop where another one no longer lowers a residual that is small already.
+        # Each filter adds rounding errors: stop when another one no longer lowers a residual that is small already.
         stuck, best = (stuck + 1 if residual > 0.9 * best else 0), min(best, residual)
         if residual <= max(tolerance * gap, floor) or (stuck >= 3 and residual <= 1e-8 * top):
             break
@@ -108,16 +107,16 @@ def filtered_eigenspace(
             q = model(graph, q)
     if residual > tolerance * gap:
         warnings.warn(
-            f"the span of {k} {which} eigenvectors of a graph of {graph.num_nodes} nodes is known to "
-            f"{residual / gap if gap else math.inf:.1g} only, not to tolerance={tolerance:g}: rounding allows no more "
-            "where the gap behind it is so small",
+            f"the span of {k} {which} eigenvectors of a graph of {graph.num_nodes} nodes is accurate to "
+            f"{residual / gap if gap else math.inf:.1g}, not to tolerance={tolerance:g}: the gap after it is too small "
+            "for float64",
             stacklevel=4,
         )
     return q[:, :k], ritz[:k]
 
 
 def _filter(k: int, which: str, last: float, top: float, max_layers: int) -> EfficientTransformer:
-    """The filter that damps everything beyond the last Ritz value, with the layers that :data:`AMPLIFICATION` needs."""
+    """Return the filter that damps everything beyond the last Ritz value, with the layers for :data:`AMPLIFICATION`."""
     # Ritz values of a random start lie in the middle of the spectrum; each filter moves them towards the wanted end.
     last = min(max(last, 1e-12 * top), (1 - 1e-3) * top)
     low, high = (last, top) if which == "bottom" else (0.0, last)

@@ -1,4 +1,4 @@
-"""The full linear transformer on a dense ``Z``: eqs. (2), (3) and (6), and the normalisations of sections 3.5 and 4.1.
+"""Run the full linear transformer on a dense ``Z``: eqs. (2), (3), (6), and normalisations of sections 3.5 and 4.1.
 
 `Graph Transformers Dream of Electric Flow <https://arxiv.org/abs/2410.16699>`_. ``Z`` has one column per node; its
 first rows are the transposed incidence matrix ``B^T``, the others ``Phi^T``.
@@ -15,20 +15,20 @@ from tg_lpe.arguments import check_choice
 from tg_lpe.checkpoints.checkpoint import CheckpointMixin
 
 NORMALIZATIONS = (None, "frobenius", "columns")
-"""Normalisations of ``Phi`` at the end of a layer: none (eq. 3), Frobenius norm one (section 3.5), or each column of
-length one (eq. 6)."""
+"""Normalisations of ``Phi`` at the end of a layer: none (eq. 3), Frobenius norm one (section 3.5), or columns of length
+one (eq. 6)."""
 
 
 def apply_weights(weight: Tensor, z: Tensor, blockwise: bool = False) -> Tensor:
-    """``W Z`` as one matrix product.
+    """Compute ``W Z`` as one matrix product.
 
     Args:
-        weight: ``[h, h]``, or ``[models, h, h]`` where each of several models has its own.
-        z: ``[..., h, n]``, with ``models`` as its first axis then; ``[..., h n, n]`` if ``blockwise``.
-        blockwise: whether each entry of ``W`` is a factor on the ``n x n`` identity.
+        weight: ``[h, h]``, or ``[models, h, h]`` for several models.
+        z: ``[..., h, n]``, or ``[models, ..., h, n]``; ``[..., h n, n]`` if ``blockwise``.
+        blockwise: whether each entry of ``W`` is a multiple of the ``n x n`` identity.
 
     Returns:
-        Of the shape of ``z``.
+        A tensor of the shape of ``z``.
     """
     if blockwise:
         n = z.size(-1)
@@ -41,12 +41,12 @@ def apply_weights(weight: Tensor, z: Tensor, blockwise: bool = False) -> Tensor:
 
 
 def attention(z: Tensor, w_v: Tensor, w_q: Tensor, w_k: Tensor, blockwise: bool = False) -> Tensor:
-    """Linear attention ``W^V Z Z^T W^Q^T W^K Z``, eq. (2): softmax attention without the softmax.
+    """Compute linear attention ``W^V Z Z^T W^Q^T W^K Z``, eq. (2): softmax attention without the softmax.
 
     Args:
         z: ``[..., h, n]``.
         w_v, w_q, w_k: ``[h, h]``, or ``[models, h, h]`` for ``z`` of ``[models, ..., h, n]``.
-        blockwise: as :func:`apply_weights`.
+        blockwise: as for :func:`apply_weights`.
 
     Returns:
         ``[..., h, n]``.
@@ -56,35 +56,35 @@ def attention(z: Tensor, w_v: Tensor, w_q: Tensor, w_k: Tensor, blockwise: bool 
 
 
 def full_layer(z: Tensor, w_v: Tensor, w_q: Tensor, w_k: Tensor, w_r: Tensor, blockwise: bool = False) -> Tensor:
-    """One layer ``Z + Attn(Z) + W^R Z``, eq. (3); arguments as :func:`attention`."""
+    """Compute one layer ``Z + Attn(Z) + W^R Z``, eq. (3); arguments as for :func:`attention`."""
     return z + attention(z, w_v, w_q, w_k, blockwise) + apply_weights(w_r, z, blockwise)
 
 
 def unit(x: Tensor, dim: int | tuple[int, int]) -> Tensor:
-    """``x`` divided by its Euclidean norm over ``dim``; zero stays zero."""
+    """Divide ``x`` by its Euclidean norm over ``dim``; zero stays zero."""
     norm = torch.linalg.vector_norm(x, dim=dim, keepdim=True)
     return x / torch.where(norm == 0, 1.0, norm)
 
 
 def normalize_phi(phi: Tensor, how: str | None) -> Tensor:
-    """``Phi``, ``[..., n, width]``, at the end of a layer: one of :data:`NORMALIZATIONS`."""
+    """Normalise ``Phi``, ``[..., n, width]``, by one of :data:`NORMALIZATIONS`."""
     if how is None:
         return phi
     return unit(phi, -2 if how == "columns" else (-2, -1))
 
 
 def normalize_rows(z: Tensor, num_edges: int, how: str | None, incidence: bool) -> Tensor:
-    """``Z`` at the end of a layer: :func:`normalize_phi` for ``Phi``, and ``B`` at Frobenius norm one if asked for.
+    """Normalise ``Z`` at the end of a layer.
 
     Args:
         z: ``[..., h, n]``.
-        num_edges: how many of the ``h`` rows are ``B^T``.
-        how: one of :data:`NORMALIZATIONS`.
-        incidence: whether ``B`` is brought to Frobenius norm one.
+        num_edges: number of the ``h`` rows that are ``B^T``.
+        how: normalisation of ``Phi``, one of :data:`NORMALIZATIONS`.
+        incidence: whether to scale ``B`` to Frobenius norm one.
     """
     if how is None and not incidence:
         return z
-    # Z is the transpose of a tensor whose rows are nodes: splitting it makes no copy.
+    # Z is the transpose of a tensor whose rows are nodes, so splitting it makes no copy.
     b, phi = z.mT.split((num_edges, z.size(-2) - num_edges), dim=-1)
     return torch.cat([unit(b, (-2, -1)) if incidence else b, normalize_phi(phi, how)], dim=-1).mT
 
@@ -96,11 +96,11 @@ class Scheduled(
     tags=["graph-machine-learning", "positional-encoding"],
     license="mit",
 ):
-    """Layers that take their weights from a stack by index, so that repeated weights are stored once.
+    """Run layers that index a stack of weights, so that repeated weights are stored once.
 
     Args:
-        num_weights: how many sets of weights there are.
-        schedule: which of them each layer uses; each once, in order, if absent.
+        num_weights: number of sets of weights.
+        schedule: index of the weights of each layer; each once, in order, if absent.
         how: one of :data:`NORMALIZATIONS`.
     """
 
@@ -121,21 +121,21 @@ class Scheduled(
 
 
 class FullTransformer(Scheduled):
-    """The linear transformer of eqs. (2)-(3), normalised as in eq. (6) or section 3.5 if asked for.
+    """Run the linear transformer of eqs. (2)-(3), with the normalisation of eq. (6) or section 3.5.
 
-    The constructor sets all weights to zero, in float64, so that the layers change nothing. The functions of this
+    The constructor sets all weights to zero, in float64, so that the layers are identities. The functions of this
     package return it with the weights of a lemma.
 
     Args:
-        height: ``h``, the rows of ``Z``.
-        num_weights: how many different sets of weights there are; the number of layers without a ``schedule``.
-        schedule: for each layer the number of its weights.
-        num_edges: how many of the rows are ``B^T``; the others are ``Phi^T``. Only normalisations use it.
-        normalize_phi: ``None``; ``"frobenius"``, section 3.5: ``Phi`` has Frobenius norm one after each layer;
+        height: ``h``, number of rows of ``Z``.
+        num_weights: number of sets of weights; the number of layers without a ``schedule``.
+        schedule: index of the weights of each layer.
+        num_edges: number of the rows that are ``B^T``; the others are ``Phi^T``. Only normalisations use it.
+        normalize_phi: ``None``; ``"frobenius"``, section 3.5: ``Phi`` has Frobenius norm one after each layer; or
             ``"columns"``, eq. (6): each column of ``Phi`` has length one. Zero stays zero.
         normalize_incidence: whether ``B`` has Frobenius norm one after each layer, as in sections 3.5 and 4.1.
-        blockwise: whether each entry of a weight is a factor on the ``n x n`` identity. ``Z`` has ``h n``
-            rows then, and the weights do not depend on the graph's size. Without normalisations.
+        blockwise: whether each entry of a weight is a multiple of the ``n x n`` identity. Then ``Z`` has ``h n`` rows,
+            and the weights do not depend on the graph's size. Not with normalisations.
 
     Attributes:
         w_v, w_q, w_k, w_r: weights ``[num_weights, h, h]``.
@@ -156,7 +156,7 @@ class FullTransformer(Scheduled):
     ) -> None:
         super().__init__(num_weights, schedule, normalize_phi)
         if blockwise and (normalize_phi is not None or normalize_incidence):
-            raise ValueError("blockwise weights go without normalisations")
+            raise ValueError("blockwise=True needs normalize_phi=None and normalize_incidence=False")
         self.height, self.num_edges, self.blockwise = height, num_edges, blockwise
         self.normalize_phi, self.normalize_incidence = normalize_phi, normalize_incidence
         self.w_v, self.w_q, self.w_k, self.w_r = (self._stack(num_weights, height, height) for _ in range(4))
@@ -165,10 +165,10 @@ class FullTransformer(Scheduled):
         """Run all layers.
 
         Args:
-            z: ``Z_0``, ``[..., h, n]`` (``[..., h n, n]`` if blockwise), any number of graphs of equal size.
+            z: ``Z_0``, ``[..., h, n]`` (``[..., h n, n]`` if blockwise), for any number of graphs of equal size.
 
         Returns:
-            ``Z_L``, likewise.
+            ``Z_L``, in the shape of ``Z_0``.
 
         Raises:
             ValueError: if ``z`` has another number of rows than ``h``.
@@ -179,7 +179,7 @@ class FullTransformer(Scheduled):
         return last
 
     def trace(self, z: Tensor) -> Iterator[Tensor]:
-        """``Z_0``, ``Z_1``, ... ``Z_L``, each ``[..., h, n]``; arguments as :meth:`forward`."""
+        """Iterate over ``Z_0``, ``Z_1``, ... ``Z_L``, each ``[..., h, n]``; arguments as for :meth:`forward`."""
         if z.dim() < 2 or z.size(-2) != self.height * (z.size(-1) if self.blockwise else 1):
             raise ValueError(f"z must be [..., {self.height}{' n' * self.blockwise}, n], got {list(z.shape)}")
         yield z
@@ -190,13 +190,13 @@ class FullTransformer(Scheduled):
             yield z
 
     def written_out(self, num_nodes: int) -> FullTransformer:
-        """Blockwise weights as the paper prints them, for graphs of ``num_nodes`` nodes: not blockwise.
+        """Return the transformer with full matrices in place of blockwise weights, for graphs of ``num_nodes`` nodes.
 
         Raises:
-            ValueError: if they are not blockwise.
+            ValueError: if the weights are not blockwise.
         """
         if not self.blockwise:
-            raise ValueError("these weights are not blockwise, they are written out already")
+            raise ValueError("written_out needs blockwise weights; these are full matrices already")
         result = FullTransformer(self.height * num_nodes, len(self.w_v), self.schedule).to(self.w_v)
         identity = torch.eye(num_nodes).to(self.w_v)
         with torch.no_grad():
@@ -205,7 +205,7 @@ class FullTransformer(Scheduled):
         return result
 
     def extra_repr(self) -> str:
-        """The arguments that affect the output, besides the weights."""
+        """Return the arguments that affect the output."""
         return (
             f"height={self.height}, num_layers={self.num_layers}, num_weights={len(self.w_v)}, "
             f"num_edges={self.num_edges}, normalize_phi={self.normalize_phi!r}, "

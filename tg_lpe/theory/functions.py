@@ -1,7 +1,7 @@
-"""Flows, resistances, heat kernels and eigenvectors of any graph, by as many layers as a tolerance needs.
+"""Compute flows, resistances, heat kernels and eigenvectors of any graph with as many layers as a tolerance needs.
 
-Everything is computed in float64. If a tolerance needs more layers than allowed, a ValueError comes before any layer
-runs.
+Everything is computed in float64. If a tolerance needs more layers than allowed, a ValueError is raised before any
+layer runs.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ from tg_lpe.theory.subspace import bottom_eigenvectors, top_eigenvectors
 
 MAX_LAYERS = 100_000
 STEP = 8.0
-"""``s lambda_max`` of one run of the heat kernel's power series: its terms stay below ``exp(8)``."""
+"""Largest ``s lambda_max`` of one run of the heat kernel's power series, whose terms then stay below ``exp(8)``."""
 
 FAST_FLOOR = 1e-7
-"""Tolerance below which cubing, Lemma 5, would lose more to rounding in float64 than it gains."""
+"""Smallest tolerance of cubing, Lemma 5, before rounding in float64 dominates."""
 
 PAIRS = ("all", "edges")
 
 
 def incidence_of(data: Data | Graph, edge_weight: str | None = "edge_weight") -> Graph:
-    """The graph of PyG data, its conductances in float64.
+    """Return the graph of PyG data, with conductances in float64.
 
     Args:
-        data: ``Data`` or ``Batch`` of one node type, or a graph, which is returned as it is.
-        edge_weight: name of the attribute that holds conductances, where there is one; ``None`` to ignore weights.
+        data: ``Data`` or ``Batch`` of one node type, or a graph, which is returned unchanged.
+        edge_weight: name of the attribute that holds conductances, if present; ``None`` to ignore weights.
 
     Raises:
         TypeError: on anything else.
@@ -71,7 +71,7 @@ def incidence_of(data: Data | Graph, edge_weight: str | None = "edge_weight") ->
 
 
 def remove_component_means(graph: Graph, x: Tensor) -> Tensor:
-    """``I^ x``: subtracts from each value the mean over its connected component. The lemmas require it of demands.
+    """Subtract from each value the mean over its connected component, as the lemmas require of demands.
 
     Args:
         graph: the graph or batch.
@@ -93,24 +93,23 @@ def electric_potential(
     edge_weight: str | None = "edge_weight",
     max_layers: int = MAX_LAYERS,
 ) -> Tensor:
-    """Potentials ``L^+ psi`` of electric flows by Lemma 1, on the edges alone: graphs of any size.
+    """Compute potentials ``L^+ psi`` of electric flows by Lemma 1, for graphs of any size.
 
-    :func:`electric_current` has the currents.
+    :func:`electric_current` computes the currents.
 
     Args:
         data: the graph or batch.
-        demands: currents injected at the nodes, ``[num_nodes, k]``. If those of a component do not sum to zero, their
-            mean is subtracted.
-        tolerance: relative residual ``|psi - L phi| / |psi|`` of each demand, at most.
-        edge_weight: as :func:`incidence_of`.
-        max_layers: the most layers to run. A tolerance needs ``lambda_max / lambda_min`` times
+        demands: currents injected at the nodes, ``[num_nodes, k]``. Their mean over each component is subtracted.
+        tolerance: largest relative residual ``|psi - L phi| / |psi|`` of each demand.
+        edge_weight: as for :func:`incidence_of`.
+        max_layers: largest number of layers. A tolerance needs ``lambda_max / lambda_min`` times
             ``log(1 / tolerance)`` layers: some hundred on an expander, a million on a grid of 300 by 300.
 
     Returns:
         ``[num_nodes, k]``, float64, of mean zero on each component.
 
     Raises:
-        ValueError: on demands of the wrong shape; if more layers are needed than allowed, before any is run.
+        ValueError: on demands of the wrong shape, or if more layers are needed than allowed.
     """
     graph = incidence_of(data, edge_weight)
     _check_rows("demands", demands, graph)
@@ -124,16 +123,16 @@ def electric_potential(
 
 
 def electric_current(data: Data | Graph, potential: Tensor, *, edge_weight: str | None = "edge_weight") -> Tensor:
-    """The currents that potentials drive, by Ohm's law: conductance times difference of potential.
+    """Compute the currents of potentials by Ohm's law: conductance times difference of potential.
 
     Args:
         data: the graph or batch.
-        potential: ``[num_nodes, k]``, such as :func:`electric_potential`'s.
-        edge_weight: as :func:`incidence_of`.
+        potential: ``[num_nodes, k]``, such as the result of :func:`electric_potential`.
+        edge_weight: as for :func:`incidence_of`.
 
     Returns:
-        ``[num_edges, k]``, float64: for each column of ``edge_index`` the current from its first node to its second,
-        zero at self-loops.
+        The current along each edge of ``edge_index``, from its first node to its second; zero at self-loops. Float64
+        ``[num_edges, k]``.
 
     Raises:
         ValueError: on potentials of the wrong shape.
@@ -152,20 +151,20 @@ def effective_resistance(
     tolerance: float = 1e-10,
     edge_weight: str | None = "edge_weight",
 ) -> Tensor:
-    """Effective resistances ``R_ij = (u_i - u_j)^T L^+ (u_i - u_j)`` by Lemma 4.
+    """Compute effective resistances ``R_ij = (u_i - u_j)^T L^+ (u_i - u_j)`` by Lemma 4.
 
-    The number of layers, ``log2(lambda_max / lambda_min log(1 / tolerance))``, comes from bounds on the eigenvalues;
-    none is computed. A layer costs ``O(n^3)`` for a graph of ``n`` nodes.
+    The number of layers, ``log2(lambda_max / lambda_min log(1 / tolerance))``, follows from bounds on the eigenvalues.
+    A layer takes ``O(n^3)`` time for a graph of ``n`` nodes.
 
     Args:
         data: the graph or batch.
-        pairs: ``"all"`` pairs of nodes of a single graph, or the ``"edges"`` alone.
+        pairs: ``"all"`` pairs of nodes of a single graph, or only the ``"edges"``.
         tolerance: relative error, before rounding.
-        edge_weight: as :func:`incidence_of`.
+        edge_weight: as for :func:`incidence_of`.
 
     Returns:
-        ``[num_nodes, num_nodes]``, zero on the diagonal and infinite between components; or one value for each column
-        of ``edge_index``, ``[num_edges]``, zero at self-loops. Float64.
+        ``[num_nodes, num_nodes]``, zero on the diagonal and infinite between components; or one value for each edge of
+        ``edge_index``, ``[num_edges]``, zero at self-loops. Float64.
 
     Raises:
         ValueError: on other ``pairs``, all pairs of several graphs, or a graph too large for dense algebra.
@@ -174,14 +173,14 @@ def effective_resistance(
     graph = incidence_of(data, edge_weight)
     if pairs == "all" and graph.num_graphs != 1:
         raise ValueError(
-            f"all pairs are those of a single graph, got a batch of {graph.num_graphs}; pairs='edges' takes batches"
+            f"pairs='all' takes a single graph, got a batch of {graph.num_graphs}; pairs='edges' takes batches"
         )
     if pairs == "all":
         label = component_labels(graph)
-        every = torch.zeros(graph.num_nodes, graph.num_nodes, dtype=torch.float64, device=graph.device)
-        for _, inverse in _pseudo_inverses(graph, tolerance):  # of the graph, unless it has no nodes
-            every = _resistances(inverse)[0]
-        return every.masked_fill(label.unsqueeze(1) != label, math.inf).fill_diagonal_(0.0)
+        matrix = torch.zeros(graph.num_nodes, graph.num_nodes, dtype=torch.float64, device=graph.device)
+        for _, inverse in _pseudo_inverses(graph, tolerance):  # one, or none without nodes
+            matrix = _resistances(inverse)[0]
+        return matrix.masked_fill(label.unsqueeze(1) != label, math.inf).fill_diagonal_(0.0)
     edges = torch.zeros(graph.num_edges, dtype=torch.float64, device=graph.device)
     for where, inverse in _pseudo_inverses(graph, tolerance):
         edges[where.edges] = where.at_edges(_resistances(inverse))[0]
@@ -192,15 +191,15 @@ def effective_resistance(
 
 
 def _resistances(inverse: Tensor) -> Tensor:
-    """``R_ij = L^+_ii + L^+_jj - 2 L^+_ij``, ``[..., n, n]``."""
+    """Compute ``R_ij = L^+_ii + L^+_jj - 2 L^+_ij``, ``[..., n, n]``."""
     diagonal = inverse.diagonal(dim1=-2, dim2=-1)
     return (diagonal.unsqueeze(-1) + diagonal.unsqueeze(-2) - 2 * inverse).clamp(min=0)
 
 
 def _pseudo_inverses(graph: Graph, tolerance: float) -> Iterator[tuple[EdgePositions, Tensor]]:
-    """``L^+`` of each graph by Lemma 4, ``[num_graphs, max_nodes, max_nodes]``, bucket by bucket.
+    """Compute ``L^+`` of each graph by Lemma 4, ``[num_graphs, max_nodes, max_nodes]``, bucket by bucket.
 
-    Its error is ``L^+ M^(2^L)``, which is relative: no quadratic form of it is off by more than the tolerance.
+    Its error is ``L^+ M^(2^L)``, so the relative error of every quadratic form is at most the tolerance.
     """
     lower, upper = bounds.spectral_bounds(graph)
     label = component_labels(graph)
@@ -212,9 +211,9 @@ def _pseudo_inverses(graph: Graph, tolerance: float) -> Iterator[tuple[EdgePosit
     for bucket, laplacian, where, marks in zip(
         padded.buckets, padded.dense_laplacians(ones), padded.edge_positions(), labels, strict=True
     ):
-        own, share = marks[:, 0], marks[:, 1]
-        same = (own.unsqueeze(-1) == own.unsqueeze(-2)) * share.unsqueeze(-1)
-        projection = torch.diag_embed((own > 0).double()) - same
+        number, share = marks[:, 0], marks[:, 1]
+        same = (number.unsqueeze(-1) == number.unsqueeze(-2)) * share.unsqueeze(-1)
+        projection = torch.diag_embed((number > 0).double()) - same
         top = upper[bucket.graphs]
         worst = float((lower[bucket.graphs] / top).min())
         layers = bounds.layers_needed(_relative(bounds.fast_electric_flow_bound, worst), tolerance)
@@ -225,7 +224,7 @@ def _pseudo_inverses(graph: Graph, tolerance: float) -> Iterator[tuple[EdgePosit
 
 
 def _relative(bound: Callable[[int, float, float], float], lower: float) -> Callable[[int], float]:
-    """A bound on the error of ``L^+`` over its norm, for eigenvalues from ``lower`` to one."""
+    """Return a bound on the error of ``L^+`` relative to its norm, for eigenvalues from ``lower`` to one."""
     return lambda layers: lower * bound(layers, lower, 1.0)
 
 
@@ -238,22 +237,22 @@ def heat_kernel(
     edge_weight: str | None = "edge_weight",
     max_layers: int = MAX_LAYERS,
 ) -> Tensor:
-    """Heat kernel ``exp(-s L)``: the matrix by Lemma 5, or its product with given columns by Lemma 3.
+    """Compute the heat kernel ``exp(-s L)`` by Lemma 5, or its product with columns by Lemma 3.
 
     Args:
         data: the graph or batch.
         s: temperature, not negative.
-        psi: columns ``[num_nodes, k]``; then the graph may have any size. Without them, the matrix of a single graph.
+        psi: columns ``[num_nodes, k]``, for graphs of any size. If absent, the matrix of a single graph is computed.
         tolerance: error in spectral norm, before rounding; at least ``1e-7`` for the matrix.
-        edge_weight: as :func:`incidence_of`.
-        max_layers: the most layers to run; with ``psi``, about ``4 s lambda_max`` are needed.
+        edge_weight: as for :func:`incidence_of`.
+        max_layers: largest number of layers; with ``psi``, about ``4 s lambda_max`` are needed.
 
     Returns:
         ``[num_nodes, num_nodes]``, or ``[num_nodes, k]`` with ``psi``. Float64.
 
     Raises:
         ValueError: on a negative temperature, ``psi`` of the wrong shape, the matrix of several graphs or of a graph
-            too large for dense algebra, a tolerance below what float64 can keep, or more layers than allowed.
+            too large for dense algebra, a tolerance too small for float64, or more layers than allowed.
     """
     graph = incidence_of(data, edge_weight)
     if not 0 <= s < math.inf:
@@ -261,7 +260,7 @@ def heat_kernel(
     if psi is not None:
         return _heat_columns(graph, s, psi, tolerance, max_layers)
     if graph.num_graphs != 1:
-        raise ValueError(f"the matrix is that of a single graph, got a batch of {graph.num_graphs}; give psi")
+        raise ValueError(f"without psi, data must be a single graph, got a batch of {graph.num_graphs}; pass psi")
     if graph.num_nodes == 0:
         return torch.zeros(0, 0, dtype=torch.float64, device=graph.device)
     ones = torch.ones(graph.num_nodes, dtype=torch.float64, device=graph.device)
@@ -270,9 +269,9 @@ def heat_kernel(
 
 
 def _cubed(laplacian: Tensor, s: float, top: float, tolerance: float) -> Tensor:
-    """``exp(-s L)`` by Lemma 5, for ``L`` of ``[num_graphs, n, n]`` and eigenvalues up to ``top``."""
+    """Compute ``exp(-s L)`` by Lemma 5, for ``L``, ``[num_graphs, n, n]``, with eigenvalues up to ``top``."""
     if tolerance < FAST_FLOOR:
-        raise ValueError(f"tolerance must be at least {FAST_FLOOR:g} for the matrix, got {tolerance:g}; give psi")
+        raise ValueError(f"tolerance must be at least {FAST_FLOOR:g} without psi, got {tolerance:g}; pass psi")
     layers = bounds.layers_needed(lambda count: bounds.fast_heat_kernel_bound(count, top, s), tolerance)
     with torch.no_grad():
         out: Tensor = fast_heat_kernel(layers).to(laplacian.device)(fast_heat_kernel_input(laplacian, layers, s))
@@ -300,17 +299,17 @@ def resistive_embedding(
     edge_weight: str | None = "edge_weight",
     max_layers: int = MAX_LAYERS,
 ) -> Tensor:
-    """Resistive embedding by Lemma 2: squared distances between its rows are effective resistances (Fact 1).
+    """Compute a resistive embedding by Lemma 2: squared distances between rows are effective resistances (Fact 1).
 
     Args:
         data: the graph or batch.
         k: number of columns, for graphs of any size: ``sqrt(L^+)`` is projected onto ``k`` random directions, which
-            keeps each squared distance up to a relative error of about ``sqrt(2 / k)``. If absent, ``sqrt(L^+)`` of a
-            single graph.
-        tolerance: error in spectral norm over that of ``sqrt(L^+)``, before the projection.
-        seed: of the directions, which depend only on the seed and a node's index within its graph.
-        edge_weight: as :func:`incidence_of`.
-        max_layers: the most layers to run; ``lambda_max / lambda_min log(1 / tolerance)`` are needed.
+            preserves each squared distance up to a relative error of about ``sqrt(2 / k)``. If absent, the result is
+            ``sqrt(L^+)`` of a single graph.
+        tolerance: error relative to ``sqrt(L^+)`` in spectral norm, before the projection.
+        seed: seed of the directions, which depend only on the seed and a node's index within its graph.
+        edge_weight: as for :func:`incidence_of`.
+        max_layers: largest number of layers; ``lambda_max / lambda_min log(1 / tolerance)`` are needed.
 
     Returns:
         ``[num_nodes, num_nodes]``, or ``[num_nodes, k]``. Float64. Distances between components have no meaning.
@@ -323,7 +322,7 @@ def resistive_embedding(
     like = torch.empty(0, dtype=torch.float64, device=graph.device)
     if k is None:
         if graph.num_graphs != 1:
-            raise ValueError(f"sqrt(L^+) is that of a single graph, got a batch of {graph.num_graphs}; give k")
+            raise ValueError(f"without k, data must be a single graph, got a batch of {graph.num_graphs}; pass k")
         start = torch.eye(graph.num_nodes).to(like)
     elif k < 1:
         raise ValueError(f"k must be at least 1, got {k}")
@@ -351,33 +350,32 @@ def laplacian_eigenvectors(
     edge_weight: str | None = "edge_weight",
     max_layers: int = MAX_LAYERS,
 ) -> tuple[Tensor, Tensor]:
-    """Eigenvectors of ``L`` by subspace iteration: the bottom ones by Corollary 7, the top ones by Lemma 6.
+    """Compute eigenvectors of ``L`` by subspace iteration: Corollary 7 for the bottom, Lemma 6 for the top.
 
-    Subspace iteration needs a spectral gap after the last vector that it iterates. Where the gap after vector ``k`` is
-    small or zero, it iterates more vectors, up to ``2 k`` if that suffices: the number that needs the fewest layers. A
-    Rayleigh-Ritz step then rotates the span to its eigenvectors. The eigenvalues, from which the number of layers
-    follows, are computed densely, on graphs of up to 1,024 nodes.
+    Subspace iteration needs a spectral gap after the last iterated vector. If the gap after vector ``k`` is small or
+    zero, it iterates more vectors, up to ``2 k`` if enough: the number that needs the fewest layers. A Rayleigh-Ritz
+    step then rotates the span to eigenvectors. For graphs of up to 1,024 nodes, the number of layers follows from the
+    eigenvalues, which are computed densely.
 
-    On larger graphs the powers of Lemma 6 need too many layers. There a Chebyshev filter
-    (:func:`~tg_lpe.theory.chebyshev_filter`), also layers of eq. (7), runs between two orthogonalisations until
+    On larger graphs the powers of Lemma 6 need too many layers. A Chebyshev filter
+    (:func:`~tg_lpe.theory.chebyshev_filter`), also made of layers of eq. (7), alternates with orthogonalisation until
     the residual is small enough.
 
     Args:
-        data: the graph or batch; graphs are treated one by one.
+        data: the graph or batch; graphs are solved one by one.
         k: number of eigenvectors.
-        which: ``"bottom"``, smallest eigenvalue first (those of the null space, one per component, are the first), or
-            ``"top"``, largest first.
-        tolerance: sine of the angle between the iterated and the wanted span, at most; checked by the residual, with a
-            warning where rounding prevents it. On graphs of more than 1,024 nodes the gap that the residual is divided
-            by is itself an estimate.
-        seed: of ``Phi_0``, which depends only on the seed and a node's index within its graph.
-        edge_weight: as :func:`incidence_of`.
-        max_layers: the most layers to run for a graph.
+        which: ``"bottom"``, smallest eigenvalue first, starting with one null vector per component; or ``"top"``,
+            largest first.
+        tolerance: largest sine of the angle between the iterated and the wanted span. The residual is checked, and a
+            warning is given if rounding prevents the tolerance. On graphs of more than 1,024 nodes, the check uses an
+            estimate of the gap.
+        seed: seed of ``Phi_0``, which depends only on the seed and a node's index within its graph.
+        edge_weight: as for :func:`incidence_of`.
+        max_layers: largest number of layers for a graph.
 
     Returns:
-        Eigenvectors ``[num_nodes, k]``, orthonormal, and eigenvalues ``[num_graphs, k]``; columns that a small graph
-        lacks are zero, their eigenvalues NaN. Signs are arbitrary, and so are bases where an eigenvalue repeats.
-        Float64.
+        Eigenvectors ``[num_nodes, k]``, orthonormal, and eigenvalues ``[num_graphs, k]``, float64. Columns that a small
+        graph lacks are zero, their eigenvalues NaN. Signs are arbitrary, and so is the basis of a repeated eigenvalue.
 
     Raises:
         ValueError: on an unknown ``which``, ``k`` below one, or a graph that needs more layers than allowed.
@@ -395,16 +393,16 @@ def laplacian_eigenvectors(
         n = last - first
         if n == 0:
             continue
-        own, few = _single_graph(graph, first, last), k + max(4, k // 2)
+        single, few = _single_graph(graph, first, last), k + max(4, k // 2)
         solve, width = (_eigenspace, n) if n <= max(bounds.EXACT_NODES, few) else (filtered_eigenspace, few)
-        span, ritz = solve(own, min(k, n), which, tolerance, counter_normal(seed, n, width, like), max_layers)
+        span, ritz = solve(single, min(k, n), which, tolerance, counter_normal(seed, n, width, like), max_layers)
         vectors[first:last, : ritz.numel()] = span
         values[number, : ritz.numel()] = ritz
     return vectors, values
 
 
 def _single_graph(graph: Graph, first: int, last: int) -> Graph:
-    """The graph of nodes ``first`` to ``last - 1`` of a batch."""
+    """Return the graph of nodes ``first`` to ``last - 1`` of a batch."""
     inside = (graph.tail >= first) & (graph.tail < last)
     w = None if graph.conductance is None else graph.conductance[inside].double()
     return Graph.from_undirected_edges(graph.tail[inside] - first, graph.head[inside] - first, w, last - first)
@@ -413,24 +411,24 @@ def _single_graph(graph: Graph, first: int, last: int) -> Graph:
 def _eigenspace(
     graph: Graph, k: int, which: str, tolerance: float, start: Tensor, max_layers: int
 ) -> tuple[Tensor, Tensor]:
-    """The wanted eigenvectors ``[n, k]`` and eigenvalues ``[k]`` of one graph of ``n >= k`` nodes."""
+    """Compute eigenvectors ``[n, k]`` and eigenvalues ``[k]`` of one graph of ``n >= k`` nodes."""
     n = graph.num_nodes
     graph, scale, _ = _normalized(graph)  # rounding of mu - 1 would hide eigenvalues far below one
     laplacian = padded_batch(graph).dense_laplacians(torch.ones_like(start[:, 0]))[0][0]
     values = torch.linalg.eigvalsh(laplacian)
     top = float(values[-1]) or 1.0
-    # The shift keeps what is iterated invertible: with k = n, no vector is lost.
+    # The shift makes the iterated matrix invertible, so that no vector is lost for k = n.
     shift = 0.05 * top
     iterated = (values + shift).flip(0) if which == "top" else top + shift - values
     gap = torch.cat([iterated[k:] / iterated[k - 1 : -1], iterated.new_zeros(1)])
-    tangent = 100.0 * n  # a random start rarely exceeds it; the residual is checked
+    tangent = 100.0 * n  # a random start rarely exceeds it, and the residual is checked
     choices = []
     for width, ratio in enumerate(gap.tolist(), start=k):
         if ratio < 1 - 1e-9:
             bound = lambda count, ratio=ratio: bounds.subspace_iteration_bound(count, ratio, tangent)  # noqa: E731
             count = bounds.layers_needed(bound, tolerance, 10**12) + 1
             choices.append((count * (width + 1), width, count))
-    # A few more vectors than asked for help where the gap after them is larger; many more are a last resort.
+    # A few more vectors help if the gap after them is larger; many more are a last resort.
     few = [choice for choice in choices if choice[1] <= 2 * k and choice[1] < n and choice[0] <= max_layers]
     layers, width, count = min(few or choices)
     _check_layers(f"the span of {k} {which} eigenvectors of a graph of {n} nodes", layers, tolerance, max_layers)
@@ -446,14 +444,15 @@ def _eigenspace(
         image = laplacian @ q
         ritz, turn = torch.linalg.eigh(q.mT @ image)
         residual = float(torch.linalg.matrix_norm(image - q @ (q.mT @ image), 2))
-        # Davis and Kahan: the sine of the angle is at most the residual over the gap to what is not wanted.
+        # Davis and Kahan: the sine of the angle is at most the residual over the gap to the unwanted eigenvalues.
         worst = float(ritz[0]) if which == "top" else top - float(ritz[-1])
         if width == n or residual <= tolerance * (worst - edge):
             break
     else:
         warnings.warn(
-            f"the span of {k} {which} eigenvectors of a graph of {n} nodes is known to {residual / (worst - edge):.1g} "
-            f"only, not to tolerance={tolerance:g}: rounding allows no more where the gap behind it is so small",
+            f"the span of {k} {which} eigenvectors of a graph of {n} nodes is accurate to "
+            f"{residual / (worst - edge):.1g}, not to tolerance={tolerance:g}: the gap after it is too small for "
+            "float64",
             stacklevel=3,
         )
     order = ritz.argsort(descending=which == "top")[:k]
@@ -461,7 +460,7 @@ def _eigenspace(
 
 
 def _normalized(graph: Graph) -> tuple[Graph, Tensor, float]:
-    """Each graph with its Laplacian over its largest eigenvalue.
+    """Divide the Laplacian of each graph by its largest eigenvalue.
 
     Returns:
         The batch, the eigenvalue of each node's graph ``[num_nodes]``, and the smallest ``lambda_min / lambda_max``.
@@ -472,10 +471,10 @@ def _normalized(graph: Graph) -> tuple[Graph, Tensor, float]:
     return graph.with_conductances(w), upper[graph.batch], worst
 
 
-def _check_layers(what: str, layers: int, tolerance: float, max_layers: int) -> None:
+def _check_layers(quantity: str, layers: int, tolerance: float, max_layers: int) -> None:
     if layers > max_layers:
         raise ValueError(
-            f"{what} needs {layers:,} layers for tolerance={tolerance:g}, more than max_layers={max_layers:,}; "
+            f"{quantity} needs {layers:,} layers for tolerance={tolerance:g}, more than max_layers={max_layers:,}; "
             "nothing was run"
         )
 

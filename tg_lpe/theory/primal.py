@@ -1,7 +1,7 @@
-"""Attention that an audit of `Primphormer <https://proceedings.mlr.press/v267/he25t.html>`_ needs.
+"""Compute variants of the attention of `Primphormer <https://proceedings.mlr.press/v267/he25t.html>`_, to audit it.
 
 ``import tg_lpe.theory`` registers ``global_attention="audited_primal"``, ``"dual"`` and ``"ksvd"`` for hybrid layers.
-On ZINC-12k their differences from the published one are of the size of the spreads over seeds.
+On ZINC-12k, their errors differ from that of the published attention by about the spread over seeds.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ OBJECTIVES = ("printed", "per_graph", "stationarity")
 
 @register_global_attention("audited_primal")
 class AuditedPrimalAttention(PrimalAttention):
-    """Primal attention with another regulariser, for each graph and head.
+    """Apply primal attention with another regulariser, averaged over graphs and heads.
 
-    - ``"printed"``: the square of eq. (2.5) with ``lambda_`` for Lambda; the mean of the squares.
-    - ``"per_graph"``: the same with ``softplus(lambda_)`` and the mean over the nodes of a graph.
-    - ``"stationarity"``: how far that is from stationary,
+    - ``"printed"``: the square of eq. (2.5) with ``lambda_`` for Lambda.
+    - ``"per_graph"``: the square of eq. (2.5) with ``softplus(lambda_)``, as a mean over the nodes of a graph.
+    - ``"stationarity"``: the relative residual of the equations of stationary points,
       ``(|W_e - f L sum_j r_j phi_k(j)^T / N|^2 + |W_r - f L sum_i e_i phi_q(i)^T / N|^2) / (|W_e|^2 + |W_r|^2)`` with
-      ``L = softplus(lambda_)``; zero at stationary points alone.
+      ``L = softplus(lambda_)``; zero only at stationary points.
 
     Args:
-        hidden_channels, heads, rank, num_rows, pooling, eta: as :class:`~tg_lpe.nn.attention.PrimalAttention`.
+        hidden_channels, heads, rank, num_rows, pooling, eta: as for :class:`~tg_lpe.nn.attention.PrimalAttention`.
         kind: one of the names above.
 
     Raises:
@@ -71,16 +71,16 @@ class AuditedPrimalAttention(PrimalAttention):
 
 
 def _graph_objectives(terms: ObjectiveTerms, graph: Graph, printed: bool) -> Tensor:
-    """Eq. (2.5) for each graph and head, ``[num_graphs, heads]``; as printed, or as a mean over nodes."""
+    """Compute eq. (2.5) for each graph and head, ``[num_graphs, heads]``; as printed, or as a mean over nodes."""
     lambda_ = terms.lambda_ if printed else nn.functional.softplus(terms.lambda_)
     gram = _grams(terms.features, graph, mean=not printed)
-    own = (terms.quadratic(lambda_) * gram).sum((3, 4))
+    quadratic = (terms.quadratic(lambda_) * gram).sum((3, 4))
     moments = (gram @ terms.weights.sum(0).unsqueeze(3)).squeeze(4)
-    return (own + terms.through_node(moments, lambda_)).sum(2) / 2 - terms.trace()
+    return (quadratic + terms.through_node(moments, lambda_)).sum(2) / 2 - terms.trace()
 
 
 def _stationarity(terms: ObjectiveTerms, graph: Graph) -> Tensor:
-    """Relative residual of the stationary points' equations (2.7), ``[num_graphs, heads]``."""
+    """Compute the relative residual of eq. (2.7) for stationary points, ``[num_graphs, heads]``."""
     lambda_ = nn.functional.softplus(terms.lambda_)
     gram = _grams(terms.features, graph, mean=True).flip(2)
     other = terms.weights.flip(2)
@@ -93,43 +93,42 @@ def _stationarity(terms: ObjectiveTerms, graph: Graph) -> Tensor:
 
 
 def _mean_over_graphs(values: Tensor, graph: Graph) -> Tensor:
-    """The mean of values ``[num_graphs, heads]`` over heads and the graphs with at least one node, a scalar."""
+    """Average values ``[num_graphs, heads]`` over heads and graphs with at least one node."""
     has_nodes = graph.graphs.ptr.diff() > 0
     return (values.mean(1) * has_nodes).sum() / has_nodes.sum().clamp(min=1)
 
 
 def _grams(features: Tensor, graph: Graph, mean: bool) -> Tensor:
-    """``sum_i phi_i phi_i^T`` or its mean for each graph, ``[num_graphs, heads, 2, width, width]``."""
+    """Compute ``sum_i phi_i phi_i^T``, or its mean, for each graph, ``[num_graphs, heads, 2, width, width]``."""
     padded = graph.pad(features).permute(0, 2, 3, 1, 4)
     grams = padded.mT @ padded
     return grams / _sizes(graph, grams).view(-1, 1, 1, 1, 1) if mean else grams
 
 
 def _sizes(graph: Graph, like: Tensor) -> Tensor:
-    """Nodes of each graph, at least one, ``[num_graphs]``."""
+    """Count the nodes of each graph, at least one, ``[num_graphs]``."""
     return graph.graphs.ptr.diff().clamp(min=1).to(like.dtype)
 
 
 @register_global_attention("dual")
 class DualAttention(nn.Module):
-    r"""Values from nodes in the kernel of primal attention: an exchange between nodes at linear cost.
+    r"""Attend to all nodes with the kernel of primal attention and values of nodes, at linear cost.
 
     .. math::
         e_i = \sum_j c_{ij} \kappa_{ij} v_j, \quad r_j = \sum_i c_{ij} \kappa_{ij} v_i, \qquad
-        \kappa_{ij} = \phi_q(h_i)^T \phi_k(h_j), \qquad h'_i = \mathrm{cat}([e_i; r_i]) ,
+        \kappa_{ij} = \phi_q(h_i)^T \phi_k(h_j), \qquad h'_i = \mathrm{cat}([e_i; r_i]) .
 
-    eq. (2.8) of Primphormer with ``v = V h`` for the learned values: the primal weights are sums over nodes,
-    ``sum_j phi_k(h_j) v_j^T``, and the kernel is not computed. ``c_ij`` is one over the number of nodes
-    (``pooling="mean"``) or one (``"sum"``). With ``edges`` an edge from ``j`` to ``i`` adds one to it: the kernel is
-    ``K * (1 / N + A)`` or ``K * (1 + A)``, with the product of entries; attention over all nodes and over edges under
-    one kernel.
+    This is eq. (2.8) of Primphormer with learned values ``v = V h``. The primal weights are sums over nodes,
+    ``sum_j phi_k(h_j) v_j^T``, so the kernel is never computed. ``c_ij`` is one over the number of nodes
+    (``pooling="mean"``) or one (``"sum"``). With ``edges``, an edge from ``j`` to ``i`` adds one to ``c_ij``: the
+    elementwise product ``K * (1 / N + A)`` or ``K * (1 + A)`` attends to all nodes and to neighbours.
 
-    Only inner products of features enter: an orthogonal map of all features of a head changes nothing.
+    Only inner products of features enter, so an orthogonal map of all features of a head changes nothing.
 
     Args:
         hidden_channels: width of node features.
         heads: number of heads; divides ``hidden_channels``.
-        edges: whether edges count in addition.
+        edges: whether edges add to the kernel.
         pooling: ``"mean"`` or ``"sum"``.
 
     Raises:
@@ -156,10 +155,10 @@ class DualAttention(nn.Module):
         return self.out(self.scores(features, values, graph).flatten(2)).flatten(1), None
 
     def scores(self, features: Tensor, values: Tensor, graph: Graph) -> Tensor:
-        """``e`` and ``r``, ``[num_nodes, heads, 2, width]``.
+        """Compute ``e`` and ``r``, ``[num_nodes, heads, 2, width]``.
 
         Args:
-            features: of queries and keys, ``[num_nodes, heads, 2, any]``.
+            features: features of queries and keys, ``[num_nodes, heads, 2, any]``.
             values: ``[num_nodes, heads, width]``.
             graph: the graph.
         """
@@ -180,7 +179,7 @@ class DualAttention(nn.Module):
 
 @register_global_attention("ksvd")
 class KernelSVDAttention(nn.Module):
-    r"""The solution of primal attention's equations for every graph, exact up to a ridge, with matrices of head width.
+    r"""Solve the equations of primal attention for every graph, exactly up to a ridge, with matrices of head width.
 
     For any kernel :math:`K = \Phi_q \Phi_k^T` and :math:`F_X = f_g^T f_g`, with the Gram matrices
     :math:`C = \Phi^T \Phi` and :math:`S = (C_k^{1/2} C_q C_k^{1/2})^{1/2}`,
@@ -190,17 +189,17 @@ class KernelSVDAttention(nn.Module):
 
     solve eq. (2.6) of Primphormer, :math:`K H_r F_X = H_e \Sigma` and :math:`K^T H_e F_X = H_r \Sigma`, with
     :math:`\Sigma = \Lambda^{-1} = F_X^{1/2} S F_X^{1/2}`, which is positive definite and not diagonal. The eigenvalues
-    of ``S`` are the singular values of ``K``, and no sign or basis of singular vectors enters. Gram matrices are means
-    over the nodes of a graph; ``ridge`` is added to them and to ``F_X``. ``f_g = F + 1 b_g^T`` as in
-    :class:`PrimalAttention`, with as many columns as a head has channels.
+    of ``S`` are the singular values of ``K``; no sign or basis of singular vectors enters. Gram matrices are means over
+    the nodes of a graph. ``f_g = F + 1 b_g^T`` as in :class:`~tg_lpe.nn.attention.PrimalAttention`, with as many
+    columns as a head has channels.
 
     Args:
         hidden_channels: width of node features.
         heads: number of heads; divides ``hidden_channels``.
-        num_rows: rows of ``F``; the width of a head if absent.
-        ridge: added to the diagonal of the Gram matrices, whose traces are one. With 16 random features, 1e-3 leaves
-            a relative residual of eq. (2.6) of about 8 % at 10 nodes, 3.3 % at 20, 2 % at 50 and 1.7 % at 200; 1e-6
-            one of 0.25 % at 10 and less than 0.01 % from 20 on.
+        num_rows: number of rows of ``F``; the width of a head if absent.
+        ridge: added to the diagonal of ``F_X`` and of the Gram matrices, whose traces are one. With 16 random features,
+            1e-3 leaves a relative residual of eq. (2.6) of about 8 % for graphs of 10 nodes, 3.3 % for 20, 2 % for 50
+            and 1.7 % for 200; 1e-6 leaves 0.25 % for 10 nodes, and less than 0.01 % from 20 on.
 
     Raises:
         ValueError: if an argument is out of range.
@@ -221,7 +220,7 @@ class KernelSVDAttention(nn.Module):
         reset_parts(self)
 
     def shared(self) -> SharedProjection:
-        """Return what the layers of a model share."""
+        """Return the module that the layers of a model share."""
         return SharedProjection(self.num_rows, self.virtual.out_features)
 
     def forward(self, h: Tensor, graph: Graph, state: PrimalState) -> tuple[Tensor, PrimalState]:
@@ -238,12 +237,12 @@ class KernelSVDAttention(nn.Module):
 
 
 def ksvd_maps(grams: Tensor, auto_correlation: Tensor, ridge: float = 0.0) -> Tensor:
-    """The maps from features to exact scores, see :class:`KernelSVDAttention`.
+    """Compute the maps from features to exact scores, see :class:`KernelSVDAttention`.
 
     Args:
         grams: ``C_q`` and ``C_k``, ``[..., 2, width, width]``.
         auto_correlation: ``F_X``, ``[..., width, width]``.
-        ridge: added to their diagonals.
+        ridge: added to the diagonals of both.
 
     Returns:
         ``C_k^{1/2} F_X^{1/2}`` and ``C_q C_k^{1/2} S^{-1} F_X^{1/2}``, ``[..., 2, width, width]``.
@@ -262,7 +261,7 @@ def _add_to_diagonal(x: Tensor, value: float) -> Tensor:
 
 
 class _MatrixSqrt(torch.autograd.Function):
-    """Square root of positive definite matrices; derivatives do not divide by gaps between eigenvalues."""
+    """Compute square roots of positive definite matrices; derivatives do not divide by gaps between eigenvalues."""
 
     generate_vmap_rule = True
 
@@ -282,7 +281,7 @@ class _MatrixSqrt(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor, *_: Tensor) -> Tensor:  # type: ignore[override]
         x, roots, vectors = ctx.saved_tensors
-        if torch.is_grad_enabled():  # autograd takes the eigenvectors for constants
+        if torch.is_grad_enabled():  # autograd would treat the eigenvectors as constants
             return _solve_sylvester(matrix_sqrt(x), grad)
         return _by_eigenvectors(roots, vectors, grad)
 
@@ -293,13 +292,13 @@ class _MatrixSqrt(torch.autograd.Function):
 
 
 def _by_eigenvectors(roots: Tensor, vectors: Tensor, right: Tensor) -> Tensor:
-    """``G`` with ``R G + G R = right`` from the eigenvalues and eigenvectors of ``R``."""
+    """Solve ``R G + G R = right`` for ``G`` from the eigenvalues and eigenvectors of ``R``."""
     sums = (roots.unsqueeze(-1) + roots.unsqueeze(-2)).clamp(min=torch.finfo(roots.dtype).tiny)
     return vectors @ ((vectors.mT @ right @ vectors) / sums) @ vectors.mT
 
 
 def _solve_sylvester(root: Tensor, right: Tensor) -> Tensor:
-    """``G`` with ``R G + G R = right``, by operations that can be differentiated again."""
+    """Solve ``R G + G R = right`` for ``G`` by differentiable operations."""
     width = root.size(-1)
     eye = torch.eye(width, dtype=root.dtype, device=root.device)
     system = torch.einsum("...ik,jl->...ijkl", root, eye) + torch.einsum("ik,...lj->...ijkl", eye, root)
@@ -308,6 +307,6 @@ def _solve_sylvester(root: Tensor, right: Tensor) -> Tensor:
 
 
 def matrix_sqrt(x: Tensor) -> Tensor:
-    """Symmetric square root of positive definite matrices ``[..., width, width]``."""
+    """Compute the symmetric square root of positive definite matrices ``[..., width, width]``."""
     root: Tensor = _MatrixSqrt.apply(x)[0]  # type: ignore[no-untyped-call]
     return root

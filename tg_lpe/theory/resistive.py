@@ -1,4 +1,4 @@
-"""Resistive embedding: ``sqrt(L^+) psi`` by a power series, Lemma 2.
+"""Compute a resistive embedding ``sqrt(L^+) psi`` by a power series, Lemma 2.
 
 `Graph Transformers Dream of Electric Flow <https://arxiv.org/abs/2410.16699>`_, sections 3.3.1 and 10.2.
 """
@@ -11,22 +11,22 @@ from tg_lpe.theory.efficient import EfficientTransformer
 
 
 def resistive_embedding_layers(k: int, num_layers: int, lambda_max: float) -> EfficientTransformer:
-    """Lemma 2: each layer adds a term of the power series of the principal square root of ``L^+``.
+    """Build the transformer of Lemma 2: each layer adds a term of the power series of the square root of ``L^+``.
 
-    With ``delta = 1 / lambda_max`` and ``alpha_l = sqrt(delta) C(2l, l) / 4^l``, layer ``l`` does
-    ``Lambda <- (I - delta L) Lambda`` and ``Phi <- Phi + alpha_l Lambda``, eq. (12), as weights of eq. (7). All layers
-    have weights of their own.
+    With ``delta = 1 / lambda_max`` and ``alpha_l = sqrt(delta) C(2l, l) / 4^l``, layer ``l`` computes
+    ``Lambda <- (I - delta L) Lambda`` and ``Phi <- Phi + alpha_l Lambda``, eq. (12), as weights of eq. (7). Layers do
+    not share weights.
 
     Input: demands ``Psi``, ``[n, k]``, whose sum over each connected component is zero. Output: ``sqrt(L^+) Psi``,
-    ``[n, k]``. Squared distances between the rows of ``sqrt(L^+)`` are effective resistances (Fact 1). Layers and
-    error: :func:`~tg_lpe.theory.resistive_embedding_bound`.
+    ``[n, k]``. Squared distances between the rows of ``sqrt(L^+)`` are effective resistances (Fact 1). Error:
+    :func:`~tg_lpe.theory.resistive_embedding_bound`.
 
     Correction: the weights printed for this lemma in Lemma 9 have ``1 / lambda_max`` in place of ``alpha_l``.
 
     Args:
         k: number of demands.
         num_layers: ``L``.
-        lambda_max: at least the largest eigenvalue of the Laplacian of every graph it is run on.
+        lambda_max: an upper bound of the Laplacian eigenvalues of every graph it runs on.
 
     Raises:
         ValueError: on a ``lambda_max`` that is not positive.

@@ -1,7 +1,7 @@
-"""Eigenvectors by subspace iteration: Lemma 6 for the largest, Corollary 7 for the smallest, with Lemma 8's layers.
+"""Compute eigenvectors by subspace iteration: Lemma 6 for the largest eigenvalues, Corollary 7 for the smallest.
 
-`Graph Transformers Dream of Electric Flow <https://arxiv.org/abs/2410.16699>`_, sections 4 and 11. All run under eq.
-(6): each column of ``Phi`` is brought to length one at the end of a layer.
+`Graph Transformers Dream of Electric Flow <https://arxiv.org/abs/2410.16699>`_, sections 4 and 11. All constructions
+use eq. (6): each column of ``Phi`` is scaled to length one at the end of a layer.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from tg_lpe.theory.efficient import EfficientTransformer
 
 
 def orthogonalize(k: int, index: int) -> EfficientTransformer:
-    """Lemma 8: one layer that makes column ``index`` orthogonal to all later ones, and leaves the others as they are.
+    """Build the layer of Lemma 8, which makes column ``index`` orthogonal to all later columns.
 
-    ``phi_i <- phi_i - sum_(j > i) <phi_i, phi_j> phi_j``, then to length one, as weights of eq. (7) (with
-    ``alpha^Q alpha^K = 0``: only ``Phi`` may enter the similarity; Lemma 9 prints 1).
+    It computes ``phi_i <- phi_i - sum_(j > i) <phi_i, phi_j> phi_j``, scaled to length one, as weights of eq. (7) with
+    ``alpha^Q alpha^K = 0``: only ``Phi`` may enter the similarity. (Lemma 9 prints 1.)
 
-    Input: ``Phi``, ``[n, k]``, whose columns after ``index`` are orthonormal. Output: the same with column ``index``
-    orthogonal to them. It is exact.
+    Input: ``Phi``, ``[n, k]``, whose columns after ``index`` are orthonormal. Output: ``Phi`` with column ``index``
+    orthogonal to them, and the other columns unchanged. It is exact.
 
     Args:
         k: number of columns.
@@ -36,47 +36,47 @@ def orthogonalize(k: int, index: int) -> EfficientTransformer:
 
 
 def top_eigenvectors(k: int, num_iterations: int, shift: float = 0.0) -> EfficientTransformer:
-    """Lemma 6: ``k + 1`` layers are one step of subspace iteration, ``Phi <- QR(L Phi)``.
+    """Build the transformer of Lemma 6: ``k + 1`` layers are one step of subspace iteration, ``Phi <- QR(L Phi)``.
 
-    The first multiplies by ``L``, eq. (14); ``k`` layers of Lemma 8, for ``i = k, k - 1, ..., 1``, orthogonalise. The
-    last column comes first in that order: column ``k`` goes to the eigenvector of the largest eigenvalue, column
-    ``k - 1`` to that of the next. Weights are shared by all iterations.
+    The first layer multiplies by ``L``, eq. (14). Then ``k`` layers of Lemma 8, for ``i = k, k - 1, ..., 1``,
+    orthogonalise, from the last column to the first: column ``k`` converges to the eigenvector of the largest
+    eigenvalue, column ``k - 1`` to the next. All iterations share their weights.
 
     Input: ``Phi_0``, ``[n, k]``, of full column rank. Output: orthonormal columns, ``[n, k]``. Layers:
     ``num_iterations (k + 1)``. Error: :func:`~tg_lpe.theory.subspace_iteration_bound`.
 
-    Corrections: ``W^R`` of eq. (14) must be zero on the incidence block (printed: ``I``, by which ``B`` doubles at each
-    layer); Lemma 8's layers must be applied from the last column to the first, since each looks at later ones only.
+    Corrections: ``W^R`` of eq. (14) must be zero on the incidence block (the printed ``I`` doubles ``B`` at each
+    layer). Lemma 8's layers must be applied from the last column to the first, since each reads later columns only.
 
     Args:
         k: number of eigenvectors.
-        num_iterations: steps of subspace iteration.
-        shift: iterate ``L + shift I``, which has the same eigenvectors. A positive shift is needed where ``k`` is so
-            large that eigenvectors of eigenvalue zero are wanted too.
+        num_iterations: number of steps of subspace iteration.
+        shift: iterate ``L + shift I``, which has the same eigenvectors. It must be positive if ``k`` includes
+            eigenvectors of eigenvalue zero.
     """
     return _subspace_iteration(k, num_iterations, value=1.0, residual=shift - 1)
 
 
 def bottom_eigenvectors(k: int, num_iterations: int, mu: float) -> EfficientTransformer:
-    """Corollary 7: subspace iteration on ``mu I - L``, whose top eigenvectors are the bottom ones of ``L``.
+    """Build the transformer of Corollary 7: subspace iteration on ``mu I - L``, for the bottom eigenvectors of ``L``.
 
-    As :func:`top_eigenvectors`: column ``k`` goes to the eigenvector of the smallest eigenvalue, which is constant on
-    each component.
+    Otherwise as :func:`top_eigenvectors`: column ``k`` converges to the eigenvector of the smallest eigenvalue, which
+    is constant on each component.
 
     Correction: with ``W^R = (mu - 1) I``, ``W^V`` must be ``-I`` on the ``Phi`` block (printed: ``I``), so that
     ``Phi - L Phi + (mu - 1) Phi = (mu I - L) Phi``.
 
     Args:
         k: number of eigenvectors.
-        num_iterations: steps of subspace iteration.
-        mu: at least ``lambda_max`` of every graph it is run on; larger where ``k`` is so large that the eigenvectors of
-            ``lambda_max`` are wanted, which ``lambda_max I - L`` maps to zero.
+        num_iterations: number of steps of subspace iteration.
+        mu: at least ``lambda_max`` of every graph it runs on; larger if ``k`` includes the eigenvectors of
+            ``lambda_max``, which ``lambda_max I - L`` maps to zero.
     """
     return _subspace_iteration(k, num_iterations, value=-1.0, residual=mu - 1)
 
 
 def _subspace_iteration(k: int, num_iterations: int, value: float, residual: float) -> EfficientTransformer:
-    """Weight 0 does ``(1 + residual) Phi + value L Phi``, weight ``i + 1`` orthogonalises column ``i``."""
+    """Use weight 0 for ``(1 + residual) Phi + value L Phi``, and weight ``i + 1`` to orthogonalise column ``i``."""
     schedule = [0, *range(k, 0, -1)] * num_iterations
     model = EfficientTransformer(k, k, k + 1, schedule, normalize_phi="columns")
     column = range(k)
@@ -90,8 +90,8 @@ def _subspace_iteration(k: int, num_iterations: int, value: float, residual: flo
 
 
 def _orthogonalize(model: EfficientTransformer, weight: int, index: int) -> None:
-    """Lemma 8's ``W^V = -A`` and ``W^Q = W^K = H``, of which ``H^T H = H``."""
+    """Set Lemma 8's ``W^V = -A`` and ``W^Q = W^K = H``, with ``H^T H = H``."""
     model.w_v[weight, index, index] = -1.0
-    later = range(index + 1, model.k)
-    model.w_q[weight, later, later] = 1.0
-    model.w_k[weight, later, later] = 1.0
+    after = range(index + 1, model.k)
+    model.w_q[weight, after, after] = 1.0
+    model.w_k[weight, after, after] = 1.0

@@ -1,22 +1,22 @@
-"""Weisfeiler-Leman colourings: what an encoding or a model can tell apart, exactly.
+"""Compute Weisfeiler-Leman colourings: exactly which graphs an encoding or a model can distinguish.
 
-A colouring of the ``k``-tuples of nodes starts from their atomic types and is refined, round by round, by the colours
-of the tuples that differ in one place. Two graphs are told apart if some colour is not equally frequent in both. What a
-colouring cannot tell apart, no network that computes from the same neighbourhoods can.
+A colouring of the ``k``-tuples of nodes starts from their atomic types. Each round refines the colour of a tuple by the
+colours of the tuples that differ from it in one place. A colouring distinguishes two graphs if some colour is more
+frequent in one of them. If it does not, no network that computes from the same neighbourhoods distinguishes them.
 
-With ``phi_j(v, w)`` the tuple ``v`` with ``w`` in place ``j``, a round replaces the colour ``C(v)`` by that of ``C(v)``
-and of one multiset for each place ``j``:
+Let ``phi_j(v, w)`` be the tuple ``v`` with ``w`` in place ``j``. A round replaces the colour ``C(v)`` by a hash of
+``C(v)`` and of one multiset for each place ``j``:
 
 - ``"1-WL"``: ``C(w)`` of the neighbours ``w``;
 - ``"k-WL"``: ``C(phi_j(v, w))`` of all nodes ``w``;
 - ``"delta-k-WL"``: ``C(phi_j(v, w))`` of all nodes ``w``, with a mark on the neighbours of ``v_j``;
 - ``"delta-k-LWL"``: ``C(phi_j(v, w))`` of the neighbours ``w`` of ``v_j``;
-- ``"(k,s)-LWL"``: the same on the tuples of at most ``s`` components alone;
+- ``"(k,s)-LWL"``: as ``"delta-k-LWL"``, restricted to the tuples of at most ``s`` components;
 - ``"k-FWL"``: a single multiset, of ``(C(phi_1(v, w)), ..., C(phi_k(v, w)))`` over all nodes ``w``. It is as strong as
   ``(k+1)-WL``.
 
-Labels of edges and of pairs of nodes belong to the atomic types. A tuple of one node has no pair: with ``k = 1`` and
-neighbours, ``C(w)`` goes together with the labels of the edge to ``w``.
+Labels of edges and of pairs of nodes belong to the atomic types. A tuple of one node has no pair, so with ``k = 1`` and
+neighbours, ``C(w)`` is combined with the labels of the edge to ``w``.
 
 ``k`` and ``s`` are any numbers: ``"2-FWL"``, ``"(3,1)-LWL"``. `Aligning Transformers with Weisfeiler-Leman
 <https://arxiv.org/abs/2406.03148>`_, sections 3 and E.1.
@@ -49,32 +49,32 @@ Array = NDArray[Any]
 Colors = NDArray[np.uint64]
 
 TOLERANCES = {torch.float64: 1e-10, torch.float32: 1e-5}
-"""By how much floating-point attributes may differ and count as equal, over the largest of their column; columns of
-integers must be equal."""
+"""Floating-point values count as equal up to this difference, relative to the largest value of their column; columns of
+integers are exact."""
 
 DENSE_VALUES = 10
-"""Values that count as equal and differ by more than this many tolerances are warned of."""
+"""A warning is given if values that count as equal differ by more than this many tolerances."""
 
 PRIME = 2**31 - 1
 
 DENSE = 16
-"""Colours are held in an array of all tuples if at least one in this many counts."""
+"""Colours are stored in an array of all tuples if at least one in this many counts."""
 
 N = r"([1-9]\d*)"
-"""A number in the name of a colouring."""
+"""Pattern of a number in the name of a colouring."""
 
 FORMS = ("1-WL", "k-WL", "delta-k-WL", "delta-k-LWL", "(k,s)-LWL", "k-FWL")
 
 
 class Coloring(NamedTuple):
-    """The colours of a graph's tuples."""
+    """Hold the colours of a graph's tuples."""
 
     color: Colors
     """64-bit hashes, uint64 ``[num_tuples]``."""
     tuples: Array
-    """Their nodes in lexicographic order, int64 ``[num_tuples, k]``."""
+    """Nodes of the tuples, in lexicographic order, int64 ``[num_tuples, k]``."""
     rounds: int
-    """How often the colours were refined."""
+    """Number of rounds of refinement."""
 
 
 def colors(
@@ -88,32 +88,31 @@ def colors(
 ) -> Coloring:
     """Colour the tuples of nodes of a graph.
 
-    Colours are hashes of what they stand for. Those of different graphs are comparable after the same number of rounds:
-    say how many, or colour the graphs together by :func:`joint_colors`.
+    Colours are hashes. The colours of different graphs are comparable after the same number of rounds: set ``rounds``,
+    or colour the graphs together with :func:`joint_colors`.
+
+    Floating-point attributes count as equal if they differ by at most 1e-10 (float64) or 1e-5 (float32) of the largest
+    value of their column in all graphs, or if a chain of such values links them. Columns of integers are exact.
+    Rounding errors beyond the tolerance change colours, so compute encodings in float64, and round values that should
+    be zero. Colours of floating-point attributes are hashes of ranks, and only comparable within one call.
 
     Args:
-        data: the graph; edges mean what :class:`~tg_lpe.Graph` says, and weights are not read.
-        name: of the colouring, see :mod:`tg_lpe.theory.wl`.
-        node: attributes of ``data`` that are initial colours of the nodes, ``[num_nodes, ...]``: labels, or encodings.
-            The values of one node are one colour. Floating-point values count as equal if they differ by no more than
-            1e-10 (float64) or 1e-5 (float32) of the largest of their column in all graphs, or are linked by other
-            values that do, but for columns of integers, which are exact. Round what should be zero and is not, and
-            compute encodings in float64: rounding errors beyond the tolerance are colours. Ranks of the values of all
-            graphs of the call are hashed, so such colours are comparable within the call alone.
-        edge: the same for the directed edges, ``[num_directed_edges, ...]``.
-        pair: the same for all pairs of nodes, ``[num_nodes, num_nodes, ...]``.
-        rounds: how often colours are refined; if absent, until no colour splits. With 0 the colours are the initial
-            ones.
+        data: the graph; edges as for :class:`~tg_lpe.Graph`, without weights.
+        name: name of the colouring, see :mod:`tg_lpe.theory.wl`.
+        node: attributes of ``data`` that are initial colours of the nodes, ``[num_nodes, ...]``: labels or encodings.
+            All values of a node together are its colour.
+        edge: attributes that are initial colours of the directed edges, ``[num_directed_edges, ...]``.
+        pair: attributes that are initial colours of all pairs of nodes, ``[num_nodes, num_nodes, ...]``.
+        rounds: number of rounds; if absent, until no colour splits. With 0, the colours are the initial colours.
 
     Raises:
-        ValueError: if there is no such colouring, too many tuples, an attribute has another shape, is NaN, or differs
-            between two directions of an edge; or for a batch.
+        ValueError: on an unknown colouring, too many tuples, a batch, or an attribute that has another shape, is NaN,
+            or differs between the two directions of an edge.
         TypeError: if ``data`` is no graph, or names are not a list.
         AttributeError: if the data has no such attribute.
 
     Warns:
-        UserWarning: if values of an attribute are so dense that links make values equal which differ by more than ten
-            times the tolerance.
+        UserWarning: if a chain links values of an attribute that differ by more than ten times the tolerance.
     """
     return joint_colors([data], name, node=node, edge=edge, pair=pair, rounds=rounds)[0]
 
@@ -138,7 +137,7 @@ def joint_colors(
     """
     _check_rounds(rounds)
     if isinstance(graphs, Data) and not isinstance(graphs, Batch):
-        raise TypeError("joint_colors takes several graphs, got one: colors takes it, and so does a list")
+        raise TypeError("joint_colors takes several graphs, got one: use colors, or pass a list")
     graphs = graphs.to_data_list() if isinstance(graphs, Batch) else list(graphs)
     colorings = _colorings(graphs, name, node, edge, pair)
     current, done = [coloring.initial for coloring in colorings], 0
@@ -148,7 +147,7 @@ def joint_colors(
         done, before, count = done + 1, count, _num_colors(colorings, current)
         if rounds is None and count == before:
             break
-    return [Coloring(own.of_tuples(color), own.tuples(), done) for own, color in zip(colorings, current, strict=True)]
+    return [Coloring(c.of_tuples(color), c.tuples(), done) for c, color in zip(colorings, current, strict=True)]
 
 
 def distinguishes(
@@ -161,13 +160,13 @@ def distinguishes(
     pair: Sequence[str] = (),
     rounds: int | None = None,
 ) -> bool:
-    """Whether a colouring tells two graphs apart: some colour is not equally frequent in both.
+    """Return whether a colouring distinguishes two graphs: some colour is more frequent in one of them.
 
     Args:
         a, b: the graphs.
-        name: of the colouring, see :mod:`tg_lpe.theory.wl`.
+        name: name of the colouring, see :mod:`tg_lpe.theory.wl`.
         node, edge, pair: attributes that are initial colours, as for :func:`colors`.
-        rounds: how often colours are refined at most; until they differ or no colour splits, if absent.
+        rounds: largest number of rounds; if absent, until the graphs differ or no colour splits.
 
     Raises:
         ValueError, AttributeError: as :func:`colors`.
@@ -187,20 +186,20 @@ def distinguishes(
 
 
 def exact_walks(data: Data, steps: int = 16) -> Tensor:
-    """Powers of the random walk matrix ``D^-1 A``, exactly: as residues modulo the prime ``2^31 - 1``.
+    """Compute powers of the random walk matrix ``D^-1 A`` exactly, as residues modulo the prime ``2^31 - 1``.
 
-    As an attribute for ``pair`` of :func:`colors`, or ``exact_walks(data).diagonal().T`` for ``node``, they need no
-    tolerance.
+    They need no tolerance as an attribute for ``pair`` of :func:`colors`, or ``exact_walks(data).diagonal().T`` for
+    ``node``.
 
     Args:
-        data: a graph; weights are not read.
+        data: a graph; weights are ignored.
         steps: number of powers.
 
     Returns:
         Entry ``(u, v)`` of each power, int64 ``[num_nodes, num_nodes, steps]``; zero in rows of nodes without edges.
 
     Raises:
-        ValueError: if ``steps`` is no integer or negative, there are too many entries, or for a batch.
+        ValueError: if ``steps`` is no integer or negative, on too many entries, or on a batch.
         TypeError: if ``data`` is no graph.
     """
     check_count("steps", steps, least=0)
@@ -219,30 +218,30 @@ def exact_walks(data: Data, steps: int = 16) -> Tensor:
 
 @dataclass
 class _Rule:
-    """A name, read."""
+    """Hold the rule that the name of a colouring stands for."""
 
     k: int
     s: int | None = None
-    """Components of a tuple at most; all tuples in an array ``[n] * k`` if ``None``."""
+    """Largest number of components of a tuple; ``None`` for all tuples, in an array ``[n] * k``."""
     everywhere: bool = False
-    """Whether ``w`` runs over all nodes."""
+    """Whether a multiset runs over all nodes ``w``."""
     local: bool = False
-    """Whether ``w`` runs over the neighbours, which it does besides if ``everywhere``."""
+    """Whether a multiset runs over the neighbours, in addition to that of ``everywhere``."""
     folklore: bool = False
 
 
 @dataclass
 class _Refinement:
-    """A colouring of one graph."""
+    """Hold the initial colours of one graph, and a function that refines them."""
 
     initial: Colors
-    """Of all tuples, ``[n] * k``, or of those that are listed in ``nodes``."""
+    """Colours of all tuples, ``[n] * k``, or of the tuples listed in ``nodes``."""
     refine: Callable[[Colors], Colors]
-    """A round."""
+    """Computes a round."""
     member: Array | None = None
     """One at the tuples of ``[n] * k`` that count, zero at others; all count if ``None``."""
     nodes: Array | None = None
-    """``[k, num_tuples]``."""
+    """Nodes of the listed tuples, ``[k, num_tuples]``."""
 
     def of_tuples(self, color: Colors) -> Colors:
         return color.ravel() if self.member is None else color[self.member > 0]
@@ -288,7 +287,7 @@ def _colorings(
 
 
 class _Labels:
-    """A graph and the hashes of all that is initially known of its nodes and pairs of nodes."""
+    """Hold a graph, and hashes of the labels of its nodes and pairs of nodes."""
 
     def __init__(self, graph: Graph, node: Colors, edge: Colors, pair: Colors) -> None:
         self.graph, self.pair = graph, pair if pair.size else None
@@ -297,24 +296,24 @@ class _Labels:
         self._relation = np.concatenate([_undirected(graph, edge), np.array([1, 2], np.uint64)])
 
     def between(self, first: Array, second: Array) -> Colors:
-        """Of pairs of nodes."""
+        """Hash the labels of pairs of nodes."""
         first, second = np.broadcast_arrays(first, second)
         edge = edge_between(self.graph, torch.from_numpy(first.copy()), torch.from_numpy(second.copy())).numpy()
-        found = self._relation[edge]
+        hashes = self._relation[edge]
         if self.pair is not None:
-            found = _combine(_combine(found, self.pair[first, second]), self.pair[second, first])
-        return found
+            hashes = _combine(_combine(hashes, self.pair[first, second]), self.pair[second, first])
+        return hashes
 
     def atomic_types(self, places: Sequence[Array]) -> Colors:
-        """Of tuples: their nodes by place, arrays that are broadcast against each other."""
-        found = np.ones((1,) * places[0].ndim, np.uint64)
+        """Hash the atomic types of tuples, whose nodes at each place are arrays that broadcast."""
+        hashes = np.ones((1,) * places[0].ndim, np.uint64)
         for node in places:
-            found = _combine(found, self.node[node])
+            hashes = _combine(hashes, self.node[node])
         if len(places) == 1 and self.pair is not None:
-            found = _combine(found, np.diagonal(self.pair)[places[0]])
+            hashes = _combine(hashes, np.diagonal(self.pair)[places[0]])
         for first, second in combinations(places, 2):
-            found = _combine(found, self.between(first, second))
-        return found
+            hashes = _combine(hashes, self.between(first, second))
+        return hashes
 
 
 def _refinement(rule: _Rule, labels: _Labels) -> _Refinement:
@@ -326,7 +325,7 @@ def _refinement(rule: _Rule, labels: _Labels) -> _Refinement:
             return _of_listed_tuples(labels, nodes)
         member = np.zeros((n,) * k, np.uint64)
         member[tuple(nodes)] = 1
-    if k == 1 and rule.local:  # nodes, whose steps the edges' labels mark
+    if k == 1 and rule.local:  # the labels of the edges mark the steps between nodes
         listed = _of_listed_tuples(labels, np.arange(n)[None])
         if not rule.everywhere:
             return listed
@@ -341,32 +340,32 @@ def _refinement(rule: _Rule, labels: _Labels) -> _Refinement:
     adjacency = _adjacency(labels.graph, np.uint64)
 
     def refine(color: Colors) -> Colors:
-        found, mixed = color, _mixed(color)
+        refined, mixed = color, _mixed(color)
         if member is not None:
             mixed *= member
         for place in range(k):
             if rule.everywhere:
-                found = _combine(found, mixed.sum(place, keepdims=True))
+                refined = _combine(refined, mixed.sum(place, keepdims=True))
             if rule.local:
                 moved = np.moveaxis(mixed, place, 0)
                 near = (adjacency @ moved.reshape(n, n ** (k - 1))).reshape(moved.shape)
-                found = _combine(found, np.moveaxis(near, 0, place))
-        return found
+                refined = _combine(refined, np.moveaxis(near, 0, place))
+        return refined
 
     return _Refinement(initial, refine, member)
 
 
 def _of_listed_tuples(labels: _Labels, nodes: Array) -> _Refinement:
-    """The colouring by neighbours among tuples ``[k, num_tuples]``; its colours are those of an array of all tuples."""
+    """Colour tuples ``[k, num_tuples]`` by neighbours, with the same colours as in an array of all tuples."""
     moves = [_moves(labels, nodes, place) for place in range(len(nodes))]
 
     def refine(color: Colors) -> Colors:
-        found, mixed = color, _mixed(color)
+        refined, mixed = color, _mixed(color)
         for pointers, source, relation in moves:
             message = mixed[source] if relation is None else _combine(color[source], relation)
             total = np.concatenate([np.zeros(1, np.uint64), np.cumsum(message, dtype=np.uint64)])
-            found = _combine(found, total[pointers[1:]] - total[pointers[:-1]])
-        return found
+            refined = _combine(refined, total[pointers[1:]] - total[pointers[:-1]])
+        return refined
 
     return _Refinement(labels.atomic_types(list(nodes)), refine, nodes=nodes)
 
@@ -374,17 +373,17 @@ def _of_listed_tuples(labels: _Labels, nodes: Array) -> _Refinement:
 def _folklore(color: Colors) -> Colors:
     total = np.zeros_like(color)
     for w in range(len(color)):
-        found = np.ones((1,) * color.ndim, np.uint64)
+        hashes = np.ones((1,) * color.ndim, np.uint64)
         for place in range(color.ndim):
-            found = _combine(found, np.expand_dims(color.take(w, place), place))
-        total += found
+            hashes = _combine(hashes, np.expand_dims(color.take(w, place), place))
+        total += hashes
     return _combine(color, total)
 
 
 def _moves(labels: _Labels, nodes: Array, place: int) -> tuple[Array, Array, Colors | None]:
-    """Which tuples differ from each in this place by a step along an edge: pointers, tuples, and what marks the edge.
+    """List the tuples that differ from each in this place by a step along an edge: pointers, tuples, marks of edges.
 
-    The atomic type of a tuple of one node says nothing of the edge, so there it marks the step.
+    Only tuples of one node need marks, since their atomic types do not contain the edge.
     """
     k, n = nodes.shape[0], labels.graph.num_nodes
     adjacency = _adjacency(labels.graph, np.uint64)
@@ -396,10 +395,10 @@ def _moves(labels: _Labels, nodes: Array, place: int) -> tuple[Array, Array, Col
     key = weight @ nodes
     wanted = key[owner] + (new - old) * weight[place]
     source = np.minimum(np.searchsorted(key, wanted), max(len(key) - 1, 0))
-    kept = key[source] == wanted
-    pointers = np.concatenate([[0], np.cumsum(np.bincount(owner[kept], minlength=nodes.shape[1]))])
-    relation = labels.between(old[kept], new[kept]) if k == 1 else None
-    return pointers, source[kept], relation
+    is_listed = key[source] == wanted
+    pointers = np.concatenate([[0], np.cumsum(np.bincount(owner[is_listed], minlength=nodes.shape[1]))])
+    relation = labels.between(old[is_listed], new[is_listed]) if k == 1 else None
+    return pointers, source[is_listed], relation
 
 
 def _check_rounds(rounds: int | None) -> None:
@@ -409,7 +408,7 @@ def _check_rounds(rounds: int | None) -> None:
 
 def _incidence(data: Data) -> Graph:
     if isinstance(data, Batch):
-        raise ValueError(f"this takes a single graph, got a batch of {data.num_graphs}: joint_colors takes several")
+        raise ValueError(f"data must be a single graph, got a batch of {data.num_graphs}; joint_colors takes several")
     if not isinstance(data, Data):
         raise TypeError(f"a graph must be a torch_geometric.data.Data, got {type(data).__name__}")
     if not isinstance(data.edge_index, Tensor):
@@ -424,12 +423,12 @@ def _adjacency(graph: Graph, dtype: type) -> Any:
 
 
 def _num_colors(colorings: Sequence[_Refinement], colors: Sequence[Colors]) -> int:
-    parts = [own.of_tuples(color) for own, color in zip(colorings, colors, strict=True)]
+    parts = [coloring.of_tuples(color) for coloring, color in zip(colorings, colors, strict=True)]
     return len(np.unique(np.concatenate(parts))) if parts else 0
 
 
 def _mix(x: Colors) -> Colors:
-    """The finaliser of splitmix64, in place."""
+    """Apply the finaliser of splitmix64 in place."""
     x ^= x >> np.uint64(30)
     x *= np.uint64(0xBF58476D1CE4E5B9)
     x ^= x >> np.uint64(27)
@@ -439,45 +438,45 @@ def _mix(x: Colors) -> Colors:
 
 
 def _combine(first: Colors, second: Colors) -> Colors:
-    """Hashes of ordered pairs of hashes."""
+    """Hash ordered pairs of hashes."""
     if first.ndim < 3:
         return _mix((first * np.uint64(0xD1342543DE82EF95) + np.uint64(0x9E3779B97F4A7C15)) + second)
     first, second = np.broadcast_arrays(first, second)
-    found = np.empty(first.shape, np.uint64)
-    for at in range(len(found)):  # slice by slice: what is computed of one stays in the cache
-        found[at] = _combine(first[at], second[at])
-    return found
+    hashes = np.empty(first.shape, np.uint64)
+    for at in range(len(hashes)):  # intermediate results of a slice stay in the cache
+        hashes[at] = _combine(first[at], second[at])
+    return hashes
 
 
 def _mixed(color: Colors) -> Colors:
-    """Hashes whose sums stand for multisets."""
+    """Hash colours so that sums of hashes represent multisets."""
     return _combine(color, np.zeros((1,) * color.ndim, np.uint64))
 
 
 def _undirected(graph: Graph, directed: Colors) -> Colors:
-    """Hashes of the undirected edges, from those of the directed ones."""
-    found = np.zeros(graph.num_edges, np.uint64)
+    """Return hashes of the undirected edges from hashes of the directed edges."""
+    hashes = np.zeros(graph.num_edges, np.uint64)
     if directed.size:
         index = graph.undirected_index.numpy()
         index, directed = index[index >= 0], directed[index >= 0]
-        found[index] = directed
-        wrong = found[index] != directed
+        hashes[index] = directed
+        wrong = hashes[index] != directed
         if wrong.any():
             edge = int(index[wrong][0])
             raise ValueError(
                 f"edge attributes must agree between all directed edges that mean the same undirected one, those of "
                 f"({int(graph.tail[edge])}, {int(graph.head[edge])}) do not"
             )
-    return _combine(np.full_like(found, 3), found)
+    return _combine(np.full_like(hashes, 3), hashes)
 
 
 def _hashes(
     graphs: Sequence[Data], names: Sequence[str], level: str, shapes: Sequence[tuple[int, ...]]
 ) -> list[Colors]:
-    """Of each row of the named attributes, in the shape that is given; of size 0 if none is named."""
+    """Hash each row of the named attributes, in the given shapes; of size 0 if no attribute is named."""
     if isinstance(names, str) or not isinstance(names, Iterable):
         raise TypeError(f"{level} must be a list of names of attributes, got {names!r}")
-    found = [np.zeros(shape if names else 0, np.uint64) for shape in shapes]
+    hashes = [np.zeros(shape if names else 0, np.uint64) for shape in shapes]
     for name in names:
         values = [_attribute(data, name) for data in graphs]
         if len(dtypes := {value.dtype for value in values}) > 1:
@@ -490,26 +489,26 @@ def _hashes(
         width = math.prod(values[0].shape[len(shapes[0]) :]) if values else 0
         rows = [value.reshape(math.prod(shape), width) for value, shape in zip(values, shapes, strict=True)]
         columns = _ranks(rows, name) if values and values[0].is_floating_point() else rows
-        for hashes, part in zip(found, columns, strict=True):
+        for of_graph, part in zip(hashes, columns, strict=True):
             for column in part.to(torch.int64).numpy().T:
-                hashes[...] = _combine(hashes, column.astype(np.uint64).reshape(hashes.shape))
-    return found
+                of_graph[...] = _combine(of_graph, column.astype(np.uint64).reshape(of_graph.shape))
+    return hashes
 
 
 def _attribute(data: Data, name: str) -> Tensor:
     value = getattr(data, name)
     if not isinstance(value, Tensor):
-        raise TypeError(f"attribute {name} must be a tensor to be a colour, got {type(value).__name__}")
+        raise TypeError(f"attribute {name} must be a tensor, got {type(value).__name__}")
     if value.is_complex() or (value.is_floating_point() and value.dtype not in TOLERANCES):
         raise ValueError(f"attribute {name} must be of integers, booleans, float32 or float64, got {value.dtype}")
     return value.detach().cpu()
 
 
 def _ranks(rows: Sequence[Tensor], name: str) -> list[Tensor]:
-    """Numbers of the different values in each column of all matrices, close ones counted as one."""
+    """Rank the values in each column of all matrices, close values as equal."""
     every = torch.cat(list(rows))
     if not bool(every.isfinite().all()):
-        raise ValueError(f"attribute {name} must be finite to be a colour")
+        raise ValueError(f"attribute {name} must be finite")
     ordered, order = every.sort(dim=0)
     rank = torch.zeros_like(order)
     if len(every):
@@ -523,7 +522,8 @@ def _ranks(rows: Sequence[Tensor], name: str) -> list[Tensor]:
         if bool((ordered - start > DENSE_VALUES * tolerance).any()):
             warnings.warn(
                 f"values of {name} are so dense that some count as equal although they differ by more than "
-                f"{DENSE_VALUES} times the tolerance: others between them do not; colours may tell too little apart",
+                f"{DENSE_VALUES} times the tolerance, since others lie between them; colours may distinguish too few "
+                "graphs",
                 stacklevel=2,
             )
     return list(torch.zeros_like(rank).scatter_(0, order, rank).split([len(part) for part in rows]))
