@@ -62,9 +62,9 @@ def test_sizes_of_several_integer_columns() -> None:
 @pytest.mark.parametrize(
     ("datasets", "message"),
     [
-        ([[graph(x=torch.eye(3, dtype=torch.long))]], "3 integer columns of 0 and 1 alone"),
-        ([[graph(x=torch.eye(3, dtype=torch.bool))]], "dtype torch.bool; int64"),
-        ([[graph(x=torch.tensor([[-1], [0], [1]]))]], "start at 0, got -1"),
+        ([[graph(x=torch.eye(3, dtype=torch.long))]], "3 integer columns of only 0 and 1"),
+        ([[graph(x=torch.eye(3, dtype=torch.bool))]], "x must be int64 .* got torch.bool"),
+        ([[graph(x=torch.tensor([[-1], [0], [1]]))]], "x must be categories from 0 on, got -1"),
         ([[graph(x=torch.rand(3))]], "real x must"),
         ([[graph()], [graph(x=torch.rand(3, 1))]], "x has different forms"),
         ([[graph(x=torch.rand(3, 2))], [graph(x=torch.rand(3, 1))]], "x has different forms"),
@@ -82,7 +82,7 @@ def test_sizes_that_are_not_clear(datasets: list[Any], message: str) -> None:
 def test_what_is_no_dataset_of_graphs() -> None:
     with pytest.raises(TypeError, match="graph 0 is int"):
         DataSpec.of([1, 2])
-    with pytest.raises(TypeError, match="a list of one graph"):
+    with pytest.raises(TypeError, match=r"pass \[data\]"):
         DataSpec.of(graph())
     with pytest.raises(ValueError, match="needs edge_index"):
         DataSpec.of([Data(x=torch.rand(3, 1))])
@@ -238,7 +238,7 @@ def test_one_graph_is_no_dataset_to_split() -> None:
         random_split(graph(), 0)
     with pytest.raises(TypeError, match="got one HeteroData"):
         random_split(HeteroData(), 0)
-    with pytest.raises(TypeError, match=r"got one DataBatch; .*batch\.to_data_list\(\) gives the graphs"):
+    with pytest.raises(TypeError, match=r"got one DataBatch; .*batch\.to_data_list\(\)"):
         random_split(Batch.from_data_list([graph()] * 20), 0)
 
 
@@ -279,7 +279,7 @@ def test_node_masks_of_each_class() -> None:
     with pytest.raises(ValueError, match="val="):
         random_node_masks(data, 3, 2, 2)
     for wrong, form in ((None, "None"), (y.float(), r"torch\.float32 \[18\]"), (y[:3], r"torch\.int64 \[3\]")):
-        with pytest.raises(ValueError, match=rf"need a class of each node, y of int64 \[18\], got {form}"):
+        with pytest.raises(ValueError, match=rf"need a class of each node, y int64 \[18\], got {form}"):
             random_node_masks(Data(x=data.x, edge_index=EDGES, y=wrong), 3, 1, 2)
     for given, message in (((0, 2), "val must"), ((True, 2), "got True")):
         with pytest.raises(ValueError, match=message):

@@ -1,4 +1,4 @@
-"""PyTorch Geometric's in-memory storage, read and written in bulk; what a dataset's graphs look like; its splits."""
+"""Read and write PyTorch Geometric's in-memory storage in bulk, describe a dataset's features, and split it."""
 
 from tg_lpe.data.spec import DataSpec
 from tg_lpe.data.splits import GraphSplits, TargetSpec, random_folds, random_link_split, random_node_masks, random_split

@@ -1,4 +1,4 @@
-"""Batches of an in-memory dataset straight from its storage: PyG's loader collates them of single graphs."""
+"""Make batches of an in-memory dataset directly from its storage, instead of collating single graphs as PyG does."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from tg_lpe.data.storage import is_collated, node_slices, starts
 
 
 def batch_loader(dataset: Any, batch_size: int = 1, **options: Any) -> DataLoader[Batch]:
-    """Return a loader of the batches that PyG's ``DataLoader`` makes, equal in all attributes and in their order.
+    """Return a loader of the same batches as PyG's ``DataLoader``, with equal attributes in equal order.
 
     Args:
-        dataset: the graphs. Those of an ``InMemoryDataset``, or some that were selected from one, are taken from its
-            storage all at once; PyG's loader makes the batches of others, such as those with a ``transform``.
-        batch_size: graphs of a batch.
+        dataset: the graphs. Graphs of an ``InMemoryDataset``, or of a selection from one, are read from its storage all
+            at once. Other datasets, such as those with a ``transform``, use PyG's loader.
+        batch_size: number of graphs of a batch.
         options: further arguments of ``torch.utils.data.DataLoader``.
     """
     if isinstance(dataset, InMemoryDataset):
@@ -33,7 +33,7 @@ def batch_loader(dataset: Any, batch_size: int = 1, **options: Any) -> DataLoade
 
 
 def _is_plain(dataset: InMemoryDataset) -> bool:
-    """Tell whether PyG would make batches of these graphs by nothing but concatenation and shifts by node numbers."""
+    """Return whether PyG batches these graphs by concatenation and by adding node offsets alone."""
     data, slices = dataset._data, dataset.slices
     if not is_collated(dataset) or type(data) is not Data or slices is None or "edge_index" not in slices:
         return False
@@ -57,7 +57,7 @@ def _is_plain_attribute(data: Data, name: str, slices: Any) -> bool:
 
 
 class _Collater:
-    """Makes a batch of the graphs of a dataset that have some numbers, as :meth:`Batch.from_data_list` would."""
+    """Make a batch of the graphs with given numbers, equal to that of :meth:`Batch.from_data_list`."""
 
     def __init__(self, dataset: InMemoryDataset) -> None:
         self.data, self.node_slices = dataset._data, node_slices(dataset)
@@ -75,7 +75,7 @@ class _Collater:
                 batch[name] = [value[number] for number in numbers]
             elif self.data.__cat_dim__(name, value) == 0:
                 batch[name], offset = value.index_select(0, rows), zeros
-            else:  # numbers of nodes
+            else:  # indices of nodes
                 offset = ptr[:-1]
                 batch[name] = value.index_select(-1, rows) + offset.repeat_interleave(counts)
             batch._slice_dict[name], batch._inc_dict[name] = listed, offset
@@ -87,7 +87,7 @@ class _Collater:
 
 
 def _rows(slices: Tensor, index: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return numbers of rows of some graphs, where they start in a batch, and where each row is in the storage."""
+    """Return the numbers of rows of some graphs, their starts in a batch, and the position of each row in storage."""
     first = slices[index]
     counts = slices[index + 1] - first
     ptr = starts(counts)

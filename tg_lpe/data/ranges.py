@@ -1,4 +1,4 @@
-"""Sizes, atom types and labels of a training set of molecules, and which molecules lie outside of them."""
+"""Measure sizes, atom types and labels of a training set of molecules, and find molecules outside of them."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ COUNTED = ("atoms", "bonds", "rings")
 
 @dataclass(frozen=True)
 class MoleculeRanges:
-    """Ranges of the molecules and labels of a training set.
+    """Hold the ranges of the molecules and labels of a training set.
 
     Attributes:
-        atoms, bonds, rings: least and most of a molecule; rings are those of a cycle basis.
-        atom_types: for each type of atom by number, how many there are and the most in one molecule.
-        labels: least and largest label of each column that has any.
-        extra: least and largest of each column of ``graph_attr``, by name.
+        atoms, bonds, rings: smallest and largest number in a molecule; rings are those of a cycle basis.
+        atom_types: for each type of atom, the total number, and the largest number in a molecule.
+        labels: smallest and largest label of each column that has labels.
+        extra: smallest and largest value of each column of ``graph_attr``, by name.
     """
 
     atoms: tuple[int, int]
@@ -50,8 +50,8 @@ class MoleculeRanges:
         Args:
             dataset: the molecules; the first column of ``x`` is the type of an atom.
             types: names of the atom types by number.
-            labels: ``[num_molecules, num_columns]``, NaN where missing.
-            columns: names of the columns.
+            labels: ``[num_molecules, num_columns]``, NaN if missing.
+            columns: names of the columns of ``labels``.
             extra_columns: names of the columns of ``graph_attr``.
         """
         counts, kinds = [], []
@@ -62,17 +62,17 @@ class MoleculeRanges:
         bounds = torch.stack([sizes.amin(0), sizes.amax(0)], 1).tolist()
         totals = zip(types, atoms.sum(0).tolist(), atoms.amax(0).tolist(), strict=True)
         labelled = [(name, column[~column.isnan()]) for name, column in zip(columns, labels.T, strict=True)]
-        beside = zip(extra_columns, dataset._data.graph_attr.T, strict=True) if extra_columns else ()
+        extra = zip(extra_columns, dataset._data.graph_attr.T, strict=True) if extra_columns else ()
         return cls(
             **{name: (low, high) for name, (low, high) in zip(COUNTED, bounds, strict=True)},
             atom_types={name: (total, most) for name, total, most in totals},
             labels={name: (float(known.min()), float(known.max())) for name, known in labelled if known.numel()},
-            extra={name: (float(column.min()), float(column.max())) for name, column in beside},
+            extra={name: (float(column.min()), float(column.max())) for name, column in extra},
         )
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> MoleculeRanges:
-        """Read what :meth:`to_dict` wrote."""
+        """Make the ranges from the dictionary of :meth:`to_dict`."""
         bounds = {name: (int(values[name][0]), int(values[name][1])) for name in COUNTED}
         types = {name: (int(total), int(most)) for name, (total, most) in values["atom_types"].items()}
         labels, extra = (
@@ -82,7 +82,7 @@ class MoleculeRanges:
         return cls(**bounds, atom_types=types, labels=labels, extra=extra)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return a dictionary that JSON can hold."""
+        """Return a JSON-able dictionary."""
         return {
             **{name: list(getattr(self, name)) for name in COUNTED},
             "atom_types": {name: list(counts) for name, counts in self.atom_types.items()},
@@ -96,38 +96,38 @@ class MoleculeRanges:
         return sizes + "".join(f"; {name} {low:.4g} to {high:.4g}" for name, (low, high) in bounds)
 
     def outside(self, chunk: GraphChunk) -> list[list[str]]:
-        """List for each molecule of a batch what lies outside of the training set; empty for one that lies inside."""
+        """List for each molecule of a batch the properties outside of the training set; empty if there are none."""
         reasons: list[list[str]] = [[] for _ in range(chunk.num_graphs)]
         sizes = _counts(chunk)
         for number, name in enumerate(COUNTED):
             low, high = getattr(self, name)
             column = sizes[:, number]
             for graph in ((column < low) | (column > high)).nonzero().flatten().tolist():
-                what = name.removesuffix("s") if column[graph] == 1 else name
-                reasons[graph].append(f"{int(column[graph])} {what}, {low} to {high} in training")
+                noun = name.removesuffix("s") if column[graph] == 1 else name
+                reasons[graph].append(f"{int(column[graph])} {noun}, {low} to {high} in training")
         names = list(self.atom_types)
         kinds = _type_counts(chunk, len(names))
         most = torch.tensor([most for _, most in self.atom_types.values()] + [0])
         for graph, kind in (kinds > most).nonzero().tolist():
             number = int(kinds[graph, kind])
-            what = f"{number} atom{'s' if number > 1 else ''} of "
+            atoms = f"{number} atom{'s' if number > 1 else ''} of "
             if kind == len(names):
-                reasons[graph].append(what + "a type that training does not have")
+                reasons[graph].append(atoms + "a type that training does not have")
             else:
                 seen = f"at most {int(most[kind])} in training" if most[kind] else "none in training"
-                reasons[graph].append(f"{what}type {names[kind]!r}, {seen}")
+                reasons[graph].append(f"{atoms}type {names[kind]!r}, {seen}")
         if self.extra and "graph_attr" in chunk.attributes:
-            beside = _outside_of(self.extra, chunk.attributes["graph_attr"], tuple(self.extra))
-            reasons = [own + more for own, more in zip(reasons, beside, strict=True)]
+            extra = _outside_of(self.extra, chunk.attributes["graph_attr"], tuple(self.extra))
+            reasons = [first + second for first, second in zip(reasons, extra, strict=True)]
         return reasons
 
     def outside_labels(self, values: Tensor, columns: Sequence[str]) -> list[list[str]]:
-        """Which predictions, ``[num_molecules, num_columns]``, lie outside of the labels of the training set."""
+        """List for each molecule the predictions, ``[num_molecules, num_columns]``, outside of the training labels."""
         return _outside_of(self.labels, values, columns)
 
 
 def _outside_of(bounds: Mapping[str, tuple[float, float]], values: Tensor, columns: Sequence[str]) -> list[list[str]]:
-    """List for each row of ``[num_rows, num_columns]`` the values that are outside of the bounds of their columns."""
+    """List for each row of ``[num_rows, num_columns]`` the values outside of the bounds of their columns."""
     reasons: list[list[str]] = [[] for _ in range(len(values))]
     for number, name in enumerate(columns):
         if name in bounds:
@@ -139,7 +139,7 @@ def _outside_of(bounds: Mapping[str, tuple[float, float]], values: Tensor, colum
 
 
 def _counts(chunk: GraphChunk) -> Tensor:
-    """Atoms, bonds and rings of each molecule, int64 ``[num_graphs, 3]``."""
+    """Count atoms, bonds and rings of each molecule, int64 ``[num_graphs, 3]``."""
     atoms = torch.bincount(chunk.batch, minlength=chunk.num_graphs).cpu()
     bonds = (chunk.edge_ptr.diff() // 2).cpu()
     row, col = chunk.edge_index.cpu().numpy()
@@ -150,7 +150,7 @@ def _counts(chunk: GraphChunk) -> Tensor:
 
 
 def _type_counts(chunk: GraphChunk, num_types: int) -> Tensor:
-    """Atoms of each type in each molecule, int64 ``[num_graphs, num_types + 1]``; the last are of no type."""
+    """Count atoms by type in each molecule, int64 ``[num_graphs, num_types + 1]``; the last column is unknown types."""
     x = chunk.attributes.get("x")
     if x is None or x.is_floating_point():
         return torch.zeros(chunk.num_graphs, num_types + 1, dtype=torch.int64)

@@ -1,4 +1,4 @@
-"""Sizes of the features of a dataset, which constructors need."""
+"""Describe the sizes of a dataset's features, which constructors of models need."""
 
 from __future__ import annotations
 
@@ -13,22 +13,20 @@ from torch_geometric.data import Data
 from tg_lpe.data.storage import node_slices, whole
 
 Categories = int | tuple[int, ...]
-"""Number of categories of one integer column, or of each of several."""
+"""Number of categories of one integer column, or of each of several columns."""
 
 
 @dataclass(frozen=True)
 class DataSpec:
-    """Sizes of a dataset's features.
+    """Hold the sizes of a dataset's features; a size is ``None`` without such features.
 
     Attributes:
-        num_node_types: number of categories of integer node features, of each column if there are several;
-            ``None`` without such features.
-        in_channels: width of real node features; ``None`` without such features.
-        num_edge_types: number of categories of integer edge features, of each column if there are several; ``None``
-            without such features.
-        edge_dim: width of real edge features; ``None`` without such features.
-        max_nodes: nodes of the largest graph; ``None`` if not known.
-        graph_dim: columns of the real features of whole graphs, ``graph_attr`` ``[1, graph_dim]``; ``None`` without.
+        num_node_types: number of categories of integer node features, for each column if there are several.
+        in_channels: width of real node features.
+        num_edge_types: number of categories of integer edge features, for each column if there are several.
+        edge_dim: width of real edge features.
+        max_nodes: number of nodes of the largest graph; ``None`` if not known.
+        graph_dim: number of columns of the real features of whole graphs, ``graph_attr`` ``[1, graph_dim]``.
     """
 
     num_node_types: Categories | None = None
@@ -39,29 +37,29 @@ class DataSpec:
     graph_dim: int | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return a dictionary that JSON can hold."""
+        """Return a JSON-able dictionary."""
         return asdict(self)
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> DataSpec:
-        """The reverse of :meth:`to_dict`, also after a way through JSON."""
+        """Make the sizes from the dictionary of :meth:`to_dict`, also after it was written as JSON."""
         sizes: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}
         return cls(**sizes)
 
     @classmethod
     def of(cls, *datasets: Any) -> DataSpec:
-        """The sizes of one or more datasets taken together, such as the three splits of one.
+        """Read the sizes of one or more datasets together, such as the three splits of one.
 
-        Integer features (int64) are categories, counted from 0 to the largest that occurs; floating point features
-        are real. Where another reading is as likely, this raises, and you write ``DataSpec(...)`` yourself.
+        Integer features (int64) are categories from 0 to the largest that occurs; floating point features are real. For
+        ambiguous features this raises an error; write ``DataSpec(...)`` yourself.
 
         Args:
             datasets: PyG datasets or sequences of ``Data``.
 
         Raises:
             TypeError: if a dataset holds anything but ``Data``.
-            ValueError: if features have a dtype that is neither, are negative categories, have several integer
-                columns of 0 and 1 alone (types, or one-hot features), or differ in form between datasets.
+            ValueError: if features have another dtype, are negative categories, are several integer columns of 0 and 1
+                only (types, or one-hot features), or differ in kind or width between datasets.
         """
         if not datasets:
             raise ValueError("DataSpec.of needs at least one dataset, got none")
@@ -71,13 +69,13 @@ class DataSpec:
         edge_types, edge_dim = _sizes("edge_attr", [data.get("edge_attr") for data in stored])
         graph_types, graph_dim = _sizes("graph_attr", [data.get("graph_attr") for data in stored])
         if graph_types is not None:
-            raise ValueError("graph_attr must be floating point, [1, num_features] of each graph, got int64")
+            raise ValueError("graph_attr must be floating point, [1, num_features] for each graph, got int64")
         largest = max((int(node_slices(part).diff().max()) for part in parts if len(part)), default=0)
         return cls(types, channels, edge_types, edge_dim, largest, graph_dim)
 
 
 def _sizes(name: str, features: Sequence[Any]) -> tuple[Categories | None, int | None]:
-    """Categories and channels of a feature from its values in each dataset."""
+    """Return the categories and channels of a feature from its values in each dataset."""
     forms = {_form(name, feature) for feature in features}
     if len(forms) > 1:
         raise ValueError(f"{name} has different forms in different datasets: {', '.join(sorted(map(str, forms)))}")
@@ -92,18 +90,18 @@ def _sizes(name: str, features: Sequence[Any]) -> tuple[Categories | None, int |
     low = torch.stack([column.min(0).values for column in columns]).min(0).values
     high = torch.stack([column.max(0).values for column in columns]).max(0).values
     if bool((low < 0).any()):
-        raise ValueError(f"integer {name} are categories and start at 0, got {int(low.min())}")
+        raise ValueError(f"integer {name} must be categories from 0 on, got {int(low.min())}")
     counts = tuple(int(value) + 1 for value in high)
     if width > 1 and max(counts) <= 2:
         raise ValueError(
-            f"{name} has {width} integer columns of 0 and 1 alone, which may be {width} types or a one-hot code: make "
-            f"it floating point for the latter, or write the DataSpec yourself for the former"
+            f"{name} has {width} integer columns of only 0 and 1, which may be a one-hot code or {width} types: make "
+            f"it floating point if it is a one-hot code; pass spec=DataSpec(...) if these are types"
         )
     return (counts[0] if width == 1 else counts), None
 
 
 def _form(name: str, feature: Any) -> tuple[str, int]:
-    """Kind of a feature, ``none``, ``real`` or ``types``, and its number of columns."""
+    """Return the kind of a feature, ``none``, ``real`` or ``types``, and its number of columns."""
     if feature is None:
         return "none", 0
     if not isinstance(feature, Tensor):
@@ -113,9 +111,7 @@ def _form(name: str, feature: Any) -> tuple[str, int]:
             raise ValueError(f"real {name} must have shape [num_rows, num_features], got {tuple(feature.shape)}")
         return "real", feature.size(1)
     if feature.dtype != torch.int64:
-        raise ValueError(
-            f"{name} has dtype {feature.dtype}; int64 is for categories and floating point for real features"
-        )
+        raise ValueError(f"{name} must be int64 (categories) or floating point (real features), got {feature.dtype}")
     if feature.dim() not in (1, 2):
         raise ValueError(f"{name} must have shape [num_rows] or [num_rows, num_columns], got {tuple(feature.shape)}")
     return "types", feature.size(1) if feature.dim() == 2 else 1

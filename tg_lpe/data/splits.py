@@ -1,4 +1,4 @@
-"""Training, validation and test set of any PyG data, with what a model must know of them."""
+"""Split PyG data into training, validation and test set, with the description of features and labels."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ class TargetSpec:
     """Describe the labels ``y`` of a dataset.
 
     Attributes:
-        columns: names of the columns of ``y``; none if there is nothing to predict.
+        columns: names of the columns of ``y``; empty if there is nothing to predict.
         level: whether a row of ``y`` belongs to a graph or to a node.
         computed: name of the function that computed the labels, ``None`` if they come with the data.
-        classes: for each column the names of its classes, whose numbers are the labels; none for a column of numbers.
-            Empty if there are no names.
-        units: the unit of each column, such as ``"Hartree"``. Empty if they are not known.
+        classes: for each column the names of its classes, whose indices are the labels; empty for a column of numbers.
+            Empty if no column has names.
+        units: unit of each column, such as ``"Hartree"``; empty if not known.
     """
 
     columns: tuple[str, ...] = ("y",)
@@ -45,7 +45,7 @@ class TargetSpec:
     units: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """Return a dictionary that JSON can hold."""
+        """Return a JSON-able dictionary."""
         named: dict[str, Any] = {"classes": [list(names) for names in self.classes]} if self.classes else {}
         if self.units:
             named["units"] = list(self.units)
@@ -53,7 +53,7 @@ class TargetSpec:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> TargetSpec:
-        """The reverse of :meth:`to_dict`."""
+        """Make the description from the dictionary of :meth:`to_dict`."""
         classes = tuple(tuple(names) for names in values.get("classes", ()))
         units = tuple(values.get("units", ()))
         return cls(**{**values, "columns": tuple(values["columns"]), "classes": classes, "units": units})
@@ -61,16 +61,16 @@ class TargetSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class GraphSplits:
-    """Three splits of one dataset. Make them with :meth:`of` or :meth:`of_masks`.
+    """Hold the three splits of a dataset. Make them with :meth:`of` or :meth:`of_masks`.
 
     Attributes:
-        train, val, test: the graphs, collated and whole (nothing selected, no transform). ``y`` is floating point,
-            NaN where a label is missing: ``[num_rows]`` for one column, else ``[num_rows, num_columns]``, with one
-            row per graph or node.
-        spec: sizes of their features.
-        target: what their labels are.
-        split: how the data was divided, such as ``{"kind": "random", "seed": 0}``; ``None`` if that is not known.
-        smiles: by ``"val"`` and ``"test"`` the SMILES of each graph, if these are molecules and it is known.
+        train, val, test: the graphs, collated and whole (nothing selected, no transform). ``y`` is floating point, NaN
+            for a missing label, with one row per graph or node: ``[num_rows]`` for one column, else
+            ``[num_rows, num_columns]``.
+        spec: sizes of the features.
+        target: description of the labels.
+        split: how the data was divided, such as ``{"kind": "random", "seed": 0}``; ``None`` if not known.
+        smiles: SMILES of each graph of ``"val"`` and ``"test"``, if the graphs are molecules with known SMILES.
 
     Example:
         >>> import torch
@@ -102,22 +102,22 @@ class GraphSplits:
         columns: Sequence[str] | None = None,
         spec: DataSpec | None = None,
     ) -> GraphSplits:
-        """Splits from three datasets.
+        """Make splits from three datasets.
 
         Args:
             train, val, test: PyG datasets without ``transform``, or sequences of ``Data``. Labels are ``y``, per
                 graph ``[1]``, ``[num_columns]`` or ``[1, num_columns]``, per node ``[num_nodes]`` or
-                ``[num_nodes, num_columns]``. Where there are any, ``graph_attr`` ``[1, graph_dim]`` holds real features
-                of the whole graph, and ``graph_weight`` ``[1]`` is the weight of its labels in the training loss.
-            level: what a row of ``y`` belongs to; found from its shape if absent.
+                ``[num_nodes, num_columns]``. Optionally, ``graph_attr`` ``[1, graph_dim]`` holds real features of the
+                whole graph, and ``graph_weight`` ``[1]`` is the weight of its labels in the training loss.
+            level: whether a row of ``y`` belongs to a graph or a node; inferred from its shape if absent.
             columns: names of the columns of ``y``.
-            spec: sizes of the features, where other data will have categories that do not occur here;
-                :meth:`DataSpec.of` of the three if absent.
+            spec: sizes of the features, if other data will have categories that do not occur here;
+                :meth:`DataSpec.of` of the three datasets if absent.
 
         Raises:
             TypeError: if a dataset holds anything but ``Data``.
-            ValueError: if a split is empty or has a ``transform``, labels are in some splits only or have shapes that
-                do not fit, the level is not clear from them, or the features are of no clear form (:class:`DataSpec`).
+            ValueError: if a split is empty or has a ``transform``, only some splits have labels, their shapes do not
+                fit or leave the level unclear, or the features are ambiguous (see :class:`DataSpec`).
         """
         if level is not None:
             check_choice("level", level, LEVELS)
@@ -147,16 +147,16 @@ class GraphSplits:
 
     @classmethod
     def of_masks(cls, data: Data, *, columns: Sequence[str] | None = None, spec: DataSpec | None = None) -> GraphSplits:
-        """Splits of the nodes of one graph.
+        """Split the nodes of one graph by masks.
 
-        Every split is the whole graph, and the labels of the nodes outside its mask are missing. Features and edges
-        are shared, not copied.
+        Every split is the whole graph, without the labels of the nodes outside its mask. Features and edges are shared,
+        not copied.
 
         Args:
             data: a graph with ``y``, one row per node, and boolean ``train_mask``, ``val_mask`` and ``test_mask``,
                 each ``[num_nodes]``; :func:`random_node_masks` draws them.
             columns: names of the columns of ``y``.
-            spec: as :meth:`of`.
+            spec: as for :meth:`of`.
 
         Raises:
             TypeError: if ``data`` is not a ``Data``.
@@ -190,7 +190,7 @@ class GraphSplits:
         return cls.of(**parts, level="node", columns=columns, spec=spec)
 
     def labels(self, part: str) -> Tensor:
-        """All labels of ``"train"``, ``"val"`` or ``"test"``, ``[num_rows, num_columns]``."""
+        """Return all labels of ``"train"``, ``"val"`` or ``"test"``, ``[num_rows, num_columns]``."""
         dataset: InMemoryDataset = getattr(self, part)
         if not self.target.columns:
             return torch.empty(len(dataset), 0)
@@ -198,7 +198,7 @@ class GraphSplits:
         return y.reshape(-1, len(self.target.columns))
 
     def describe(self) -> dict[str, Any]:
-        """Sizes, features and labels, JSON-able, for a run's folder; ``digest`` is that of all graphs."""
+        """Return sizes, features, labels and :meth:`digest` as a JSON-able dictionary, for a run's folder."""
         counts = {f"num_{part}": len(getattr(self, part)) for part in PARTS}
         if self.target.level == "node":
             counts |= {f"num_labelled_{part}": int((~self.labels(part).isnan()).any(1).sum()) for part in PARTS}
@@ -207,7 +207,7 @@ class GraphSplits:
         return {**counts, **described, "digest": self.digest()}
 
     def digest(self) -> str:
-        """SHA-256 of all edges, weights, features and labels, in their splits and order, hexadecimal."""
+        """Return the SHA-256 of all edges, weights, features and labels, in order, hexadecimal."""
         state = hashlib.sha256()
         for part in PARTS:
             dataset: InMemoryDataset = getattr(self, part)
@@ -233,7 +233,7 @@ def random_split(
         val, test: shares of these splits, rounded down, at least one graph each.
 
     Returns:
-        Selections of a PyG dataset, or lists: arguments of :meth:`GraphSplits.of`.
+        Selections of a PyG dataset, or lists, for :meth:`GraphSplits.of`.
 
     Raises:
         TypeError: if ``dataset`` is one graph.
@@ -246,8 +246,8 @@ def _size(dataset: Any) -> int:
     """Return the number of graphs."""
     if isinstance(dataset, Data | HeteroData):
         raise TypeError(
-            f"a dataset or a sequence of Data is divided, got one {type(dataset).__name__}; random_node_masks divides "
-            "the nodes of one graph, batch.to_data_list() gives the graphs of a Batch"
+            f"dataset must be a dataset or a sequence of Data, got one {type(dataset).__name__}; use random_node_masks "
+            "for the nodes of one graph, and batch.to_data_list() for the graphs of a Batch"
         )
     return len(dataset)
 
@@ -267,11 +267,11 @@ def random_folds(
     Args:
         dataset: a PyG dataset or a sequence of ``Data``.
         seed: decides the draw; the global generator is not used.
-        folds: number of the folds, at least 2.
-        val: share of the validation sets, which is drawn from what is not in the test set.
+        folds: number of folds, at least 2.
+        val: share of the validation set, which is drawn from the graphs outside the test set.
 
     Returns:
-        For each fold its training, validation and test set, as :func:`random_split` returns them.
+        Training, validation and test set of each fold, as from :func:`random_split`.
 
     Raises:
         TypeError: if ``dataset`` is one graph.
@@ -282,7 +282,7 @@ def random_folds(
 
 
 def fold_indices(num_rows: int, seed: int, fold: tuple[int, int], val: float = 0.1) -> tuple[list[int], ...]:
-    """Rows of the three parts of one fold, its number and the number of all, each in ascending order."""
+    """Return the rows of the three parts of a fold, ascending; ``fold`` is its number, and the number of folds."""
     number, folds = fold
     check_count("folds", folds, least=2)
     if number not in range(folds):
@@ -297,7 +297,7 @@ def fold_indices(num_rows: int, seed: int, fold: tuple[int, int], val: float = 0
 
 
 def split_indices(num_rows: int, seed: int, val: float = 0.1, test: float = 0.1) -> tuple[list[int], ...]:
-    """Rows of the three splits that :func:`random_split` draws, each in ascending order."""
+    """Return the rows of the three splits of :func:`random_split`, ascending."""
     _check_shares(seed, val, test)
     # A share such as 0.1 is not exact in binary: without the small term, a tenth of 30 might round down to 2.
     num_val, num_test = (max(1, int(num_rows * share + 1e-6)) for share in (val, test))
@@ -316,7 +316,7 @@ def _check_shares(seed: int, val: float, test: float) -> None:
 
 
 def random_node_masks(data: Data, seed: int, val: float | int = 0.2, test: float | int = 0.2) -> Data:
-    """A copy of a graph with a random ``train_mask``, ``val_mask`` and ``test_mask``, 60/20/20 by default.
+    """Copy a graph and add a random ``train_mask``, ``val_mask`` and ``test_mask``, 60/20/20 by default.
 
     Args:
         data: the graph; not changed.
@@ -325,8 +325,8 @@ def random_node_masks(data: Data, seed: int, val: float | int = 0.2, test: float
 
     Raises:
         TypeError: if ``seed`` is no integer.
-        ValueError: if nothing is left for training, of some class if they are integers, or ``y`` is no class of each
-            node.
+        ValueError: if nothing is left for training (of some class, for integers), or if integers are given and ``y`` is
+            not a class of each node.
     """
     result = copy.copy(data)
     num_nodes = data.num_nodes or 0
@@ -342,10 +342,10 @@ def random_node_masks(data: Data, seed: int, val: float | int = 0.2, test: float
 
 
 def node_splits(data: Data, seed: int) -> GraphSplits:
-    """Divide the nodes of one graph by its masks, or at random 60/20/20 where it has none.
+    """Split the nodes of one graph by its masks, or at random 60/20/20 if it has none.
 
     Args:
-        data: the graph. Of several published splits, masks ``[num_nodes, num_splits]``, the seed picks one.
+        data: the graph. If it has several published splits, masks ``[num_nodes, num_splits]``, the seed picks one.
         seed: decides the draw, or the split.
 
     Raises:
@@ -365,39 +365,38 @@ def node_splits(data: Data, seed: int) -> GraphSplits:
 
 
 def random_link_split(data: Data, seed: int, val: float = 0.05, test: float = 0.1) -> tuple[Data, Data, Data]:
-    """Hide edges of a graph for validation and test, by PyG's ``RandomLinkSplit``, which takes no seed.
+    """Hide edges of a graph for validation and test, by PyG's ``RandomLinkSplit`` with a seed.
 
-    The three graphs differ in ``edge_index``, what may be known there: the training edges for training and validation,
-    those and the validation edges for test. Encode them after the split, not before: an encoding of the whole graph
-    knows the hidden edges.
+    The three graphs contain the edges that may be known: the training edges for training and validation, and also the
+    validation edges for test. Encode the graphs after the split: an encoding of the whole graph reveals hidden edges.
 
     Args:
-        data: an undirected graph, each edge listed once in either direction, no self-loops; not changed.
+        data: an undirected graph with each edge listed once in each direction, no self-loops; not changed.
         seed: decides the draw; the global generators are left as they were.
         val, test: shares of the edges to hide.
 
     Returns:
-        Graphs with pairs of nodes ``edge_label_index`` ``[2, num_pairs]`` and ``edge_label``, 1 for a hidden edge and 0
-        for as many pairs without an edge. The training graph has its own edges alone: draw other pairs anew in each
-        step, from all pairs, since those without an edge in the whole graph would tell where hidden edges are not.
+        Graphs with pairs of nodes ``edge_label_index`` ``[2, num_pairs]`` and ``edge_label``: 1 for a hidden edge, and
+        0 for equally many pairs without an edge. The training graph has only its edges, with label 1: draw new pairs of
+        label 0 in each step, from all pairs. Excluding hidden edges from the draw would reveal them.
 
     Raises:
         TypeError: if ``data`` is not a ``Data``, or ``seed`` no integer.
-        ValueError: if a share is not between 0 and 1 or nothing is left for training, or the edges are of another form.
+        ValueError: if a share is not between 0 and 1, nothing is left for training, or the edges are not listed so.
     """
     if not isinstance(data, Data):
         raise TypeError(f"data must be one graph as Data, got {type(data).__name__}")
     _check_shares(seed, val, test)
     edge_index = cast(Tensor, data.edge_index)
     faults = {
-        "edges in one direction alone": not is_undirected(edge_index, num_nodes=data.num_nodes),
+        "edges in one direction only": not is_undirected(edge_index, num_nodes=data.num_nodes),
         "edges listed twice": coalesce(edge_index, num_nodes=data.num_nodes).size(1) < edge_index.size(1),
         "self-loops": contains_self_loops(edge_index),
     }
     if any(faults.values()):
-        found = ", ".join(what for what, is_there in faults.items() if is_there)
+        got = ", ".join(fault for fault, is_present in faults.items() if is_present)
         raise ValueError(
-            f"edge_index must list each edge once in either direction, without self-loops, got {found}; apply "
+            f"edge_index must list each edge once in each direction, without self-loops, got {got}; apply "
             "RemoveSelfLoops() and ToUndirected() of torch_geometric.transforms"
         )
     split = RandomLinkSplit(val, test, is_undirected=True, add_negative_train_samples=False)
@@ -413,20 +412,20 @@ def random_link_split(data: Data, seed: int, val: float = 0.05, test: float = 0.
 
 
 def _of_each_class(y: Any, num_nodes: int, seed: int, val: int, test: int) -> tuple[Tensor, ...]:
-    """Nodes of the three splits, the last two with so many of each class."""
+    """Return the nodes of the three splits, with ``val`` and ``test`` nodes of each class in the last two."""
     if not isinstance(seed, int):
         raise TypeError(f"seed must be an integer, got {seed!r}")
     for name, number in (("val", val), ("test", test)):
         check_count(name, number)
     if not isinstance(y, Tensor) or y.is_floating_point() or y.shape != (num_nodes,):
         form = f"{y.dtype} {list(y.shape)}" if isinstance(y, Tensor) else repr(y)
-        raise ValueError(f"val and test as integers need a class of each node, y of int64 [{num_nodes}], got {form}")
+        raise ValueError(f"integers val and test need a class of each node, y int64 [{num_nodes}], got {form}")
     order = torch.randperm(num_nodes, generator=torch.Generator().manual_seed(seed))
     order = order[torch.argsort(y.cpu()[order], stable=True)]
     classes, sizes = torch.unique_consecutive(y.cpu()[order], return_counts=True)
     if bool((few := sizes <= val + test).any()):
-        which, size = int(classes[few][0]), int(sizes[few][0])
-        raise ValueError(f"val={val} and test={test} nodes of each class leave none of the {size} of class {which}")
+        number, size = int(classes[few][0]), int(sizes[few][0])
+        raise ValueError(f"val={val} and test={test} nodes of each class leave none of the {size} of class {number}")
     rank = torch.arange(num_nodes) - torch.repeat_interleave(sizes.cumsum(0) - sizes, sizes)
     return order[rank >= val + test], order[rank < val], order[(rank >= val) & (rank < val + test)]
 
@@ -449,7 +448,7 @@ def _whole(part: str, dataset: Any) -> InMemoryDataset:
 
 
 def _common_level(parts: dict[str, InMemoryDataset]) -> Level:
-    """The level that the shapes of ``y`` allow in every split."""
+    """Return the only level that the shapes of ``y`` allow in every split."""
     allowed = set(LEVELS)
     for dataset in parts.values():
         allowed &= _levels(dataset)
@@ -458,11 +457,11 @@ def _common_level(parts: dict[str, InMemoryDataset]) -> Level:
     shape = tuple(torch.as_tensor(parts["train"]._data.y).shape)
     if allowed:
         raise ValueError(
-            f"y may belong to graphs or to nodes, its shape {shape} fits both: say level='graph' or 'node'"
+            f"y may belong to graphs or to nodes, its shape {shape} fits both: pass level='graph' or level='node'"
         )
     raise ValueError(
-        f"y must have one row per graph or one per node; that of {len(parts['train'])} training graphs with "
-        f"{int(node_slices(parts['train'])[-1])} nodes has the shape {shape}"
+        f"y must have one row per graph or one per node, got shape {shape} for {len(parts['train'])} training graphs "
+        f"with {int(node_slices(parts['train'])[-1])} nodes"
     )
 
 
@@ -474,7 +473,7 @@ def _levels(dataset: InMemoryDataset) -> set[str]:
 
 
 def _labels_and_rows(dataset: InMemoryDataset) -> tuple[Tensor, Tensor]:
-    """``y`` of all graphs and how many rows of it each graph has."""
+    """Return ``y`` of all graphs, and the number of its rows in each graph."""
     y = dataset._data.y
     if not isinstance(y, (Tensor, int, float)):
         raise TypeError(f"labels y must be tensors or numbers, got {type(y).__name__}")
@@ -484,7 +483,7 @@ def _labels_and_rows(dataset: InMemoryDataset) -> tuple[Tensor, Tensor]:
 
 
 def _with_labels(dataset: InMemoryDataset, part: str, level: Level) -> InMemoryDataset:
-    """A dataset with ``y`` in the form that :class:`GraphSplits` promises."""
+    """Copy a dataset with ``y`` in the shape and dtype of :class:`GraphSplits`."""
     if level not in _levels(dataset):
         y, _ = _labels_and_rows(dataset)
         raise ValueError(
@@ -506,7 +505,7 @@ def _with_labels(dataset: InMemoryDataset, part: str, level: Level) -> InMemoryD
 
 
 def _floating(y: Tensor) -> Tensor:
-    """Labels in a dtype that has NaN and holds them exactly."""
+    """Convert labels to a floating point dtype that holds them exactly."""
     if y.is_floating_point():
         return y
     return y.double() if y.numel() and int(y.long().abs().max()) > 2**24 else y.float()

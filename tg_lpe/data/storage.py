@@ -1,4 +1,4 @@
-"""Whole datasets at once: PyG's in-memory storage read as one large batch, without collating it again."""
+"""Read PyG's in-memory storage as large batches, without collating it again."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from torch_geometric.data.hypergraph_data import HyperGraphData
 T = TypeVar("T")
 
 RESERVED = ("index", "batch")
-"""PyTorch Geometric adds node numbers to an attribute whose name contains one of these when it makes a batch."""
+"""PyTorch Geometric adds node offsets to an attribute whose name contains one of these when it makes a batch."""
 
 _NODE_ATTRIBUTES = ("x", "feat", "pos", "batch", "node_type", "n_id")
-"""Attributes from which PyG itself tells the number of nodes; others may have as many rows by coincidence."""
+"""Attributes from which PyG infers the number of nodes; others may have as many rows by coincidence."""
 
 
 @dataclass(frozen=True)
 class GraphChunk:
-    """Consecutive graphs of a dataset as one batch.
+    """Hold consecutive graphs of a dataset as one batch.
 
     Attributes:
-        edge_index: int64 ``[2, num_edges]``, counted within the chunk.
+        edge_index: int64 ``[2, num_edges]``, with nodes numbered within the chunk.
         edge_ptr: first edge of each graph, int64 ``[num_graphs + 1]``.
         num_nodes, num_graphs: counts.
         batch: graph of each node, int64 ``[num_nodes]``, from 0.
-        attributes: the requested attributes of nodes, edges and graphs, those that the graphs have.
+        attributes: the requested attributes of nodes, edges and graphs that the graphs have.
     """
 
     edge_index: Tensor
@@ -44,9 +44,9 @@ class GraphChunk:
     attributes: dict[str, Tensor]
 
     def misplaced(self) -> tuple[int, str] | None:
-        """The first graph that has an edge to a node outside of it, and words about it; ``None`` without one."""
+        """Return the first graph with an edge to a node outside of it, and an error message; ``None`` without one."""
         if self.edge_index.dim() != 2 or self.edge_index.layout != torch.strided:
-            return None  # no edge_index at all, which Graph says
+            return None  # Graph refuses such an edge_index
         graph = torch.arange(self.num_graphs + 1, device=self.batch.device)
         node_ptr = torch.searchsorted(self.batch, graph)
         owner = torch.repeat_interleave(graph[:-1], self.edge_ptr.diff())
@@ -55,8 +55,8 @@ class GraphChunk:
             return None
         first = int(owner[wrong.any(0)].min())
         start, size = int(node_ptr[first]), int(node_ptr[first + 1] - node_ptr[first])
-        own = self.edge_index[:, int(self.edge_ptr[first]) : int(self.edge_ptr[first + 1])] - start
-        low, high = int(own.min()), int(own.max())
+        edges = self.edge_index[:, int(self.edge_ptr[first]) : int(self.edge_ptr[first + 1])] - start
+        low, high = int(edges.min()), int(edges.max())
         return first, f"edge_index must lie in 0..{size - 1} (num_nodes={size}), got {low}..{high}"
 
 
@@ -68,28 +68,28 @@ def iterate_chunks(
     *,
     check_edges: bool = True,
 ) -> Iterator[GraphChunk]:
-    """A dataset as batches of ``chunk_size`` graphs in order.
+    """Iterate over a dataset in batches of ``chunk_size`` graphs, in order.
 
     Args:
-        dataset: a PyG dataset or a sequence of ``Data``. An ``InMemoryDataset`` without a ``transform``, or a
-            ``get`` of its own, is read straight from its storage; everything else is collated.
-        chunk_size: graphs per batch, the last may have fewer.
-        attributes: node or edge attributes to carry along where present, such as ``x`` or ``edge_weight``, and
+        dataset: a PyG dataset or a sequence of ``Data``. An ``InMemoryDataset`` without a ``transform`` or an
+            overridden ``get`` is read from its storage; everything else is collated.
+        chunk_size: number of graphs of a batch; the last may have fewer.
+        attributes: attributes of nodes or edges to include if present, such as ``x`` or ``edge_weight``, and
             ``graph_attr``.
-        max_pairs: the squared numbers of nodes of a batch's graphs add up to no more, unless it is a single graph:
-            bounds what each batch takes where that grows with the square of a graph's size.
-        check_edges: whether to look for edges that leave their graph; without, :meth:`GraphChunk.misplaced` does.
+        max_pairs: largest sum of the squared numbers of nodes in a batch of several graphs, to bound memory that grows
+            with the square of a graph's size.
+        check_edges: whether to refuse edges that leave their graph; otherwise use :meth:`GraphChunk.misplaced`.
 
     Raises:
         TypeError: if an element is a batch of several graphs.
-        ValueError: if a graph has no ``edge_index``, or an edge to a node that it does not have, which would be one of
-            the next graph.
+        ValueError: if a graph has no ``edge_index``, or an edge to a node that it does not have, which would belong to
+            the next graph of a batch.
     """
     start = 0
     for chunk in _chunks(dataset, chunk_size, attributes, max_pairs):
-        found = chunk.misplaced() if check_edges else None
-        if found is not None:
-            raise ValueError(f"graph {start + found[0]}: {found[1]}")
+        misplaced = chunk.misplaced() if check_edges else None
+        if misplaced is not None:
+            raise ValueError(f"graph {start + misplaced[0]}: {misplaced[1]}")
         start += chunk.num_graphs
         yield chunk
 
@@ -106,22 +106,23 @@ def _chunks(dataset: Any, chunk_size: int, attributes: Sequence[str], max_pairs:
         return data  # type: ignore[no-any-return]
 
     def form(numbered: tuple[int, Data]) -> list[tuple[str, Any, Any, Any]]:
-        """Names, dtypes and shapes of what is carried, and which graph it is if its rows are not its nodes or edges."""
+        """Return names, dtypes and shapes of the attributes, and the graph's number if a number of rows is wrong."""
         number, data = numbered
-        found: list[tuple[str, Any, Any, Any]] = []
+        forms: list[tuple[str, Any, Any, Any]] = []
         for name in ("edge_index", *attributes):
             value = data.get(name)
             if not isinstance(value, Tensor):
                 continue
             if name == "edge_index":
-                found.append((name, value.dtype, value.dim(), number if value.dim() != 2 or len(value) != 2 else None))
+                forms.append((name, value.dtype, value.dim(), number if value.dim() != 2 or len(value) != 2 else None))
                 continue
             rows = data.num_nodes if name == "x" else 1 if name == "graph_attr" else _num_edges(data)
             fits = value.dim() > 0 and value.size(0) == rows
-            found.append((name, (value.dtype, value.layout), value.shape[1:], None if fits else number))
-        return found
+            forms.append((name, (value.dtype, value.layout), value.shape[1:], None if fits else number))
+        return forms
 
-    # Collated are graphs of one form: another's would be cast or refused with it, and rows too many be its neighbour's.
+    # Collate only graphs whose attributes have equal dtypes and shapes: concatenation would cast others, and wrong
+    # numbers of rows would shift the rows of the next graph.
     for names, alike in itertools.groupby(((i, single(i)) for i in range(len(dataset))), key=form):
         for graphs, sizes in _take((data for _, data in alike), chunk_size, max_pairs):
             yield _from_list(graphs, sizes, [name for name, *_ in names if name != "edge_index"])
@@ -133,10 +134,10 @@ def _num_edges(data: Data) -> int | None:
 
 
 def check_single(data: Data, name: str) -> None:
-    """Refuse a batch, or a graph whose own ``batch`` tells parts apart, where it would be read as one graph.
+    """Refuse a batch, or a graph whose attribute ``batch`` separates several graphs.
 
     Raises:
-        TypeError: if it is one.
+        TypeError: if ``data`` is no single graph.
     """
     if isinstance(data, Batch):
         raise TypeError(
@@ -145,18 +146,18 @@ def check_single(data: Data, name: str) -> None:
     batch = data.get("batch")
     if isinstance(batch, Tensor) and bool(batch.any()):
         raise TypeError(
-            f"expected single graphs, but {name} has an attribute batch with numbers up to {int(batch.max())}; make "
-            "each a Data of its own, as batch.to_data_list() of a Batch does, or remove the attribute"
+            f"expected single graphs, but {name} has an attribute batch with numbers up to {int(batch.max())}; split "
+            "it into one Data for each graph, as batch.to_data_list() does, or remove the attribute"
         )
 
 
 def _take(graphs: Iterator[Data], chunk_size: int, max_pairs: int | None) -> Iterator[tuple[list[Data], list[int]]]:
-    """Consecutive graphs and their numbers of nodes, as many at a time as :func:`iterate_chunks` may."""
+    """Iterate over groups of consecutive graphs within the limits, with their numbers of nodes."""
     taken: list[Data] = []
     sizes: list[int] = []
     pairs = 0
     for data in graphs:
-        size = data.num_nodes or 0  # PyG searches all attributes for it: asked for once
+        size = data.num_nodes or 0  # read once, since PyG searches all attributes for it
         if taken and (len(taken) == chunk_size or (max_pairs is not None and pairs + size**2 > max_pairs)):
             yield taken, sizes
             taken, sizes, pairs = [], [], 0
@@ -168,7 +169,7 @@ def _take(graphs: Iterator[Data], chunk_size: int, max_pairs: int | None) -> Ite
 
 
 def _from_list(graphs: list[Data], sizes: list[int], names: Sequence[str]) -> GraphChunk:
-    """A batch of the edges and of some attributes alone: PyG's collation takes longer than the encoding."""
+    """Collate the edges and some attributes; PyG's collation of everything takes longer than the encoding."""
     edges = [data.edge_index for data in graphs]
     for data, edge_index in zip(graphs, edges, strict=True):
         if edge_index is None:
@@ -182,16 +183,16 @@ def _from_list(graphs: list[Data], sizes: list[int], names: Sequence[str]) -> Gr
     offset = torch.repeat_interleave(count.cumsum(0) - count, listed)
     edge_ptr = starts(listed)
     batch = torch.repeat_interleave(torch.arange(len(graphs), device=device), count)
-    kept = {name: torch.cat([data[name] for data in graphs]) for name in names}
-    return GraphChunk(torch.cat(edges, dim=1) + offset, edge_ptr, sum(sizes), len(graphs), batch, kept)
+    attributes = {name: torch.cat([data[name] for data in graphs]) for name in names}
+    return GraphChunk(torch.cat(edges, dim=1) + offset, edge_ptr, sum(sizes), len(graphs), batch, attributes)
 
 
 class GraphDataset(InMemoryDataset):
-    """Graphs in PyG's in-memory storage, made from a list or from the storage itself. Nothing is written to disk.
+    """Hold graphs in PyG's in-memory storage, without files on disk.
 
     Args:
-        data: the graphs one after the other, node numbers counted per graph; a single graph as it is.
-        slices: where each graph starts in each attribute, int64 ``[num_graphs + 1]``; ``None`` for a single graph.
+        data: the concatenated graphs, with nodes numbered per graph; or a single graph.
+        slices: start of each graph in each attribute, int64 ``[num_graphs + 1]``; ``None`` for a single graph.
         transform: applied to every element on access.
     """
 
@@ -216,7 +217,7 @@ class GraphDataset(InMemoryDataset):
             if not isinstance(graph, Data):
                 raise TypeError(f"graphs must be Data, graph {number} is {type(graph).__name__}")
             check_single(graph, f"graph {number}")
-            # Collating takes the attributes of the first graph and drops what others have besides.
+            # Collating takes the attributes of the first graph and drops others.
             if set(graph.keys()) != set(graphs[0].keys()):
                 raise ValueError(
                     f"all graphs need the same attributes; graph 0 has {sorted(graphs[0].keys())}, graph {number} "
@@ -226,7 +227,7 @@ class GraphDataset(InMemoryDataset):
 
     @classmethod
     def save(cls, data_list: Sequence[Data], path: str | Path) -> None:
-        """Save as :meth:`torch_geometric.data.InMemoryDataset.save` does; the file appears whole or not at all."""
+        """Save as :meth:`torch_geometric.data.InMemoryDataset.save`, but atomically."""
         temporary = Path(path).with_name(f".{Path(path).name}.{uuid.uuid4().hex}")
         try:
             super().save(data_list, str(temporary))
@@ -235,34 +236,34 @@ class GraphDataset(InMemoryDataset):
             temporary.unlink(missing_ok=True)
 
     def whole(self) -> GraphDataset:
-        """This very dataset if its storage holds its elements and nothing else; a copy of those that were selected."""
+        """Return this dataset if no elements are selected, else a copy of the selected elements."""
         return self if self._indices is None else type(self).from_data_list([self.get(i) for i in self.indices()])
 
 
 def whole(dataset: Any) -> InMemoryDataset:
-    """A dataset whose storage can stand for its elements, as :func:`is_collated` says.
+    """Return a dataset for which :func:`is_collated` holds.
 
     Args:
         dataset: a PyG dataset or a sequence of ``Data``.
 
     Returns:
-        The dataset itself where it is such a one; else a collated copy of its elements.
+        The dataset itself if it is collated, else a collated copy of its elements.
 
     Raises:
         TypeError: if an element is not a ``Data``, or a batch of several graphs.
-        ValueError: if it is empty, an in-memory dataset has a ``transform``, a graph has no ``edge_index``, or graphs
+        ValueError: if the dataset is empty or in memory with a ``transform``, a graph has no ``edge_index``, or graphs
             differ in their attributes.
     """
     if is_collated(dataset):
         return dataset  # type: ignore[no-any-return]
     if isinstance(dataset, InMemoryDataset) and dataset.transform is not None:
         raise ValueError(
-            f"{dataset} has a transform, which runs whenever a graph is read, and encodings are computed once: use it "
-            "as pre_transform, or pass list(dataset) to apply it once, now"
+            f"{dataset} has a transform, which runs whenever a graph is read, but encodings are computed once: use "
+            "pre_transform, or pass list(dataset) to apply it once, now"
         )
     if isinstance(dataset, Data):
         check_single(dataset, "it")
-        raise TypeError("expected a dataset or a sequence of Data, got one Data; a list of one graph will do")
+        raise TypeError("expected a dataset or a sequence of Data, got one Data; pass [data] for one graph")
     result = GraphDataset.from_data_list([dataset[index] for index in range(len(dataset))])
     if result._data.edge_index is None:
         raise ValueError(f"each graph needs edge_index, got data with {result._data.keys()}")
@@ -272,15 +273,15 @@ def whole(dataset: Any) -> InMemoryDataset:
 def in_halves(
     run: Callable[[int, int], T], start: int, stop: int, errors: tuple[type[Exception], ...] = (ValueError,)
 ) -> Iterator[tuple[int, T | str]]:
-    """Run a function on rows ``start`` to ``stop - 1``; where it refuses them, on halves, until a refused row is alone.
+    """Run a function on rows ``start`` to ``stop - 1``, and bisect rows that it refuses down to single rows.
 
     Args:
         run: takes the first row and the row after the last.
-        start, stop: the rows; nothing is run without one.
-        errors: how it refuses rows.
+        start, stop: the rows; nothing is run if there are none.
+        errors: exceptions by which ``run`` refuses rows.
 
     Yields:
-        The first row of each part, in order, and what the function returned, or of a refused row the reason.
+        The first row of each part, in order, and the result, or the error message for a refused row.
     """
     if start >= stop:
         return
@@ -298,7 +299,7 @@ def in_halves(
 
 
 def is_collated(dataset: Any) -> bool:
-    """Whether a dataset's storage can stand for its elements: in memory, whole, nothing done to elements on access."""
+    """Return whether a dataset's storage equals its elements: in memory, no selection, no change on access."""
     return (
         isinstance(dataset, InMemoryDataset)
         and dataset._indices is None
@@ -312,7 +313,7 @@ def is_collated(dataset: Any) -> bool:
 
 
 def node_slices(dataset: InMemoryDataset) -> Tensor:
-    """First node of each graph in a dataset's storage, int64 ``[num_graphs + 1]``."""
+    """Return the first node of each graph in a dataset's storage, int64 ``[num_graphs + 1]``."""
     slices, data = dataset.slices, dataset._data
     if slices is None:  # PyG's way to store a single graph
         return torch.tensor([0, data.num_nodes])
@@ -327,12 +328,12 @@ def node_slices(dataset: InMemoryDataset) -> Tensor:
 
 
 def with_attribute(dataset: InMemoryDataset, name: str, level: str, values: Tensor) -> InMemoryDataset:
-    """A copy of a collated dataset that has one more attribute; the storage it shares is not changed.
+    """Copy a collated dataset and add an attribute; the shared storage is not changed.
 
     Args:
-        dataset: one for which :func:`is_collated` holds.
+        dataset: a dataset for which :func:`is_collated` holds.
         name: attribute to write or replace.
-        level: ``"node"``, ``"edge"`` or ``"graph"``: what the rows of ``values`` are.
+        level: ``"node"``, ``"edge"`` or ``"graph"``, to which the rows of ``values`` belong.
         values: ``[num_rows, ...]`` for all nodes, edges or graphs of the dataset in order.
 
     Raises:
@@ -340,7 +341,7 @@ def with_attribute(dataset: InMemoryDataset, name: str, level: str, values: Tens
     """
     if dataset._indices is not None:
         raise ValueError(
-            f"{name} is laid out along the whole storage, but {len(dataset)} elements of this dataset are selected"
+            f"{name} needs a row for the whole storage, but only {len(dataset)} elements of this dataset are selected"
         )
     result = copy.copy(dataset)
     result._data = copy.copy(dataset._data)
@@ -356,7 +357,7 @@ def with_attribute(dataset: InMemoryDataset, name: str, level: str, values: Tens
 
 
 def starts(counts: Tensor) -> Tensor:
-    """Where each of consecutive ranges starts, and the end of the last, int64 ``[len(counts) + 1]``."""
+    """Return the start of each of consecutive ranges, and the end of the last, int64 ``[len(counts) + 1]``."""
     return torch.cat([counts.new_zeros(1), counts.cumsum(0)])
 
 
@@ -365,10 +366,10 @@ def _from_storage(
 ) -> Iterator[GraphChunk]:
     data, slices = dataset._data, dataset.slices
     if slices is None:
-        kept = {name: data[name] for name in attributes if isinstance(data.get(name), Tensor)}
+        present = {name: data[name] for name in attributes if isinstance(data.get(name), Tensor)}
         batch = torch.zeros(data.num_nodes, dtype=torch.int64, device=data.edge_index.device)
         edge_ptr = torch.tensor([0, data.edge_index.size(-1)], device=data.edge_index.device)
-        yield GraphChunk(data.edge_index, edge_ptr, data.num_nodes, 1, batch, kept)
+        yield GraphChunk(data.edge_index, edge_ptr, data.num_nodes, 1, batch, present)
         return
     device = data.edge_index.device
     node_ptr, edge_ptr = node_slices(dataset).to(device), slices["edge_index"].to(device)
@@ -382,7 +383,7 @@ def _from_storage(
         graphs = torch.arange(stop - start, device=device)
         batch = torch.repeat_interleave(graphs, nodes.diff())
         offset = torch.repeat_interleave(nodes[:-1] - nodes[0], edges.diff())
-        kept = {
+        present = {
             name: data[name][int(slices[name][start]) : int(slices[name][stop])]
             for name in attributes
             if name in slices and isinstance(data[name], Tensor)
@@ -393,5 +394,5 @@ def _from_storage(
             num_nodes=int(nodes[-1] - nodes[0]),
             num_graphs=stop - start,
             batch=batch,
-            attributes=kept,
+            attributes=present,
         )

@@ -1,8 +1,8 @@
-"""Graphs as rows of Arrow tables, and so of Parquet files. Needs pyarrow, which the extra ``parquet`` installs.
+"""Read and write graphs as rows of Arrow tables and Parquet files. Needs pyarrow, from the extra ``parquet``.
 
-A graph is a row: ``edge_index`` holds two lists, the sources and the targets of its directed edges; ``num_nodes`` is a
-number; any other column of numbers is an attribute, with a list for each graph whose elements (numbers, or lists of one
-width) belong to nodes or edges, or one number for each graph.
+A graph is a row. ``edge_index`` holds two lists, the sources and the targets of its directed edges; ``num_nodes`` is a
+number. Any other column of numbers is an attribute: one number for each graph, or a list for each graph whose elements
+(numbers, or lists of one width) belong to nodes or edges.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ EDGE_ATTRIBUTES = ("edge_attr", "edge_weight")
 """Attributes that must have a row for each directed edge; ``x`` must have one for each node."""
 
 REASON = "reason"
-"""Column that says why a row holds no graph, or none that could be encoded; null where it does."""
+"""Column with the reason why a row has no graph or could not be encoded; null otherwise."""
 
 BATCH_ROWS = 10_000
-"""Rows that are unpacked at once, at most."""
+"""Largest number of rows that are unpacked at once."""
 
 
 def import_pyarrow() -> Any:
-    """pyarrow, or an error that says what to install."""
+    """Import pyarrow, or raise an error that says what to install."""
     try:
         import pyarrow
         import pyarrow.parquet
@@ -41,7 +41,7 @@ def import_pyarrow() -> Any:
 
 
 def open_parquet(path: Path) -> Any:
-    """A ``pyarrow.parquet.ParquetFile``, which is a context.
+    """Open a ``pyarrow.parquet.ParquetFile``, which is a context manager.
 
     Raises:
         ModuleNotFoundError: if pyarrow is not installed.
@@ -57,12 +57,12 @@ def open_parquet(path: Path) -> Any:
 def iterate_batches(
     path: Path, start: int = 0, stop: int | None = None, columns: Sequence[str] | None = None
 ) -> Iterator[Any]:
-    """Yield rows of a Parquet file as Arrow batches; of a row group no more is unpacked than up to the last of them.
+    """Yield rows of a Parquet file as Arrow batches, without unpacking row groups beyond the last row.
 
     Args:
         path: the file.
-        start, stop: the first row and the row after the last; by default all.
-        columns: which columns; by default all.
+        start, stop: the first row and the row after the last; all rows by default.
+        columns: names of the columns; all by default.
 
     Raises:
         ModuleNotFoundError: if pyarrow is not installed.
@@ -87,14 +87,14 @@ def iterate_batches(
 
 
 def read_graphs(path: str | Path, columns: Iterable[str] | None = None) -> GraphDataset:
-    """The graphs of a Parquet file, or of all Parquet files of a folder in the order of their names, into memory.
+    """Read the graphs of a Parquet file, or of all Parquet files of a folder in the order of their names.
 
     Args:
-        path: the file or folder, such as what :class:`tg_lpe.jobs.EncodingJob` has written.
-        columns: attributes to read besides ``edge_index`` and ``num_nodes``; by default every column of numbers.
+        path: the file or folder, such as the output of :class:`tg_lpe.jobs.EncodingJob`.
+        columns: attributes to read in addition to ``edge_index`` and ``num_nodes``; every column of numbers by default.
 
     Returns:
-        The graphs, without rows that have a ``reason`` or whose ``edge_index`` is null.
+        The graphs, without rows that have a ``reason`` or a null ``edge_index``.
 
     Raises:
         ModuleNotFoundError: if pyarrow is not installed.
@@ -118,10 +118,10 @@ def read_graphs(path: str | Path, columns: Iterable[str] | None = None) -> Graph
 
 
 def parquet_files(path: str | Path) -> list[Path]:
-    """A Parquet file, or those of a folder by name; names that begin with ``.`` or ``_`` are left out, as Arrow does.
+    """List a Parquet file, or those of a folder by name, except names that begin with ``.`` or ``_``, as Arrow does.
 
     Raises:
-        ValueError: if there is none.
+        ValueError: if there is no such file.
     """
     source = Path(path)
     if source.is_file():
@@ -133,20 +133,20 @@ def parquet_files(path: str | Path) -> list[Path]:
 
 
 def graphs_of_table(table: Any, columns: Iterable[str] | None = None) -> GraphDataset:
-    """The rows of a ``pyarrow.Table`` as graphs.
+    """Read the rows of a ``pyarrow.Table`` as graphs.
 
     Args:
-        table: as the head of this module says.
-        columns: attributes to read besides ``edge_index`` and ``num_nodes``; by default every column of numbers, and
-            of lists of numbers.
+        table: the table, see :mod:`tg_lpe.data.tables`.
+        columns: attributes to read in addition to ``edge_index`` and ``num_nodes``; every column of numbers, and of
+            lists of numbers, by default.
 
     Returns:
-        The graphs, their integers as int64.
+        The graphs, with integers as int64.
 
     Raises:
         TypeError: if ``columns`` is one string.
-        ValueError: if a column is missing or has another form, a value is null, or features have other rows than
-            their graph has nodes or edges.
+        ValueError: if a column is missing or has another type, a value is null, or the rows of features do not match
+            the nodes or edges of their graph.
     """
     if "edge_index" not in table.column_names:
         raise ValueError(f"graphs need a column edge_index, got {table.column_names}")
@@ -174,29 +174,29 @@ def graphs_of_table(table: Any, columns: Iterable[str] | None = None) -> GraphDa
         if "x" in slices:
             _check_rows("x", slices["x"], starts(counts), "nodes")
         data.num_nodes = int(counts.sum())
-        data._store.__dict__["_num_nodes"] = counts.tolist()  # PyG's place for those of each graph
+        data._store.__dict__["_num_nodes"] = counts.tolist()  # PyG's place for the num_nodes of each graph
     elif "x" not in slices:
         raise ValueError(f"graphs need a column num_nodes, or node features x, got {table.column_names}")
     return GraphDataset(data, slices)
 
 
 def _names(columns: Iterable[str]) -> list[str]:
-    """The columns besides those that are read always; a generator is read once."""
+    """Return the columns without ``edge_index`` and ``num_nodes``, which are always read."""
     if isinstance(columns, str):
-        raise TypeError(f"columns must be a list of names, got the string {columns!r}; [{columns!r}] will do")
+        raise TypeError(f"columns must be a list of names, got the string {columns!r}; write [{columns!r}]")
     return [name for name in columns if name not in ("edge_index", "num_nodes")]
 
 
 def columns_of_graphs(dataset: Any, names: Iterable[str], usable: Sequence[bool]) -> dict[str, Any]:
-    """Attributes of a dataset as Arrow arrays, the reverse of :func:`graphs_of_table`.
+    """Convert attributes of a dataset to Arrow arrays, the reverse of :func:`graphs_of_table`.
 
     Args:
-        dataset: one for which ``tg_lpe.data.storage.is_collated`` holds, with ``slices``.
-        names: the attributes; ``"num_nodes"`` is one of them.
-        usable: for each row, whether it is the next graph of the dataset; the others are null.
+        dataset: a dataset for which ``tg_lpe.data.storage.is_collated`` holds, with ``slices``.
+        names: the attributes, which may include ``"num_nodes"``.
+        usable: for each row, whether it is the next graph of the dataset; other rows are null.
 
     Returns:
-        For each name, an array with an element for each row.
+        An array for each name, with an element for each row.
     """
     arrow = import_pyarrow()
     mask = np.array(usable, dtype=bool)
@@ -231,7 +231,7 @@ def columns_of_graphs(dataset: Any, names: Iterable[str], usable: Sequence[bool]
 
 
 def _interleaved(edge_index: Tensor, ptr: Tensor) -> Tensor:
-    """The sources and then the targets of each graph, one graph after the other, ``[2 num_edges]``."""
+    """List the sources and then the targets of each graph, one graph after the other, ``[2 num_edges]``."""
     graph = torch.arange(len(ptr) - 1).repeat_interleave(ptr.diff())
     place = torch.arange(edge_index.size(1))
     values = edge_index.new_empty(edge_index.numel())
@@ -240,7 +240,7 @@ def _interleaved(edge_index: Tensor, ptr: Tensor) -> Tensor:
 
 
 def _edges(column: Any) -> tuple[Tensor, Tensor]:
-    """``edge_index`` of all graphs, ``[2, num_edges]``, and where each graph begins."""
+    """Read ``edge_index`` of all graphs, ``[2, num_edges]``, and the first edge of each."""
     outer = _lists(column)
     inner = None if outer is None else _lists(outer[1])
     flat = None if inner is None else _numbers("edge_index", inner[1])
@@ -258,7 +258,7 @@ def _edges(column: Any) -> tuple[Tensor, Tensor]:
 
 
 def _attribute(name: str, column: Any) -> tuple[Tensor, Tensor] | None:
-    """Values of all graphs and where those of each begin; ``None`` if the column holds no numbers."""
+    """Read the values of all graphs, and the first row of each; ``None`` if the column holds no numbers."""
     outer = _lists(column)
     if outer is None:
         return (_numbers(name, column), torch.arange(len(column) + 1)) if _is_number(column.type) else None
@@ -275,7 +275,7 @@ def _attribute(name: str, column: Any) -> tuple[Tensor, Tensor] | None:
 
 
 def _lists(column: Any) -> tuple[Tensor, Any] | None:
-    """Lengths of the lists of a column, and their elements; ``None`` if it holds no lists."""
+    """Return lengths of the lists of a column, and their elements; ``None`` if it holds no lists."""
     import pyarrow.compute as compute
     import pyarrow.types as types
 
@@ -288,7 +288,7 @@ def _lists(column: Any) -> tuple[Tensor, Any] | None:
 
 
 def _array(column: Any) -> Any:
-    """One array of a column of a table."""
+    """Combine a column of a table into one array."""
     return column.combine_chunks() if hasattr(column, "combine_chunks") else column
 
 
@@ -299,7 +299,7 @@ def _is_number(kind: Any) -> bool:
 
 
 def _numbers(name: str, column: Any) -> Tensor:
-    """Numbers as a tensor, integers as int64; null is NaN among floating point numbers."""
+    """Convert numbers to a tensor, integers to int64, and null to NaN in floating point columns."""
     import pyarrow.types as types
 
     array = _array(column)
@@ -311,11 +311,11 @@ def _numbers(name: str, column: Any) -> Tensor:
     return torch.from_numpy(np.array(values, dtype=np.int64 if types.is_integer(array.type) else values.dtype))
 
 
-def _check_rows(name: str, slices: Tensor, expected: Tensor, what: str) -> None:
+def _check_rows(name: str, slices: Tensor, expected: Tensor, unit: str) -> None:
     wrong = slices.diff() != expected.diff()
     if bool(wrong.any()):
         row = int(wrong.nonzero()[0])
         raise ValueError(
-            f"{name} must have a row for each of the {int(expected.diff()[row])} {what} of row {row}, "
+            f"{name} must have a row for each of the {int(expected.diff()[row])} {unit} of row {row}, "
             f"got {int(slices.diff()[row])}"
         )

@@ -1,4 +1,4 @@
-"""Units of labels: energies in Hartree are told in meV beside it."""
+"""Write units of labels, and convert energies from Hartree to meV."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ MEV_IN = {"Hartree": 27211.386246}
 
 
 def common_unit(units: Iterable[str]) -> str:
-    """Return the unit that all columns have; empty if they differ or there are none."""
+    """Return the unit of all columns; empty if units differ or there are none."""
     different = set(units)
     return different.pop() if len(different) == 1 else ""
 
 
 def in_mev(value: float, unit: str) -> str:
-    """Return a figure once more in meV, in brackets after a space; empty unless its unit is Hartree."""
+    """Return a value in meV, as text in brackets after a space; empty unless its unit is Hartree."""
     if unit not in MEV_IN:
         return ""
     energy = MEV_IN[unit] * value
@@ -23,7 +23,7 @@ def in_mev(value: float, unit: str) -> str:
 
 
 def units_text(columns: Sequence[str], units: Sequence[str]) -> str:
-    """Say in which unit each column is, columns of one unit together, and what one of it is in meV."""
+    """List the columns by unit, with the value of the unit in meV if known."""
     by_unit: dict[str, list[str]] = {}
     for name, unit in zip(columns, units, strict=True):
         by_unit.setdefault(f"{unit} (1 {unit} = {MEV_IN[unit]:,.1f} meV)" if unit in MEV_IN else unit, []).append(name)
