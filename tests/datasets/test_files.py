@@ -185,7 +185,7 @@ def test_standard_input_and_output(
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
-        ("a.xlsx", b"", r"a\.xlsx: the suffix is '\.xlsx', and those read are \.smi, \.csv"),
+        ("a.xlsx", b"", r"a\.xlsx: the suffix is '\.xlsx', supported are \.smi, \.csv"),
         ("a.csv", b"PK\x03\x04", r"a\.csv holds a zip archive or an Excel sheet, .*\.gz"),
         ("a.csv", gzip.compress(PLAIN), r"a\.csv holds gzip"),
         ("a.csv.gz", gzip.compress(PLAIN)[:-9], "a.csv.gz is not a complete gz file"),

@@ -119,7 +119,7 @@ def test_published_splits(tmp_path: Path) -> None:
     [
         ({"x": np.ones(5)}, r"x must be numbers \[num_nodes"),
         ({"x": np.ones((4, 2))}, r"4 nodes need y \[4\]"),
-        ({"x": X.toarray(), "x_indptr": X.indptr}, "two forms"),
+        ({"x": X.toarray(), "x_indptr": X.indptr}, "features must be either x or .* got both"),
         ({"x_indptr": X.indptr}, "lacks x_indices, x_shape"),
         ({"train_mask": masks()["train_mask"]}, "val_mask must be bool"),
         (masks() | {"test_mask": np.ones(5)}, "test_mask must be bool"),

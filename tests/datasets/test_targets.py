@@ -89,7 +89,7 @@ def test_computed_on_request(write_folder: Write, tmp_path: Path) -> None:
         ("smiles,the label\nC,1\n", {}, "targets="),
         ("smiles\nC\n", {}, "computed="),
         (TABLE, {"targets": ["exp"]}, "train.csv has no column 'exp'; there are 'id', 'smiles', 'expt'"),
-        (TABLE, {"targets": ["expt,calc"]}, "several are written apart: expt calc"),
+        (TABLE, {"targets": ["expt,calc"]}, "separate columns by spaces: expt calc"),
         ("smiles,a,a\nC,1,2\n", {"targets": ["a"]}, "more than one column 'a'"),
         (TABLE, {"targets": ["expt", "expt"]}, r"each column once, got \['expt', 'expt'\]"),
         (TABLE, {"targets": ["expt"], "computed": "solubility"}, "targets="),
@@ -97,7 +97,7 @@ def test_computed_on_request(write_folder: Write, tmp_path: Path) -> None:
         (TABLE, {"computed": "logp"}, "computed must"),
         (TABLE, {"features": "atoms"}, "features must"),
         (TABLE, {"split": "time"}, "split must"),
-        (TABLE, {"split": "scaffold", "targets": ["calc"]}, "brings its own split"),
+        (TABLE, {"split": "scaffold", "targets": ["calc"]}, "has its own split"),
         ("smiles,a\nC,1\nCC,high\n", {"targets": ["a"]}, r"no numbers?: train.csv: 'high' in line 3"),
         ("smiles,a\nC,1e99\n", {"targets": ["a"]}, r"train.csv:2: '1e99' in column 'a' is not finite"),
         ("smiles,a\nC,inf\n", {"targets": ["a"]}, "not finite"),
@@ -258,7 +258,7 @@ def test_lines_with_other_than_the_headers_cells(
 ) -> None:
     """A comma that is not quoted moves all later cells by one column."""
     folder = three(write_folder, "name,smiles,y\na,CCO,1\nb,CC,b,2\n")
-    with pytest.raises(ValueError, match=r"train\.csv:3: 4 cells, the header has 3; quote"):
+    with pytest.raises(ValueError, match=r"train\.csv:3: 4 cells, but the header has 3; quote"):
         load(folder, tmp_path, targets=["y"])
     (tmp_path / "short.csv").write_text("smiles,y,z\nCCO,1,2,,\nCC,1\nCCC,2\n", encoding="utf-8")
     assert len(read_molecules(tmp_path / "short.csv", progress=False)[0]) == 3, "empty cells at the end move nothing"

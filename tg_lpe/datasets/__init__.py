@@ -1,4 +1,4 @@
-"""Random graphs, graphs with labelled nodes, and renumbering; :mod:`tg_lpe.datasets.molecules` has molecules."""
+"""Make random graphs, load graphs with labelled nodes, renumber nodes; see also :mod:`tg_lpe.datasets.molecules`."""
 
 from tg_lpe.datasets.block_models import cluster_graphs, load_block_model, pattern_graphs
 from tg_lpe.datasets.nodes import load_node_graph

@@ -1,7 +1,7 @@
-"""PATTERN and CLUSTER: node classification on stochastic block models.
+"""Draw PATTERN and CLUSTER: node classification on stochastic block models.
 
-`Benchmarking Graph Neural Networks <https://arxiv.org/abs/2003.00982>`_, section 4.3. The graphs are drawn anew, from
-the published sizes and probabilities; a seed decides all of them. None are kept on disk: reading takes as long.
+`Benchmarking Graph Neural Networks <https://arxiv.org/abs/2003.00982>`_, section 4.3. The graphs are not the published
+ones, but drawn from the published sizes and probabilities by a seed. They are not stored: reading would take as long.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tg_lpe.arguments import check_choice
 from tg_lpe.data import GraphSplits
 
 MIN_BLOCK, MAX_BLOCK = 5, 34
-"""Nodes of a block, and of a pattern: uniform between these, both included."""
+"""Smallest and largest number of nodes of a block, and of a pattern; drawn uniformly."""
 
 NUM_PATTERNS = 100
 NUM_SIGNALS = 3
@@ -28,19 +28,20 @@ CLUSTER_BLOCKS, CLUSTER_INSIDE, CLUSTER_BETWEEN = 6, 0.55, 0.25
 
 
 def pattern_graphs(num_graphs: int, seed: int) -> list[Data]:
-    """Graphs in which a pattern is hidden; a node's class is whether it belongs to the pattern.
+    """Draw graphs with a hidden pattern; the class of a node is whether it belongs to the pattern.
 
-    Five blocks of 5 to 34 nodes have an edge between two nodes of one block with probability 0.5, of two blocks with
-    0.35. One of 100 patterns of 5 to 34 nodes, edges inside with probability 0.5, is joined to them by edges of
+    Five blocks of 5 to 34 nodes have an edge between two nodes with probability 0.5 within a block, and 0.35 between
+    blocks. One of 100 patterns of 5 to 34 nodes, with edges of probability 0.5 inside, is joined to them by edges of
     probability 0.5. Nodes are numbered at random.
 
     Args:
-        num_graphs: how many. The first of a longer list are the same, so cut one list into splits: they share patterns.
+        num_graphs: number of graphs. A longer list begins with the same graphs. Cut one list into splits, so that they
+            share patterns.
         seed: decides patterns and graphs; the global generator is not used.
 
     Returns:
-        Graphs with ``x`` int64 ``[num_nodes]`` in 0..2 at random (a pattern brings its own), ``edge_index`` int64
-        ``[2, num_directed_edges]``, sorted, and ``y`` int64 ``[num_nodes]``, 1 in the pattern.
+        Graphs with ``x`` int64 ``[num_nodes]`` in 0..2, drawn once for each pattern and anew for all other nodes;
+        ``edge_index`` int64 ``[2, num_directed_edges]``, sorted; and ``y`` int64 ``[num_nodes]``, 1 in the pattern.
 
     Raises:
         ValueError: if ``num_graphs`` is negative.
@@ -68,13 +69,13 @@ def pattern_graphs(num_graphs: int, seed: int) -> list[Data]:
 
 
 def cluster_graphs(num_graphs: int, seed: int) -> list[Data]:
-    """Graphs of six blocks; a node's class is its block, and one node of each block tells its number.
+    """Draw graphs of six blocks; the class of a node is its block, and one node of each block is labelled.
 
-    Six blocks of 5 to 34 nodes have an edge between two nodes of one block with probability 0.55, of two blocks with
-    0.25. Nodes are numbered at random.
+    Six blocks of 5 to 34 nodes have an edge between two nodes with probability 0.55 within a block, and 0.25 between
+    blocks. Nodes are numbered at random.
 
     Args:
-        num_graphs: how many. The first of a longer list are the same.
+        num_graphs: number of graphs. A longer list begins with the same graphs.
         seed: decides the graphs; the global generator is not used.
 
     Returns:
@@ -105,19 +106,19 @@ BLOCK_MODEL_SIZES = {"pattern": (10_000, 2_000, 2_000), "cluster": (10_000, 1_00
 
 
 def load_block_model(name: str, seed: int, num_train: int | None = None) -> GraphSplits:
-    """PATTERN or CLUSTER as training, validation and test set, cut from one list in this order.
+    """Draw PATTERN or CLUSTER as training, validation and test set, cut from one list in this order.
 
     Args:
         name: ``"pattern"`` or ``"cluster"``.
         seed: decides all graphs.
-        num_train: graphs for training, as many as published if absent; the other two sets are in proportion, rounded
-            down, of at least one graph each.
+        num_train: number of graphs for training, the published number if absent. The other two sets are in proportion,
+            rounded down, with at least one graph each.
 
     Returns:
-        The splits, with a class of each node as label.
+        The splits, with the class of each node as label.
 
     Raises:
-        ValueError: if the name is another, or ``num_train`` is less than 1.
+        ValueError: on another name, or if ``num_train`` is less than 1.
         TypeError: if ``seed`` or ``num_train`` is no integer.
     """
     check_choice("name", name, tuple(BLOCK_MODELS))
@@ -147,23 +148,23 @@ def _sizes(count: int, generator: torch.Generator) -> Tensor:
 
 
 def _blocks(count: int, generator: torch.Generator) -> Tensor:
-    """Block of each node, ascending."""
+    """Draw block sizes; return the block of each node, ascending."""
     return torch.repeat_interleave(torch.arange(count), _sizes(count, generator))
 
 
 def _probabilities(block: Tensor, inside: float, between: float) -> Tensor:
-    """Probability of an edge between any two nodes, ``[num_nodes, num_nodes]``."""
+    """Return the probability of an edge between each two nodes, ``[num_nodes, num_nodes]``."""
     return torch.where(block.unsqueeze(1) == block, inside, between)
 
 
 def _draw_edges(probability: Tensor, generator: torch.Generator) -> Tensor:
-    """A symmetric adjacency matrix without self-loops, bool ``[num_nodes, num_nodes]``."""
+    """Draw a symmetric adjacency matrix without self-loops, bool ``[num_nodes, num_nodes]``."""
     upper = (torch.rand(probability.shape, generator=generator) < probability).triu(1)
     return upper | upper.T
 
 
 def _shuffled(adjacency: Tensor, x: Tensor, y: Tensor, generator: torch.Generator) -> Data:
-    """The graph with its nodes in random order."""
+    """Make the graph with its nodes in random order."""
     order = torch.randperm(len(x), generator=generator)
     edge_index = adjacency[order][:, order].nonzero().T.contiguous()
     return Data(x=x[order], edge_index=edge_index, y=y[order])

@@ -1,4 +1,4 @@
-"""Single graphs with labelled nodes, from NumPy archives."""
+"""Load single graphs with labelled nodes from NumPy archives."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch_geometric.data import Data
 from torch_geometric.utils import coalesce, to_undirected
 
 MAX_ENTRIES = 2**32
-"""Entries of ``x``, which is written out, at most: 16 GiB."""
+"""Largest number of entries of ``x``, which becomes dense: 16 GiB."""
 
 _ARRAYS = ("edge_index", "y")
 _SPARSE = ("x_indptr", "x_indices", "x_shape")
@@ -18,23 +18,24 @@ _MASKS = ("train_mask", "val_mask", "test_mask")
 
 
 def load_node_graph(path: str | Path, *, undirected: bool = True) -> Data:
-    """Reads one graph, such as Amazon Photo or Coauthor CS; nothing is unpickled.
+    """Load one graph, such as Amazon Photo or Coauthor CS, without unpickling.
 
     Args:
-        path: an ``.npz`` archive with ``edge_index`` ``[2, num_edges]`` and class ``y`` ``[num_nodes]``. Features, if
-            there are some, are ``x`` ``[num_nodes, num_features]``, or a sparse CSR matrix: ``x_indptr``,
-            ``x_indices``, ``x_shape``, and ``x_data`` unless all values are one. Published splits, if there are some,
-            are boolean ``train_mask``, ``val_mask`` and ``test_mask``, ``[num_splits, num_nodes]`` or ``[num_nodes]``.
-        undirected: whether to list every edge in both directions. Duplicate edges are dropped either way.
+        path: an ``.npz`` archive with ``edge_index`` ``[2, num_edges]`` and class ``y`` ``[num_nodes]``. Optional
+            features are ``x`` ``[num_nodes, num_features]``, or a sparse CSR matrix: ``x_indptr``, ``x_indices``,
+            ``x_shape``, and ``x_data`` unless all values are one. Optional published splits are boolean ``train_mask``,
+            ``val_mask`` and ``test_mask``, ``[num_splits, num_nodes]`` or ``[num_nodes]``.
+        undirected: whether to list every edge in both directions. Duplicate edges are always dropped.
 
     Returns:
-        ``edge_index`` int64, sorted by row, then column, ``y`` int64, ``x`` float32 ``[num_nodes, num_features]`` where
-        there are features, and the masks as in PyG: ``[num_nodes]`` of one split, ``[num_nodes, num_splits]`` of
+        ``edge_index`` int64, sorted by row, then column; ``y`` int64; ``x`` float32 ``[num_nodes, num_features]``, if
+        there are features; and the masks as in PyG: ``[num_nodes]`` for one split, ``[num_nodes, num_splits]`` for
         several. :func:`tg_lpe.data.random_node_masks` draws a split.
 
     Raises:
         FileNotFoundError: if there is no such file.
-        ValueError: if it is no archive, lacks an array, one holds no whole numbers, or they do not fit each other.
+        ValueError: if the file is no archive or lacks an array, an array of integers holds other values, or shapes do
+            not fit.
     """
     path = Path(path)
     if not path.is_file():
@@ -49,7 +50,7 @@ def load_node_graph(path: str | Path, *, undirected: bool = True) -> Data:
         raise ValueError(f"{path} lacks {', '.join(missing)}; it has {', '.join(sorted(arrays))}")
     edge_index, y = (_whole_numbers(path, name, arrays[name]) for name in _ARRAYS)
     if "x" in arrays and any(name in arrays for name in _SPARSE):
-        raise ValueError(f"{path}: x and {', '.join(_SPARSE)} are two forms of the features, got both")
+        raise ValueError(f"{path}: features must be either x or {', '.join(_SPARSE)}, got both")
     x = None
     if "x" in arrays:
         x = _dense_features(path, arrays["x"])
@@ -70,14 +71,14 @@ def load_node_graph(path: str | Path, *, undirected: bool = True) -> Data:
 
 
 def _dense_features(path: Path, x: np.ndarray) -> torch.Tensor:
-    """Features that are written out, as float32."""
+    """Convert dense features to float32."""
     if x.dtype.kind not in "biuf" or x.ndim != 2:
         raise ValueError(f"{path}: x must be numbers [num_nodes, num_features], got {x.dtype} {x.shape}")
     return torch.from_numpy(x.astype(np.float32))
 
 
 def _sparse_features(path: Path, arrays: dict[str, np.ndarray]) -> torch.Tensor:
-    """Write out the features of a CSR matrix."""
+    """Convert features in a CSR matrix to a dense tensor."""
     missing = [name for name in _SPARSE if name not in arrays]
     if missing:
         raise ValueError(f"{path} lacks {', '.join(missing)}; it has {', '.join(sorted(arrays))}")
@@ -107,7 +108,7 @@ def _sparse_features(path: Path, arrays: dict[str, np.ndarray]) -> torch.Tensor:
 
 
 def _mask(path: Path, name: str, arrays: dict[str, np.ndarray], num_nodes: int) -> torch.Tensor:
-    """Nodes of one part of each published split, bool ``[num_nodes]`` or ``[num_nodes, num_splits]``."""
+    """Return the mask of one part of each published split, bool ``[num_nodes]`` or ``[num_nodes, num_splits]``."""
     mask = arrays.get(name)
     first = arrays.get(_MASKS[0])
     is_bool = mask is not None and mask.dtype == np.bool_ and mask.ndim in (1, 2) and mask.shape[-1] == num_nodes
@@ -121,7 +122,7 @@ def _mask(path: Path, name: str, arrays: dict[str, np.ndarray], num_nodes: int) 
 
 
 def _whole_numbers(path: Path, name: str, array: np.ndarray) -> torch.Tensor:
-    """An array as int64; what that would change is refused."""
+    """Convert an array to int64, and refuse values that this would change."""
     if array.dtype.kind not in "biuf":
         raise ValueError(f"{path}: {name} must hold whole numbers, got {array.dtype}")
     with np.errstate(invalid="ignore"):

@@ -1,4 +1,4 @@
-"""The same graphs with their nodes in another order; the output of an equivariant model stays the same."""
+"""Renumber the nodes of graphs, to test that the output of an equivariant model follows."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _NODE_ATTRIBUTES = frozenset({"x", "pos", "y", "node_type", "batch", "train_mask
 
 
 def relabel_nodes(dataset: Any, generator: torch.Generator) -> InMemoryDataset:
-    """A copy in which the nodes of each graph are numbered at random.
+    """Copy a dataset with the nodes of each graph numbered at random.
 
-    Every attribute with one row per node follows its nodes, and every attribute with one row per directed edge its
-    edges. An attribute whose name contains ``index``, or ``face``, holds node numbers, as in PyG, and gets the new
-    ones. All else is as it was.
+    Attributes with one row per node, or per directed edge, are reordered with the nodes or edges. Attributes whose name
+    contains ``index``, and ``face``, hold node numbers, as in PyG, and are renumbered. All other attributes are
+    unchanged.
 
     Args:
         dataset: an in-memory dataset without ``transform``, or a sequence of ``Data``; not changed.
@@ -30,8 +30,8 @@ def relabel_nodes(dataset: Any, generator: torch.Generator) -> InMemoryDataset:
         Isomorphic graphs in the same order, edges sorted by row, then column.
 
     Raises:
-        ValueError: if an attribute has as many rows as there are nodes and as there are edges, in each graph, and its
-            name does not tell which it belongs to; or it is sparse.
+        ValueError: if an attribute is sparse, or has one row per node and per edge in each graph and a name that does
+            not decide between them.
     """
     dataset = whole(dataset)
     data = dataset._data
@@ -45,7 +45,7 @@ def relabel_nodes(dataset: Any, generator: torch.Generator) -> InMemoryDataset:
     place[shuffled] = torch.arange(graph.numel())
 
     def renumber(index: Tensor, starts: Tensor) -> Tensor:
-        """New numbers for the node numbers ``[..., num_entries]`` of all graphs, counted within each."""
+        """Renumber nodes ``[..., num_entries]`` of all graphs, counted within each graph."""
         offset = torch.repeat_interleave(nodes[:-1], starts.diff())
         return place[index + offset] - offset
 
@@ -74,7 +74,7 @@ def relabel_nodes(dataset: Any, generator: torch.Generator) -> InMemoryDataset:
 
 
 def _level(name: str, starts: Tensor, nodes: Tensor, edges: Tensor) -> str | None:
-    """Whether an attribute has one row per node or per directed edge of every graph, or neither."""
+    """Return whether an attribute has one row per ``"node"`` or directed ``"edge"`` of every graph, or ``None``."""
     per_node, per_edge = torch.equal(starts, nodes), torch.equal(starts, edges)
     if name == "face" or (per_node and "edge" in name and "index" in name):
         return None  # triangles, or pairs of nodes such as edge_label_index
@@ -83,7 +83,10 @@ def _level(name: str, starts: Tensor, nodes: Tensor, edges: Tensor) -> str | Non
             return "node"
         if name in _EDGE_ATTRIBUTES or "edge" in name:
             return "edge"
-        raise ValueError(f"{name} has one row per node and per edge of every graph; which it belongs to is not clear")
+        raise ValueError(
+            f"{name} has one row per node and per edge of every graph, which is ambiguous; a name with 'edge' in it is "
+            "read as one of edges"
+        )
     return "node" if per_node else "edge" if per_edge else None
 
 

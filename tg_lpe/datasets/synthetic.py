@@ -1,4 +1,4 @@
-"""Random graphs: those of the paper's synthetic experiments, complete or circular skip links, and expanders.
+"""Make the graphs of the paper's synthetic experiments (complete or circular skip links), grids and expanders.
 
 `Graph Transformers Dream of Electric Flow <https://arxiv.org/abs/2410.16699>`_, appendix 13.
 """
@@ -13,19 +13,19 @@ from torch_geometric.data import Data
 
 CSL_SKIPS = (2, 4, 6, 8)
 RESISTANCE_RANGE = (-2.0, 2.0)
-"""Resistances are ``exp(u)`` with ``u`` uniform in here."""
+"""Resistances are ``exp(u)`` with ``u`` uniform in this range."""
 
 
 def complete_edges(num_nodes: int) -> Tensor:
-    """Every pair of nodes once, int64 ``[2, num_nodes (num_nodes - 1) / 2]``."""
+    """List every pair of nodes once, int64 ``[2, num_nodes (num_nodes - 1) / 2]``."""
     return torch.triu_indices(num_nodes, num_nodes, offset=1)
 
 
 def csl_edges(num_nodes: int, skip: int) -> Tensor:
-    """A circle through all nodes, and from each node a link to the one ``skip`` further on, int64 ``[2, 2 num_nodes]``.
+    """List a circle through all nodes, and a link from each node to the node ``skip`` further, ``[2, 2 num_nodes]``.
 
     Raises:
-        ValueError: if a link is an edge of the circle already, or links coincide.
+        ValueError: if a link is an edge of the circle, or links coincide.
     """
     if skip % num_nodes in (0, 1, num_nodes - 1) or 2 * skip % num_nodes == 0:
         raise ValueError(
@@ -36,7 +36,7 @@ def csl_edges(num_nodes: int, skip: int) -> Tensor:
 
 
 def grid_edges(side: int) -> Tensor:
-    """A square grid, its nodes row by row, int64 ``[2, 2 side (side - 1)]``, sorted."""
+    """List the edges of a square grid with nodes row by row, int64 ``[2, 2 side (side - 1)]``, sorted."""
     node = torch.arange(side * side).view(side, side)
     right, down = torch.full_like(node, -1), torch.full_like(node, -1)
     right[:, :-1], down[:-1] = node[:, 1:], node[1:]
@@ -46,9 +46,9 @@ def grid_edges(side: int) -> Tensor:
 
 
 def random_regular_edges(num_nodes: int, degree: int, generator: torch.Generator) -> Tensor:
-    """Random circles through all nodes, laid over each other: an expander, int64 ``[2, num_nodes degree / 2]``.
+    """Draw an expander as a union of random circles through all nodes, int64 ``[2, num_nodes degree / 2]``.
 
-    Every node has ``degree`` edges, except where a few edges coincide.
+    Every node has ``degree`` edges, a few of which may coincide.
 
     Raises:
         ValueError: on an odd degree, or fewer than three nodes.
@@ -60,7 +60,7 @@ def random_regular_edges(num_nodes: int, degree: int, generator: torch.Generator
 
 
 def random_conductances(shape: Sequence[int], generator: torch.Generator) -> Tensor:
-    """One over resistances ``exp(u)``, ``u`` uniform in :data:`RESISTANCE_RANGE`; float64."""
+    """Draw conductances ``exp(-u)`` with ``u`` uniform in :data:`RESISTANCE_RANGE`, float64."""
     low, high = RESISTANCE_RANGE
     return torch.exp(-low - (high - low) * torch.rand(*shape, generator=generator, dtype=torch.float64))
 
@@ -68,13 +68,13 @@ def random_conductances(shape: Sequence[int], generator: torch.Generator) -> Ten
 def random_weighted_graph(
     kind: str, generator: torch.Generator, num_nodes: int = 10, skips: Sequence[int] = CSL_SKIPS
 ) -> Data:
-    """A complete or CSL graph with random resistances.
+    """Draw a complete or CSL graph with random resistances.
 
     Args:
         kind: ``"complete"`` or ``"csl"``.
         generator: draws the skip and the resistances.
         num_nodes: number of nodes.
-        skips: one of them is drawn for a CSL graph.
+        skips: skips of a CSL graph, of which one is drawn.
 
     Returns:
         ``edge_index``, each edge in both directions, and ``edge_weight``, the conductances, float64.
@@ -99,11 +99,11 @@ def random_weighted_graph(
 def random_incidences(
     kind: str, num_graphs: int, generator: torch.Generator, num_nodes: int = 10, skips: Sequence[int] = CSL_SKIPS
 ) -> Tensor:
-    """Dense incidence matrices of many such graphs, eq. (1).
+    """Draw dense incidence matrices of many graphs of :func:`random_weighted_graph`, eq. (1).
 
     Args:
-        kind, generator, num_nodes, skips: as :func:`random_weighted_graph`.
-        num_graphs: how many.
+        kind, generator, num_nodes, skips: as for :func:`random_weighted_graph`.
+        num_graphs: number of graphs.
 
     Returns:
         ``[num_graphs, num_nodes, num_edges]``, float64.

@@ -1,6 +1,6 @@
-"""Molecules as graphs, from SMILES files, RDKit's collection and PyTorch Geometric's datasets. Needs RDKit."""
+"""Read molecules as graphs from SMILES files, RDKit's collection and PyTorch Geometric's datasets. Needs RDKit."""
 
-from tg_lpe.datasets.molecules import _molecule as _molecule  # first: it says what to install where RDKit is missing
+from tg_lpe.datasets.molecules import _molecule as _molecule  # first: its error says what to install without RDKit
 from tg_lpe.datasets.molecules.files import MoleculeFile
 from tg_lpe.datasets.molecules.load import DatasetName, load_molecules, read_molecules
 from tg_lpe.datasets.molecules.molecule_dataset import MoleculeDataset, MoleculeSplits

@@ -1,4 +1,4 @@
-"""From the rows of files to splits: everything between reading and caching."""
+"""Build splits from the rows of files: everything between reading and caching."""
 
 from __future__ import annotations
 
@@ -30,19 +30,18 @@ Features = Literal["types", "ogb"]
 Split = Literal["random", "scaffold", "butina", "standard"]
 
 OF_KIN = ("scaffold", "butina")
-"""Splits that keep related molecules together, and draw nothing."""
+"""Splits that keep related molecules together, without a random draw."""
 
 PART_NAMES = {"train": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}
-"""Parts by the cells that name them."""
+"""Part of each name in a cell."""
 
 
 @dataclass(frozen=True)
 class BuildOptions:
-    """Everything that determines the splits, besides the rows.
+    """Hold the resolved options of :func:`~tg_lpe.datasets.molecules.load_molecules` that determine the splits.
 
-    Those of :func:`~tg_lpe.datasets.molecules.load_molecules`, resolved: the target is chosen, and the atom types are
-    those of ogb's features or of the source, if it fixes them. `with_commas` names the files in which a comma does not
-    separate cells.
+    The target is chosen, and the vocabulary is set if the source fixes it. `with_commas` names the files in which a
+    comma does not separate cells.
     """
 
     target: TargetSpec = field(default_factory=lambda: TargetSpec(columns=()))
@@ -63,48 +62,49 @@ class BuildOptions:
 
 
 Entries = Sequence[Molecule | str]
-"""Per row the molecule, or the reason why there is none."""
+"""The molecule of each row, or the reason why there is none."""
 
 
 class ReadRows(NamedTuple):
-    """All rows of a source, read; however they are divided."""
+    """Hold all rows of a source with their molecules, independent of the split."""
 
     rows: Sequence[Row]
     labels: Sequence[tuple[float, ...]]
     classes: tuple[tuple[str, ...], ...]
-    beside: Sequence[tuple[float, ...]]
+    extra: Sequence[tuple[float, ...]]
+    """Numbers of ``extra_columns``, then the weight."""
     names: Sequence[str]
     """Atom types by code."""
     molecules: Entries
 
 
 def read_rows(rows: Mapping[str, Sequence[Row]], options: BuildOptions) -> ReadRows:
-    """Reads labels, further columns and molecules.
+    """Read labels, extra columns and molecules.
 
     Raises:
         ValueError: If a label is neither a number nor the name of a class.
-        ModuleNotFoundError: If ogb's features are asked for and ogb is not installed.
+        ModuleNotFoundError: If ogb's features are requested and ogb is not installed.
     """
     flat = [row for split in rows.values() for row in split]
     columns = options.target.columns if options.target.computed is None else ()
     labels, classes = read_labels(flat, columns, options.missing, options.with_commas)  # first: a bad cell fails early
-    beside = _read_beside(flat, len(columns), options)
+    extra = _read_extra(flat, len(columns), options)
     kinship = options.split if "all" in rows and options.split in OF_KIN else None
-    return ReadRows(flat, labels, classes, beside, *_read(flat, options, kinship, with_names=True))
+    return ReadRows(flat, labels, classes, extra, *_read(flat, options, kinship, with_names=True))
 
 
 def build_splits(rows: Mapping[str, Sequence[Row]], options: BuildOptions, read: ReadRows) -> MoleculeSplits:
-    """Turns rows into splits.
+    """Build splits from rows.
 
     Args:
-        rows: Rows per split `train`, `val`, `test`; or under the one key `all`, to be split.
-        options: See there.
-        read: What :func:`read_rows` returns for these; it may be used again for another fold.
+        rows: Rows of each split `train`, `val`, `test`; or of the key `all`, to be split.
+        options: The options.
+        read: The result of :func:`read_rows` for these rows; several folds may share it.
 
     Raises:
         ValueError: If a split has no usable molecule.
     """
-    flat, labels, classes, beside, names, molecules = read
+    flat, labels, classes, extra, names, molecules = read
     columns = options.target.columns if options.target.computed is None else ()
     sizes = _molecule.ogb_feature_sizes() if options.features == "ogb" else None
     usable, report = _sift(flat, molecules, columns, labels)
@@ -116,8 +116,8 @@ def build_splits(rows: Mapping[str, Sequence[Row]], options: BuildOptions, read:
         terms = [None if isinstance(molecule, str) else molecule.terms for molecule in molecules]
         if normalization is None:
             of_training = [terms[position] for position in members["train"]]
-            normalization = SolubilityNormalization.from_terms([own for own in of_training if own is not None])
-        labels = [(math.nan,) if own is None else (normalization(*own),) for own in terms]
+            normalization = SolubilityNormalization.from_terms([term for term in of_training if term is not None])
+        labels = [(math.nan,) if term is None else (normalization(*term),) for term in terms]
     elif not columns:
         labels = [(math.nan,)] * len(flat)
     vocabulary = options.vocabulary
@@ -130,7 +130,7 @@ def build_splits(rows: Mapping[str, Sequence[Row]], options: BuildOptions, read:
         for split, part in members.items()
     }
     datasets = {
-        split: _with_beside(dataset, [beside[position] for position in members[split]], options)
+        split: _with_extra(dataset, [extra[position] for position in members[split]], options)
         for split, dataset in datasets.items()
     }
     spec = spec_of(datasets.values(), *(sizes or (len(vocabulary or ()), len(BOND_TYPES))))
@@ -146,8 +146,8 @@ def build_splits(rows: Mapping[str, Sequence[Row]], options: BuildOptions, read:
     )
 
 
-def _read_beside(rows: Sequence[Row], place: int, options: BuildOptions) -> list[tuple[float, ...]]:
-    """The numbers of further columns, then the weight, of each row; a ``ValueError`` names a cell that is none."""
+def _read_extra(rows: Sequence[Row], place: int, options: BuildOptions) -> list[tuple[float, ...]]:
+    """Read the numbers of extra columns, then the weight, of each row; an error names the line of a wrong cell."""
     weight = () if options.weight_column is None else (options.weight_column,)
     numbers = read_numbers(rows, (*options.extra_columns, *weight), place, options.with_commas)
     for row, values in zip(rows, numbers, strict=True) if weight else ():
@@ -157,8 +157,8 @@ def _read_beside(rows: Sequence[Row], place: int, options: BuildOptions) -> list
     return numbers
 
 
-def _with_beside(dataset: MoleculeDataset, numbers: list[tuple[float, ...]], options: BuildOptions) -> MoleculeDataset:
-    """A dataset with the numbers of :func:`_read_beside` as attributes of its graphs."""
+def _with_extra(dataset: MoleculeDataset, numbers: list[tuple[float, ...]], options: BuildOptions) -> MoleculeDataset:
+    """Add the numbers of :func:`_read_extra` to a dataset as attributes of its graphs."""
     values, width = torch.tensor(numbers), len(options.extra_columns)
     if width:
         dataset = cast(MoleculeDataset, with_attribute(dataset, "graph_attr", "graph", values[:, :width].contiguous()))
@@ -168,10 +168,10 @@ def _with_beside(dataset: MoleculeDataset, numbers: list[tuple[float, ...]], opt
 
 
 def divide_by_column(rows: Sequence[Row], column: str) -> dict[str, list[Row]]:
-    """Divides rows by the last of their cells, which names the part.
+    """Divide rows by their last cell, which names the part.
 
     Raises:
-        ValueError: If a cell names none, with its line, or no row is in some part.
+        ValueError: If a cell names no part (the message names its line), or a part has no row.
     """
     parts: dict[str, list[Row]] = {part: [] for part in PARTS}
     for row in rows:
@@ -183,14 +183,14 @@ def divide_by_column(rows: Sequence[Row], column: str) -> dict[str, list[Row]]:
             )
         parts[part].append(row)
     if empty := [part for part, members in parts.items() if not members]:
-        raise ValueError(f"column {column!r} puts no molecule into {', '.join(empty)}: each part needs some")
+        raise ValueError(f"column {column!r} puts no molecule into {', '.join(empty)}; each part needs at least one")
     return parts
 
 
 def build_list(
     rows: Sequence[Row], options: BuildOptions
 ) -> tuple[MoleculeDataset, AtomVocabulary, LoadReport, list[Row]]:
-    """Turns rows into one dataset in their order, without labels (`y` is NaN).
+    """Build one dataset from rows, in their order, without labels (`y` is NaN).
 
     Returns:
         The dataset, its atom types, the report, and the row of each graph.
@@ -213,24 +213,24 @@ def build_list(
 def _with_repeated(
     report: LoadReport, rows: Sequence[Row], molecules: Entries, members: Mapping[str, Sequence[int]]
 ) -> LoadReport:
-    """The report with the molecules of validation and test that training has too."""
+    """Add to the report the molecules of validation and test that the training set contains too."""
     names = [None if isinstance(molecule, str) else molecule.name for molecule in molecules]
     trained = {names[position]: rows[position] for position in reversed(members["train"])}
-    again = [position for part in PARTS[1:] for position in members[part] if names[position] in trained]
-    if not again:
+    repeated = [position for part in PARTS[1:] for position in members[part] if names[position] in trained]
+    if not repeated:
         return report
-    row, twin = rows[again[0]], trained[names[again[0]]]
+    row, twin = rows[repeated[0]], trained[names[repeated[0]]]
     return replace(
-        report, num_repeated=len(again), repeated=f"{row.file}:{row.line} ({row.smiles}) is {twin.file}:{twin.line}"
+        report, num_repeated=len(repeated), repeated=f"{row.file}:{row.line} ({row.smiles}) is {twin.file}:{twin.line}"
     )
 
 
 def _read(
     rows: Sequence[Row], options: BuildOptions, kinship: str | None = None, with_names: bool = False
 ) -> tuple[list[str], Entries]:
-    """Atom type names by code, and per row the molecule or the reason why there is none.
+    """Read molecules; return the names of atom types by code, and the molecule of each row or the reason for none.
 
-    The atoms are numbers of the vocabulary if the options have one, codes otherwise.
+    Atoms are numbered by the vocabulary of the options, if there is one, otherwise by codes.
     """
     codes: dict[str, int] = {}
     molecules: list[Molecule | str] = []
@@ -261,7 +261,7 @@ def _read(
 def _sift(
     rows: Sequence[Row], molecules: Entries, columns: Sequence[str], labels: Sequence[tuple[float, ...]]
 ) -> tuple[list[int], LoadReport]:
-    """Positions of the usable rows, and the report of the others and of missing labels."""
+    """Return the positions of the usable rows, and the report of unusable rows and missing labels."""
     usable, skipped = [], []
     for position, (row, molecule, numbers) in enumerate(zip(rows, molecules, labels, strict=True)):
         reason = molecule if isinstance(molecule, str) else None
@@ -290,7 +290,7 @@ def _members(
     options: BuildOptions,
     report: LoadReport,
 ) -> dict[str, list[int]]:
-    """Positions of the usable rows of each split."""
+    """Return the positions of the usable rows of each split."""
     kin: list[str] = []
     if "all" not in rows:
         members, start, is_usable = {}, 0, set(usable)
@@ -312,43 +312,43 @@ def _members(
     empty = [split for split, part in members.items() if not part]
     if empty and kin:
         scaffold, count = Counter(kin).most_common(1)[0]
-        what = f"have the scaffold {scaffold!r}" if scaffold else "have no ring, and so the same, empty scaffold"
+        shared = f"have the scaffold {scaffold!r}" if scaffold else "have no ring, and so the same, empty scaffold"
         raise ArgumentError(
-            "{split} leaves no molecule for {}: {:,} of the {:,} usable molecules {}, and a {} is in one part alone; a "
-            "random split divides these",
+            "{split} leaves no molecule for {}: {:,} of the {:,} usable molecules {}, and a {} cannot be divided; use "
+            "a random split",
             ", ".join(empty),
             count,
             len(usable),
-            what if options.split == "scaffold" else "are one cluster",
+            shared if options.split == "scaffold" else "are one cluster",
             "scaffold" if options.split == "scaffold" else "cluster",
             split=options.split,
         )
     if empty:
         lines = "\n  ".join([report.summary(), *first_few(report.skipped, 5)])
         few = "all" in rows and 0 < len(usable) < 3
-        what = "train, val and test need at least 3 molecules" if few else f"no usable molecule for {', '.join(empty)}"
-        raise ValueError(f"{what}: {lines}")
+        fault = "train, val and test need at least 3 molecules" if few else f"no usable molecule for {', '.join(empty)}"
+        raise ValueError(f"{fault}: {lines}")
     return members
 
 
 def _drawn(num_rows: int, options: BuildOptions) -> tuple[list[int], ...]:
-    """Draw the places of training, validation and test."""
+    """Draw the indices of training, validation and test."""
     if options.fold is not None:
         return fold_indices(num_rows, options.seed, options.fold)
     return (qm9_split if options.split == "standard" else split_indices)(num_rows, options.seed)
 
 
 def scaffold_split(scaffolds: Sequence[str]) -> dict[str, list[int]]:
-    """Splits molecules 80/10/10 so that no scaffold is in two parts, as MoleculeNet does.
+    """Split molecules 80/10/10 so that no scaffold is in two parts, as MoleculeNet does.
 
-    `MoleculeNet <https://arxiv.org/abs/1703.00564>`_, section 3.2. The sets of molecules with one scaffold go, the
-    largest first, to training until that is full, then to validation, then to test. Nothing is drawn.
+    `MoleculeNet <https://arxiv.org/abs/1703.00564>`_, section 3.2. The sets of molecules with equal scaffolds, largest
+    first, fill the training set, then validation, then test. Nothing is random.
 
     Args:
         scaffolds: The scaffold of each molecule, or its cluster.
 
     Returns:
-        Positions per part, each in ascending order.
+        Positions of each part, in ascending order.
     """
     sets: dict[str, list[int]] = {}
     for position, scaffold in enumerate(scaffolds):
@@ -366,7 +366,7 @@ def scaffold_split(scaffolds: Sequence[str]) -> dict[str, list[int]]:
 
 
 def _collect_types(names: Sequence[str], molecules: Entries, members: Mapping[str, Sequence[int]]) -> AtomVocabulary:
-    """The atom types of the splits; those that only others than training have come after all that training has."""
+    """Collect the atom types of the splits; types that the training set lacks come last."""
     counts: Counter[int] = Counter()
     for split, positions in members.items():
         for position in positions:

@@ -1,4 +1,4 @@
-"""Butina's clusters of molecules, in memory that grows with their number alone."""
+"""Compute Butina's clusters of molecules in memory that grows linearly with their number."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from tg_lpe.arguments import ArgumentError
 NUM_BITS = 1024
 
 MAX_MOLECULES = 50_000
-"""All pairs are compared: minutes for that many, and four times as long for twice as many."""
+"""Largest number of molecules: comparing all pairs takes minutes for that many, and grows with its square."""
 
 BLOCK = 256
-"""Molecules that are compared with all others at once."""
+"""Number of molecules that are compared with all others at once."""
 
 
 def butina_clusters(fingerprints: Sequence[Sequence[int]]) -> list[int]:
-    """The cluster of each molecule, as RDKit's `Butina.ClusterData` finds them.
+    """Return the cluster of each molecule, as RDKit's `Butina.ClusterData` does.
 
-    `Butina 1999 <https://doi.org/10.1021/ci9803381>`_: the molecule with most neighbours and these are the first
-    cluster; of the others, the one that has most neighbours among all and those of them that are left the next; and so
-    on. Where two have as many neighbours, the one that comes later is first.
+    `Butina 1999 <https://doi.org/10.1021/ci9803381>`_: the molecule with the most neighbours and its neighbours form
+    the first cluster. Of the remaining molecules, the one with the most neighbours among all molecules forms the next
+    cluster with its remaining neighbours, and so on. Ties go to the later molecule.
 
     Args:
-        fingerprints: The bits of each molecule's fingerprint that are set, below 1,024.
+        fingerprints: The set bits of each molecule's fingerprint, below 1,024.
 
     Returns:
         Numbers of clusters, from 0.
@@ -37,14 +37,14 @@ def butina_clusters(fingerprints: Sequence[Sequence[int]]) -> list[int]:
     number = len(fingerprints)
     if number > MAX_MOLECULES:
         raise ArgumentError(
-            "{split} compares all pairs of molecules, at most {:,}, got {:,}; a scaffold split divides more",
+            "{split} compares all pairs of at most {:,} molecules, got {:,}; a scaffold split takes any number",
             MAX_MOLECULES,
             number,
             split="butina",
         )
     bits = torch.zeros(number, NUM_BITS)
-    row = torch.tensor([row for row, own in enumerate(fingerprints) for _ in own], dtype=torch.long)
-    bits[row, torch.tensor([bit for own in fingerprints for bit in own], dtype=torch.long)] = 1
+    row = torch.tensor([row for row, set_bits in enumerate(fingerprints) for _ in set_bits], dtype=torch.long)
+    bits[row, torch.tensor([bit for set_bits in fingerprints for bit in set_bits], dtype=torch.long)] = 1
     places = torch.arange(number)
     counts = torch.cat([places[:0], *(_near(bits, rows).sum(1) for rows in places.split(BLOCK))])
     order = (counts * number + places).argsort(descending=True)
@@ -60,10 +60,10 @@ def butina_clusters(fingerprints: Sequence[Sequence[int]]) -> list[int]:
 
 
 def _near(bits: Tensor, rows: Tensor) -> Tensor:
-    """Which molecules are neighbours of some, themselves among them, bool ``[num_rows, num_molecules]``."""
+    """Return a mask of the neighbours of molecules, including themselves, bool ``[num_rows, num_molecules]``."""
     sizes = bits.sum(1)
-    # A Tanimoto distance of at most 0.6, as in DeepChem's split, in integers that float32 holds exactly:
-    # 1 - common / (a + b - common) <= 0.6.
+    # A Tanimoto distance of at most 0.6, as in DeepChem's split: 1 - common / (a + b - common) <= 0.6, in integers that
+    # float32 holds exactly.
     near = 7 * (bits[rows] @ bits.T) >= 2 * (sizes[rows, None] + sizes)
-    near[torch.arange(len(rows)), rows] = True  # also where no bit is set
+    near[torch.arange(len(rows)), rows] = True  # also if no bit is set
     return near

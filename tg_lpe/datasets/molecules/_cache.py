@@ -1,4 +1,4 @@
-"""Processed splits on disk: safetensors, with the rest as JSON in its header."""
+"""Store processed splits on disk as safetensors, with metadata as JSON in the header."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tg_lpe.datasets.molecules.report import FileCount, LoadReport, MissingLabel
 from tg_lpe.datasets.molecules.solubility import SolubilityNormalization
 from tg_lpe.datasets.molecules.vocabulary import AtomVocabulary
 
-# Raise it whenever the same files and options would give other tensors or metadata.
+# Increase it whenever the same files and options give other tensors or metadata.
 FORMAT_VERSION = 7
 
 _DIGEST = "sha256"
@@ -33,29 +33,26 @@ _LOGGER = logging.getLogger("tg_lpe.datasets")
 
 
 def default_dir() -> Path:
-    """`$XDG_CACHE_HOME/tg_lpe`, or `~/.cache/tg_lpe`."""
-    # The XDG specification wants relative paths in the variable ignored.
+    """Return `$XDG_CACHE_HOME/tg_lpe`, or `~/.cache/tg_lpe`."""
+    # The XDG specification says to ignore relative paths in the variable.
     base = os.environ.get("XDG_CACHE_HOME", "")
     return (Path(base) if os.path.isabs(base) else Path.home() / ".cache") / "tg_lpe"
 
 
 def cache_key(content: Mapping[str, Any]) -> str:
-    """Digest of everything that determines the processed splits, as JSON-able values."""
+    """Return the digest of everything that determines the processed splits, as JSON-able values."""
     text = json.dumps({"format": FORMAT_VERSION, **content}, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 def store(splits: MoleculeSplits, path: Path) -> None:
-    """Write splits so that a reader sees either all of the file or none of it.
-
-    Without the file the next start takes longer and gives the same splits, so an error is logged and not raised.
-    """
+    """Write splits atomically. An error is logged and not raised, since the cache only saves time."""
     tensors = {}
     for name in _SPLITS:
         dataset: MoleculeDataset = getattr(splits, name)
         for key in (*_KEYS, *(key for key in _OPTIONAL if key in dataset._data)):
             tensors[f"{name}.{key}"], tensors[f"{name}.{key}.slices"] = dataset._data[key], dataset.slices[key]
-    # Not in the header, whose size is limited.
+    # SMILES are a tensor, since the size of the header is limited.
     tensors["smiles"] = torch.frombuffer(bytearray(json.dumps(splits.smiles).encode()), dtype=torch.uint8)
     document = {
         "spec": splits.spec.to_dict(),
@@ -75,7 +72,7 @@ def store(splits: MoleculeSplits, path: Path) -> None:
 
 
 def load(path: Path) -> MoleculeSplits | None:
-    """Read what :func:`store` wrote; return `None` where there is no file or it is damaged."""
+    """Read the splits that :func:`store` wrote; `None` if the file is missing or damaged."""
     if not path.is_file():
         return None
     try:
@@ -84,7 +81,7 @@ def load(path: Path) -> MoleculeSplits | None:
             raise ValueError("its content does not match its digest")
         return _splits(tensors, document)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        _LOGGER.warning("the cached molecules in %s are damaged and are made anew: %s", path, error)
+        _LOGGER.warning("the cached molecules in %s are damaged and will be made again: %s", path, error)
         return None
 
 

@@ -1,4 +1,4 @@
-"""Cells of label columns as numbers: values, numbers of classes that have names, or missing."""
+"""Convert cells of label columns to numbers: values, indices of named classes, or missing labels."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tg_lpe.arguments import ArgumentError
 from tg_lpe.datasets.molecules.files import Row
 
 MARKS = frozenset({"n/a", "#n/a", "n.a.", "na", "nd", "n.d.", "null", "-", "--", "?", "."})
-"""Words, in lower case, that mean a missing label more often than a class."""
+"""Words, in lower case, that usually mean a missing label and not a class."""
 
 SHOWN = 4
 _LOGGER = logging.getLogger("tg_lpe.datasets")
@@ -27,25 +27,25 @@ def read_labels(
     missing: Sequence[str] | None,
     with_commas: Collection[str] = (),
 ) -> tuple[list[tuple[float, ...]], tuple[tuple[str, ...], ...]]:
-    """The labels of rows, and the names of classes.
+    """Read the labels of rows, and the names of classes.
 
-    A column of words holds classes, numbered in the order of their names. A comma is a decimal point in files whose
-    cells it does not separate, in columns without a number that has a point; a log line says so.
+    A column of words holds classes, numbered in the order of their names. In files that do not separate cells by
+    commas, a comma is read as a decimal point if no number of the column has a point; a log line says so.
 
     Args:
         rows: The rows, with the cells of the columns.
         columns: Names of the columns.
-        missing: Cells that mean a missing label, besides empty ones and `nan`. Given, other words are classes, whatever
-            they look like.
+        missing: Cells that mean a missing label, in addition to empty cells and `nan`. If set, all other words are
+            classes.
         with_commas: Names of files in which a comma does not separate cells.
 
     Returns:
-        The labels of each row, NaN where missing; and the names of the classes of each column, none for a column of
-        numbers. The second is empty if no column has classes.
+        The labels of each row, NaN if missing; and the names of the classes of each column, empty for a column of
+        numbers, or an empty tuple if no column has classes.
 
     Raises:
-        ValueError: If a column has both words and numbers, a word that looks like a missing label, or a name for
-            nearly every row, or a number is not one that float32 holds.
+        ValueError: If a column has both words and numbers, a word that looks like a missing label, or a different word
+            in nearly every row, or if a number does not fit float32.
     """
     absent = {"", *(missing or ())}
     read: list[list[float]] = []
@@ -87,10 +87,10 @@ def read_labels(
 def read_numbers(
     rows: Sequence[Row], columns: Sequence[str], start: int, with_commas: Collection[str] = ()
 ) -> list[tuple[float, ...]]:
-    """The numbers of further columns of rows, whose cells begin at place ``start`` of ``Row.labels``.
+    """Read the numbers of further columns of rows, whose cells begin at place ``start`` of ``Row.labels``.
 
     Raises:
-        ValueError: If a cell holds no number, or one that float32 does not hold, with its line.
+        ValueError: If a cell holds no number, or one that does not fit float32; the message names the line.
     """
     read: list[list[float]] = [[] for _ in columns]
     for place, column in enumerate(columns):
@@ -105,14 +105,14 @@ def read_numbers(
 
 
 def _files_with_commas(rows: Sequence[Row], place: int, files: Collection[str]) -> set[str]:
-    """Find the files whose column has numbers with decimal commas, and none with a decimal point."""
+    """Find the files whose column has numbers with decimal commas, and no number with a decimal point."""
     cells = [(row.file, row.labels[place]) for row in rows if row.file in files]
     commas = {file for file, cell in cells if _DECIMAL.fullmatch(cell.replace(",", ".", 1)) and "," in cell}
     return commas - {file for file, cell in cells if _DECIMAL.fullmatch(cell)} if commas else commas
 
 
 def _number(row: Row, column: str, cell: str) -> float | None:
-    """The value of a cell; `None` for a word."""
+    """Return the value of a cell; `None` for a word."""
     try:
         value = float(cell)
     except ValueError:
@@ -125,7 +125,7 @@ def _number(row: Row, column: str, cell: str) -> float | None:
 def _not_numbers(
     wrong: dict[str, list[Row]], columns: Sequence[str], one_file: bool, missing: Sequence[str] | None
 ) -> ArgumentError:
-    """Report cells that are words among numbers: how many there are, which, and where."""
+    """Make the error for words among numbers, with their number, texts and lines."""
     cells = sorted(wrong, key=lambda cell: -len(wrong[cell]))
     total = sum(map(len, wrong.values()))
     by_file: dict[str, list[str]] = {}
@@ -141,9 +141,9 @@ def _not_numbers(
     others = f"; and {len(cells) - SHOWN} other words" if len(cells) > SHOWN else ""
     marks = [cell for cell in cells if not any(letter.isdigit() for letter in cell)]
     count = "1 cell is no number" if total == 1 else f"{total} cells are no numbers"
-    rest = "; the others need a number in the file" if 0 < len(marks) < len(cells) else ""
+    rest = "; replace the others by numbers in the file" if 0 < len(marks) < len(cells) else ""
     return ArgumentError(
-        "column{} {}: {}: {}{}. An empty cell is a missing label; {missing} makes missing labels of such words{}",
+        "column{} {}: {}: {}{}. Leave the cell of a missing label empty, or pass {missing}{}",
         "s" * (len(columns) > 1),
         ", ".join(map(repr, columns)),
         count,

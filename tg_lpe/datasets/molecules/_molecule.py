@@ -1,6 +1,6 @@
-"""One SMILES string to atoms, bonds and solubility terms, with RDKit alone.
+"""Convert a SMILES string to atoms, bonds and solubility terms.
 
-Worker processes load this file by its path, outside the package. It imports RDKit and the standard library alone, so
+Worker processes load this file by its path, outside the package. It imports only RDKit and the standard library, so
 that a worker starts fast and does not import torch.
 """
 
@@ -23,56 +23,56 @@ try:
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError("reading molecules needs RDKit: pip install 'tg-lpe[molecules]'", name="rdkit") from error
 
-# Most hydrogens of an atom that QM9's SMILES write as a radical in place of one with its usual hydrogens.
+# Largest number of hydrogens of an atom that QM9's SMILES wrongly write as a radical.
 _RADICAL_HYDROGENS = {"C": 2, "N": 2, "O": 0}
 
-# Isotopes, written hydrogens and atom maps: what a string may say beside the molecule.
+# Matches isotopes, written hydrogens and atom maps.
 _ANNOTATED = re.compile(r"\[\d|\[H|:\d+\]")
 
-# Elements that SMILES write without brackets, if an atom of them has its usual valence.
+# Usual valences of the elements that SMILES write without brackets at these valences.
 _ORGANIC = {number: Chem.GetPeriodicTable().GetDefaultValence(number) for number in (5, 6, 7, 8, 9, 15, 16, 17, 35, 53)}
 
-# Ring systems of drugs need a few dozen steps. A search that takes more is given up, and RDKit's own choice is kept.
+# Ring systems of drugs need a few dozen steps. After this many, the search stops, and RDKit's choice is used.
 _MAX_STEPS = 20_000
 
+# RDKit takes twelve seconds for a string of 36,000 characters; one of 200,000 exhausts its stack.
 _MAX_CHARACTERS = 10_000
-# A string of 36,000 takes RDKit twelve seconds, one of 200,000 exhausts its stack.
 
 _BOND_CODES = {Chem.BondType.SINGLE: 1, Chem.BondType.DOUBLE: 2, Chem.BondType.TRIPLE: 3}
 
 
-_scaffold_smiles: Any = MurckoScaffold.MurckoScaffoldSmiles  # which has no types
+_scaffold_smiles: Any = MurckoScaffold.MurckoScaffoldSmiles  # has no type hints
 
 
 class UnusableMoleculeError(ValueError):
-    """A SMILES string that cannot become a graph; the message says why."""
+    """Raised for a SMILES string that cannot become a graph; the message says why."""
 
 
 class Graph(NamedTuple):
-    """A kekulised molecule: one type name per atom and one (atom, atom, bond code) per bond."""
+    """Hold a kekulised molecule: one type name per atom and one (atom, atom, bond code) per bond."""
 
     atom_types: list[str]
     bonds: list[tuple[int, int, int]]
 
 
 def parse(smiles: str, repair_radicals: bool = False, ogb: bool = False) -> Any:
-    """Reads a SMILES string.
+    """Read a SMILES string.
 
     Args:
-        smiles: The string. Blanks around it and a name behind it play no part; atom maps are cleared.
-        repair_radicals: Gives radical atoms of QM9 their usual hydrogens and keeps the largest fragment.
-        ogb: Keeps isotopes, and the hydrogens that ogb's `smiles2graph` keeps as atoms.
+        smiles: The string. Surrounding blanks and a name after it are ignored; atom maps are removed.
+        repair_radicals: Give radical atoms of QM9 their usual hydrogens, and keep the largest fragment.
+        ogb: Keep isotopes, and the hydrogens that ogb's `smiles2graph` keeps as atoms.
 
     Returns:
-        The sanitised RDKit molecule, hydrogens implicit.
+        The sanitised RDKit molecule, with implicit hydrogens.
 
     Raises:
-        UnusableMoleculeError: If RDKit refuses the string, it holds no atom, or it is longer than 10,000 characters.
+        UnusableMoleculeError: If RDKit refuses the string, it has no atom, or more than 10,000 characters.
     """
     if len(smiles) > _MAX_CHARACTERS:
         raise UnusableMoleculeError(f"it has {len(smiles):,} characters, more than {_MAX_CHARACTERS:,}")
     words = smiles.split(maxsplit=1)
-    # A name is no part of the molecule; ChemAxon's extension, between bars, is.
+    # A name after the string is no part of the molecule, but ChemAxon's extension between bars is.
     text = smiles.strip() if len(words) > 1 and words[1].startswith("|") else "".join(words[:1])
     if not (text.isascii() and text.isprintable()):
         # RDKit stops reading at a character outside ASCII and returns the molecule before it.
@@ -86,7 +86,7 @@ def parse(smiles: str, repair_radicals: bool = False, ogb: bool = False) -> Any:
         if repair_radicals:
             molecule = _without_radicals(molecule)
             if "." in text:
-                # Of equally large fragments the last in the alphabet stays, in QM9's training set the published one.
+                # Of equally large fragments, keep the last in alphabetical order, as in the published QM9 set.
                 fragments = Chem.GetMolFrags(molecule, asMols=True)
                 molecule = max(fragments, key=lambda part: (part.GetNumAtoms(), Chem.MolToSmiles(part)))
     return molecule
@@ -95,7 +95,7 @@ def parse(smiles: str, repair_radicals: bool = False, ogb: bool = False) -> Any:
 def _read(text: str, ogb: bool) -> Any:
     if not _ANNOTATED.search(text):
         return Chem.MolFromSmiles(text)
-    # Unsanitised, since RDKit looks for stereo centres with maps and isotopes if it is let.
+    # Unsanitised: otherwise RDKit would use maps and isotopes to find stereo centres.
     options: Any = Chem.SmilesParserParams()
     options.sanitize = options.removeHs = False
     molecule = Chem.MolFromSmiles(text, options)
@@ -103,11 +103,11 @@ def _read(text: str, ogb: bool) -> Any:
 
 
 def plain(molecule: Any, ogb: bool = False) -> Any:
-    """Clears atom maps and isotopes of a molecule, in place, and makes its hydrogens implicit.
+    """Remove atom maps and isotopes of a molecule, in place, and make its hydrogens implicit.
 
     Args:
         molecule: An RDKit molecule, sanitised or not.
-        ogb: As in :func:`parse`.
+        ogb: As for :func:`parse`.
 
     Returns:
         The sanitised molecule; `None` if RDKit cannot sanitise it.
@@ -127,7 +127,7 @@ def plain(molecule: Any, ogb: bool = False) -> Any:
 
 
 def without_annotations(molecule: Any) -> Any:
-    """The molecule that :func:`parse` reads from SMILES of a sanitised one; the same object where nothing changes."""
+    """Return the molecule that :func:`parse` reads from the SMILES of a sanitised one; unchanged if nothing differs."""
     annotated = any(
         atom.GetAtomMapNum() or atom.GetIsotope() or atom.GetAtomicNum() == 1 for atom in molecule.GetAtoms()
     )
@@ -135,7 +135,7 @@ def without_annotations(molecule: Any) -> Any:
 
 
 def _without_radicals(molecule: Any) -> Any:
-    """The molecule whose radical atoms of QM9 have their usual hydrogens."""
+    """Give radical atoms of QM9 their usual hydrogens, in place."""
     radicals = [
         atom
         for atom in molecule.GetAtoms()
@@ -154,12 +154,12 @@ def _without_radicals(molecule: Any) -> Any:
 
 
 def _canonical(molecule: Any, name: str | None) -> tuple[Any, list[int]]:
-    """The molecule that RDKit reads from its canonical SMILES, the same for every spelling, and its atoms here.
+    """Read a molecule from its canonical SMILES; return it, and the index in `molecule` of each of its atoms.
 
-    The SMILES is `name`, if :func:`smiles_of` has just written it: RDKit keeps the order of its atoms.
+    `name` is the canonical SMILES, if :func:`smiles_of` has just computed it: RDKit stores the order of its atoms.
 
     Raises:
-        UnusableMoleculeError: If RDKit does not read what it writes.
+        UnusableMoleculeError: If RDKit cannot read its own SMILES.
     """
     with rdBase.BlockLogs():
         canonical = Chem.MolFromSmiles(smiles_of(molecule) if name is None else name)
@@ -170,17 +170,17 @@ def _canonical(molecule: Any, name: str | None) -> tuple[Any, list[int]]:
 
 
 def graph(molecule: Any, canonical: bool = False, name: str | None = None) -> Graph:
-    """Reads the kekulised graph off a molecule, which is left as it was; its atoms are in the molecule's order.
+    """Return the kekulised graph of a molecule, with atoms in the molecule's order; the molecule is not changed.
 
     Args:
         molecule: A sanitised RDKit molecule.
-        canonical: Whether aromatic rings are kekulised as in the canonical SMILES, whatever the order of the atoms.
-        name: What :func:`smiles_of` has just returned for the molecule, if it was called.
+        canonical: Whether to kekulise aromatic rings as in the canonical SMILES, for any order of the atoms.
+        name: The result of :func:`smiles_of` for the molecule, if it was just called.
 
     Raises:
-        UnusableMoleculeError: If a bond is neither single, double nor triple once kekulised.
+        UnusableMoleculeError: If a bond is not single, double or triple after kekulisation.
     """
-    # By index: RDKit's own iterators over atoms and bonds are slow.
+    # By index, since RDKit's iterators over atoms and bonds are slow.
     numbers = range(molecule.GetNumBonds())
     if canonical and any(molecule.GetBondWithIdx(number).GetIsAromatic() for number in numbers):
         canonical_molecule, order = _canonical(molecule, name)
@@ -206,17 +206,17 @@ def graph(molecule: Any, canonical: bool = False, name: str | None = None) -> Gr
 
 
 def _in_order(rows: Sequence[Any], order: Sequence[int]) -> list[Any]:
-    """Rows at the places that ``order`` says."""
+    """Move each row to its place in ``order``."""
     place = dict(zip(order, rows, strict=True))
     return [place[number] for number in range(len(order))]
 
 
 def _redistribute_double_bonds(bonds: list[tuple[int, int, int]], aromatic: Sequence[int]) -> None:
-    """Puts the double bonds of aromatic rings where the published ZINC graphs have them.
+    """Place the double bonds of aromatic rings as in the published ZINC graphs.
 
-    Which of a ring's Kekule structures RDKit draws has changed between its releases. The published one is the first
-    in order: every atom in turn, if still without a double bond, gets one to its first neighbour that can take it,
-    neighbours in the order of the bonds. Valence decides which atoms have a double bond; that does not change.
+    RDKit's choice between the Kekule structures of a ring depends on its release. The published choice is the first in
+    order: each atom in turn, if it still lacks a double bond, gets one to its first neighbour that can take it, with
+    neighbours in the order of the bonds. Which atoms have a double bond follows from valence and is the same.
     """
     needing = {atom for at in aromatic if bonds[at][2] == 2 for atom in bonds[at][:2]}
     partners: dict[int, list[int]] = {atom: [] for atom in sorted(needing)}
@@ -229,7 +229,7 @@ def _redistribute_double_bonds(bonds: list[tuple[int, int, int]], aromatic: Sequ
     seen: set[int] = set()
     for start in partners:
         if start not in seen:
-            # One ring system at a time: a dead end in one must not undo choices in another.
+            # One ring system at a time, so that a dead end in one does not undo choices in another.
             system = _connected(start, partners)
             seen.update(system)
             matched = _first_pairing(system, partners)
@@ -251,7 +251,7 @@ def _connected(start: int, neighbours: Mapping[int, Sequence[int]]) -> list[int]
 
 
 def _first_pairing(atoms: Sequence[int], partners: Mapping[int, Sequence[int]]) -> dict[int, int] | None:
-    """The first perfect matching in lexicographic order, by backtracking; `None` if it takes too long."""
+    """Find the first perfect matching in lexicographic order by backtracking; `None` if it takes too long."""
     mates: dict[int, int] = {}
     stack = [(atoms[0], iter(partners[atoms[0]]))]
     for _ in range(_MAX_STEPS):
@@ -273,10 +273,11 @@ def _first_pairing(atoms: Sequence[int], partners: Mapping[int, Sequence[int]]) 
 
 
 def _atom_type(atom: Any) -> str:
-    """Element, hydrogens and charge of an atom of a kekulised molecule.
+    """Return the element, hydrogens and charge of an atom of a kekulised molecule.
 
-    Hydrogens count where the canonical SMILES needs brackets: at charged, stereo or radical atoms, those of an unusual
-    valence, and metals. So it is in the published ZINC and QM9 graphs, and brackets of a string do not decide.
+    Hydrogens are part of the type if the canonical SMILES needs brackets: for charged, stereo and radical atoms, atoms
+    of unusual valence, and metals. This reproduces the published ZINC and QM9 graphs; brackets in the string have no
+    effect.
     """
     name: str = atom.GetSymbol()
     hydrogens, charge = atom.GetTotalNumHs(), atom.GetFormalCharge()
@@ -294,11 +295,11 @@ def _atom_type(atom: Any) -> str:
 
 
 def solubility_terms(molecule: Any, bonds: Sequence[tuple[int, int, int]] | None = None) -> tuple[float, float, float]:
-    """Crippen logP, synthetic accessibility and the excess of the longest ring over six atoms.
+    """Compute Crippen logP, synthetic accessibility, and the number of atoms of the longest ring beyond six.
 
     Args:
-        molecule: A sanitised RDKit molecule with its aromatic flags (both scores read them).
-        bonds: Its bonds as :func:`graph` lists them, where they are known already.
+        molecule: A sanitised RDKit molecule with its aromatic flags, which both scores read.
+        bonds: Its bonds from :func:`graph`, if known.
     """
     if bonds is None:
         bonds = [(bond.GetBeginAtomIdx(), bond.GetEndAtomIdx(), 0) for bond in molecule.GetBonds()]
@@ -307,7 +308,7 @@ def solubility_terms(molecule: Any, bonds: Sequence[tuple[int, int, int]] | None
         # RDKit's Contrib folder is no package.
         scorer = _module_at(
             os.path.join(RDConfig.RDContribDir, "SA_Score", "sascorer.py"),
-            "the synthetic accessibility score needs RDKit's Contrib folder, as the wheels on PyPI have it",
+            "the synthetic accessibility score needs RDKit's Contrib folder, which the wheels on PyPI contain",
         )
         accessibility = float(scorer.calculateScore(molecule))
     return logp, accessibility, float(max(0, longest_ring(molecule.GetNumAtoms(), bonds) - 6))
@@ -315,7 +316,7 @@ def solubility_terms(molecule: Any, bonds: Sequence[tuple[int, int, int]] | None
 
 @functools.cache
 def _module_at(path: str, missing: str) -> ModuleType:
-    """Load a file by its path, for ``missing`` of the error if it is not there: no package is imported with it."""
+    """Load a file as a module by its path, without its package; ``missing`` begins the error if there is no file."""
     spec = importlib.util.spec_from_file_location(f"tg_lpe_{os.path.basename(path)[:-3]}", path)
     if not os.path.isfile(path) or spec is None or spec.loader is None:
         raise ImportError(f"{missing}, and {path} is not there")
@@ -325,10 +326,10 @@ def _module_at(path: str, missing: str) -> ModuleType:
 
 
 def longest_ring(num_atoms: int, bonds: Sequence[tuple[int, int, int]]) -> int:
-    """Length of the longest ring of a cycle basis, 0 without rings.
+    """Return the length of the longest ring of a cycle basis, 0 without rings.
 
-    Fused rings have several cycle bases, whose longest members differ. This one belongs to a search tree that starts at
-    the last atom and takes neighbours in ascending order, as for the published ZINC labels.
+    Fused rings have several cycle bases, whose longest rings differ. As for the published ZINC labels, this one belongs
+    to a search tree that starts at the last atom and visits neighbours in ascending order.
     """
     neighbours: list[list[int]] = [[] for _ in range(num_atoms)]
     for first, second, _ in bonds:
@@ -346,7 +347,7 @@ def longest_ring(num_atoms: int, bonds: Sequence[tuple[int, int, int]]) -> int:
 
 def _longest_ring_from(root: int, neighbours: Sequence[Sequence[int]], seen: set[int]) -> int:
     parent = {root: root}
-    # linked[v]: vertices whose edge to v is accounted for, by the tree or by a ring already closed.
+    # linked[v]: vertices whose edge to v is in the tree or in a ring that is already closed.
     linked: dict[int, set[int]] = {root: set()}
     stack, longest = [root], 0
     while stack:
@@ -370,21 +371,21 @@ def _longest_ring_from(root: int, neighbours: Sequence[Sequence[int]], seen: set
 
 @functools.cache
 def _ogb_features() -> ModuleType:
-    # `import ogb` asks the network for a newer release; this file of it needs nothing besides itself.
+    # `import ogb` asks the network for a newer release; this file of ogb imports nothing else.
     package = importlib.util.find_spec("ogb")
     folders = package.submodule_search_locations if package is not None else None
     if not folders:
         raise ModuleNotFoundError("the features of ogb need ogb: pip install 'tg-lpe[molecules]'", name="ogb")
-    return _module_at(os.path.join(folders[0], "utils/features.py"), "the features of ogb need its own file of them")
+    return _module_at(os.path.join(folders[0], "utils/features.py"), "the features of ogb need its file of features")
 
 
 def symbol(number: int) -> str:
-    """Symbol of an element by its atomic number; ogb counts all that it does not know as number 119."""
+    """Return the symbol of an element by its atomic number; number 119 stands for unknown elements in ogb."""
     return Chem.GetPeriodicTable().GetElementSymbol(number) if number < 119 else "other"
 
 
 def ogb_feature_sizes() -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Number of categories of each of ogb's atom features and bond features.
+    """Return the number of categories of each of ogb's atom features and bond features.
 
     Raises:
         ModuleNotFoundError: If ogb is not installed.
@@ -394,13 +395,15 @@ def ogb_feature_sizes() -> tuple[tuple[int, ...], tuple[int, ...]]:
 
 
 def ogb_graph(molecule: Any, canonical: bool = False, name: str | None = None) -> tuple[list[int], list[int]]:
-    """The categories of ogb's `smiles2graph`, flat: those of one atom after the other; atom, atom, those of one bond.
+    """Return the categories of ogb's `smiles2graph` as flat lists.
+
+    The first lists the categories of each atom; the second lists both atoms of each bond, and its categories.
 
     Args:
         molecule: A sanitised RDKit molecule, not kekulised.
-        canonical: Whether categories are those of the canonical SMILES, on whose order the tag of a stereo centre
-            depends.
-        name: As in :func:`graph`.
+        canonical: Whether to read categories from the canonical SMILES, since the tags of stereo centres depend on the
+            order of atoms.
+        name: As for :func:`graph`.
     """
     features = _ogb_features()
     drawn, order = _canonical(molecule, name) if canonical else (molecule, list(range(molecule.GetNumAtoms())))
@@ -413,21 +416,21 @@ def ogb_graph(molecule: Any, canonical: bool = False, name: str | None = None) -
 
 
 def smiles_of(molecule: Any) -> str:
-    """RDKit's canonical SMILES of a molecule."""
+    """Return RDKit's canonical SMILES of a molecule."""
     with rdBase.BlockLogs():
         text: str = Chem.MolToSmiles(molecule)
         return text
 
 
 def scaffold(molecule: Any) -> str:
-    """The Bemis-Murcko scaffold as a SMILES string without stereochemistry; empty for a molecule without rings."""
+    """Return the Bemis-Murcko scaffold as SMILES without stereochemistry; empty for a molecule without rings."""
     with rdBase.BlockLogs():
         name: str = _scaffold_smiles(mol=molecule, includeChirality=False)
         return name
 
 
 def fingerprint(molecule: Any) -> str:
-    """The bits that are set in the Morgan fingerprint of radius 2 with 1,024 bits, separated by blanks."""
+    """Return the set bits of the Morgan fingerprint of radius 2 with 1,024 bits, separated by blanks."""
     return " ".join(map(str, _morgan().GetFingerprint(molecule).GetOnBits()))
 
 
@@ -450,21 +453,21 @@ def process(
     canonical: bool = False,
     with_names: bool = False,
 ) -> dict[str, Any]:
-    """Reads many SMILES strings into plain lists, fit for JSON.
+    """Convert many SMILES strings to JSON-able lists.
 
     Args:
         smiles: The strings; `None` is unusable.
-        repair_radicals: As in :func:`parse`.
+        repair_radicals: As for :func:`parse`.
         with_terms: Whether to compute the solubility terms.
-        kinship: What to compute by which molecules are related: `"scaffold"`, or the fingerprint for `"butina"`.
+        kinship: `"scaffold"` computes the scaffold, `"butina"` the fingerprint, to find related molecules.
         features: `"types"`, one type per atom and bond, or `"ogb"`, several categories of each.
-        canonical: As in :func:`graph` and :func:`ogb_graph`.
-        with_names: Whether to write the canonical SMILES, by which one molecule is known in all its spellings.
+        canonical: As for :func:`graph` and :func:`ogb_graph`.
+        with_names: Whether to compute the canonical SMILES, to find equal molecules.
 
     Returns:
-        `types`, the atom type names that occur, and `molecules`, one entry per string: the reason why it is unusable,
-        or `[atoms, bonds, terms, kinship, name]`. With types, atoms are indices into `types`, and bonds are flat as
-        atom, atom, code, atom, ...; with ogb's features, both are as :func:`ogb_graph` gives them.
+        `types`, the names of the atom types, and `molecules`, one entry per string: the reason why it is unusable, or
+        `[atoms, bonds, terms, kinship, name]`. With types, atoms are indices into `types`, and bonds are flat as atom,
+        atom, code, atom, ...; with ogb's features, both are lists of :func:`ogb_graph`.
     """
     codes: dict[str, int] = {}
     molecules: list[Any] = []
@@ -489,7 +492,7 @@ def process(
             raise
         except UnusableMoleculeError as error:
             molecules.append(str(error))
-        except Exception as error:  # RDKit raises many kinds; one odd molecule must not end the run
+        except Exception as error:  # RDKit raises many types; one odd molecule must not end the run
             molecules.append(f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error) else ''}")
         else:
             if features == "types":
@@ -499,12 +502,12 @@ def process(
 
 
 def serve(requests: IO[bytes], answers: IO[bytes]) -> None:
-    """Answers one JSON request per line until the input ends; the body of a worker process."""
+    """Answer one JSON request per line until the input ends; the body of a worker process."""
     try:
         for line in requests:
             try:
                 answer = process(**json.loads(line))
-            except Exception as error:  # the parent raises it, where the user sees it
+            except Exception as error:  # the parent process raises it
                 answer = {"error": f"{type(error).__name__}: {error}"}
             answers.write(json.dumps(answer).encode("ascii") + b"\n")
             answers.flush()

@@ -1,10 +1,10 @@
-"""Reads SMILES strings on several cores, without multiprocessing.
+"""Read SMILES strings on several cores, without multiprocessing.
 
-A process pool runs the user's script again in every worker (spawn) or copies a process that has torch's threads
-(fork). Here a worker is an interpreter of its own that loads `_molecule.py` and answers JSON lines. It needs no
+A process pool runs the user's script again in every worker (spawn), or copies a process with torch's threads (fork).
+Here a worker is a separate interpreter that loads `_molecule.py` and answers JSON lines. It needs no
 `if __name__ == "__main__"` guard, does not import torch, and works from scripts, notebooks and test runners. joblib's
-workers took 2.1 to 2.8 times as long for 10,000 to 20,000 molecules, and its generator of results has no bound on
-those that wait to be read.
+workers took 2.1 to 2.8 times as long for 10,000 to 20,000 molecules, and its generator does not bound the number of
+unread results.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import Any
 from tg_lpe.datasets.molecules import _molecule
 
 CHUNK = 250
-# Chunks that each worker may be ahead of who reads the answers.
+# Largest number of unread chunks per worker.
 _AHEAD = 4
 # For fewer molecules, one process ends before a second one has started.
 _WORTH_A_PROCESS = 1500
@@ -42,7 +42,7 @@ module.serve(sys.stdin.buffer, sys.stdout.buffer)
 
 
 def resolve_num_workers(num_workers: int | None, num_molecules: int) -> int:
-    """How many worker processes to start; 0 means that the calling process does the work.
+    """Return the number of worker processes; 0 means that the calling process does the work.
 
     Raises:
         ValueError: If `num_workers` is negative.
@@ -64,14 +64,14 @@ def read_smiles(
     chunk_size: int = CHUNK,
     **options: Any,
 ) -> Iterator[dict[str, Any]]:
-    """Yields the answers of :func:`_molecule.process` chunk by chunk, in the order of `smiles`, and its `smiles`.
+    """Yield the answers of :func:`_molecule.process` for chunks of `smiles`, in order, each with its `smiles`.
 
-    The options are those of that function. `smiles` may be longer than memory: it is read a few chunks ahead of the
-    answers. Where its length is not known, `num_workers=None` starts no worker.
+    The options are those of :func:`_molecule.process`. `smiles` may be longer than memory: it is read only a few chunks
+    ahead of the answers. If its length is unknown, `num_workers=None` starts no worker.
 
     Raises:
         ValueError: If `num_workers` is negative.
-        RuntimeError: If a worker process dies or cannot do its work.
+        RuntimeError: If a worker process dies or fails.
     """
     length = length_hint(smiles)
     workers = resolve_num_workers(num_workers, length)
@@ -109,7 +109,7 @@ def _in_workers(requests: Iterable[dict[str, Any]], num_workers: int) -> Iterato
         while answers:
             yield answers.popleft().result()
     finally:
-        # The workers stop first, since a thread may still wait for an answer of one.
+        # Stop the workers first, since a thread may still wait for an answer.
         for worker in workers:
             worker.stop()
         threads.shutdown(cancel_futures=True)
@@ -130,9 +130,9 @@ class _Worker:
         self._process.stdin.flush()
 
     def ask(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Sends one request and waits for its answer; a `RuntimeError` if the worker dies or fails over it."""
+        """Send one request and wait for its answer; raise a `RuntimeError` if the worker dies or fails."""
         line = b""
-        with contextlib.suppress(BrokenPipeError):  # a dead worker answers with an empty line, handled below
+        with contextlib.suppress(BrokenPipeError):  # a dead worker leaves an empty line, handled below
             self._send(request)
             line = self._process.stdout.readline() if self._process.stdout is not None else b""
         if not line.endswith(b"\n"):
@@ -147,7 +147,7 @@ class _Worker:
         return answer
 
     def stop(self) -> None:
-        # A worker has no state to save, and its current chunk is no longer needed.
+        # A worker has no state to save, and nobody needs its current chunk.
         self._process.kill()
         self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout):

@@ -1,4 +1,4 @@
-"""Reads files of molecules row by row, in bounded memory; a source is never written to."""
+"""Read files of molecules row by row, in bounded memory."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ _STRUCTURES = (".sdf", ".mol")
 _TEXT = (".smi", ".csv", ".tsv", ".txt", *_STRUCTURES)
 _PACKED: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open, ".zip": zipfile.ZipFile}
 FORMATS = f"{', '.join(_TEXT)}, each also as {', '.join(_PACKED)}, and .parquet"
-"""The names of files that are read."""
+"""Supported suffixes of files."""
 
 _SEPARATORS = (",", ";", "\t", "|")
-# Names the data of a structure: `> <NAME>`, with more around it.
+# Matches the name of a data field of a structure: `> <NAME>`, with other text around it.
 _DATA_NAME = re.compile(r">.*<(.+?)>")
 _MARKS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
 _NO_TEXT = {
@@ -50,14 +50,14 @@ _NO_TEXT = {
     b"\xfd7zXZ": "xz's data",
     b"PAR1": "Parquet",
 }
-# The first word of the header that RDKit's own writer puts into .smi files, and its common variants.
+# The first word of the header that RDKit's writer puts into .smi files, and its common variants.
 _SMILES_HEADERS = frozenset({"smiles", "smile", "canonical_smiles", "smi"})
 # MoleculeNet's bace.csv has its SMILES in the column `mol`.
 _OTHER_HEADERS = frozenset({"mol"})
 
 
 class Row(NamedTuple):
-    """One molecule of a file: where it stands, and the text of each label asked for."""
+    """Hold one molecule of a file with its line, and the text of each requested column."""
 
     file: str
     line: int
@@ -66,20 +66,23 @@ class Row(NamedTuple):
 
 
 class MoleculeFile:
-    """A file of molecules, whose format follows from its name and its first line.
+    """Read a file of molecules, whose format follows from its name and its first line.
 
-    Tables (.csv, .tsv) have a header, whose separator is `,`, `;`, a tab or `|`, also as a first line `sep=;` says.
-    Lines of .smi files are `SMILES [name]`. A .txt file is a table if its header names the SMILES or has a comma or a
-    semicolon, a list otherwise. Structures (.sdf, .mol) become RDKit's SMILES of them, their data columns. A text is
-    UTF-8, UTF-16, or else cp1252, which a warning says.
+    - Tables (.csv, .tsv) have a header. The separator is `,`, `;`, a tab or `|`; a first line such as `sep=;` may set
+      it.
+    - Lines of .smi files are `SMILES [name]`.
+    - A .txt file is a table if its header names the SMILES or has a comma or a semicolon, and otherwise a list.
+    - Structures (.sdf, .mol) are converted to SMILES by RDKit, and their data fields are columns.
+
+    Text is UTF-8 or UTF-16; any other text is read as cp1252, with a warning.
 
     Args:
-        source: The file, or `-` for a text on standard input, which is kept in a temporary file.
-        smiles_column: The column that holds the SMILES; `None` takes `smiles`, in any case, or a common variant.
+        source: The file, or `-` for text on standard input, which is copied to a temporary file.
+        smiles_column: The column of the SMILES; by default `smiles`, in any case, or a common variant.
 
     Raises:
         FileNotFoundError: If there is no such file.
-        ValueError: If its name ends in none of the known suffixes.
+        ValueError: If the suffix of its name is unknown.
     """
 
     def __init__(self, source: str | Path, smiles_column: str | None = None) -> None:
@@ -94,7 +97,7 @@ class MoleculeFile:
         self.name = self.path.name
         self._kind, self._packing = _format(self.name) or ("", "")
         if not self._kind:
-            raise ValueError(f"cannot read {source}: the suffix is {self.path.suffix!r}, and those read are {FORMATS}")
+            raise ValueError(f"cannot read {source}: the suffix is {self.path.suffix!r}, supported are {FORMATS}")
         if not self.path.is_file():
             raise FileNotFoundError(f"there is no file {source}")
 
@@ -103,7 +106,7 @@ class MoleculeFile:
         """The encoding of the text.
 
         Raises:
-            ValueError: If it is no text.
+            ValueError: If the file is no text.
         """
         with self._unpacked() as binary:
             piece = binary.read(2**16)
@@ -112,8 +115,8 @@ class MoleculeFile:
                     return name
             for mark, name in _NO_TEXT.items():
                 if piece.startswith(mark):
-                    raise ValueError(f"{self.name} holds {name}, not a text as its name says; read are {FORMATS}")
-            if 3 * piece.count(0) > len(piece):  # of ASCII characters in UTF-16 without a mark, it is every second byte
+                    raise ValueError(f"{self.name} holds {name}, not text as its name says; supported are {FORMATS}")
+            if 3 * piece.count(0) > len(piece):  # UTF-16 without a mark: every second byte of ASCII text is zero
                 return "utf-16-le" if piece[1::2].count(0) > piece[::2].count(0) else "utf-16-be"
             decoder, line = codecs.getincrementaldecoder("utf-8")(), 1
             while True:
@@ -121,7 +124,7 @@ class MoleculeFile:
                     decoder.decode(piece, final=not piece)
                 except UnicodeDecodeError as error:
                     line += error.object[: error.start].count(b"\n")
-                    _LOGGER.warning("%s:%s: no UTF-8, so the file is read as cp1252 (Windows)", self.name, line)
+                    _LOGGER.warning("%s:%s: not UTF-8, so the file is read as cp1252 (Windows)", self.name, line)
                     return "cp1252"
                 if not piece:
                     return "utf-8"
@@ -130,7 +133,7 @@ class MoleculeFile:
 
     @cached_property
     def separator(self) -> str:
-        """Find what separates the cells of a table; empty for other files."""
+        """The separator of the cells of a table; empty for other files."""
         if self._kind not in (".csv", ".tsv", ".txt"):
             return ""
         with self._text("") as text:
@@ -139,7 +142,7 @@ class MoleculeFile:
             return first[4]
         try:
             headers = {mark: _stripped(next(csv.reader([first], delimiter=mark), [])) for mark in _SEPARATORS}
-        except csv.Error:  # which those who read the table name with its line
+        except csv.Error:  # reading the table raises it again, with its line
             return ","
         known = [separator for separator, header in headers.items() if self._smiles_places(header)]
         if self._kind == ".txt" and not known and "," not in first and ";" not in first:
@@ -148,12 +151,12 @@ class MoleculeFile:
 
     @property
     def has_columns(self) -> bool:
-        """Whether there are names of columns."""
+        """Whether the file has named columns."""
         return bool(self.separator) or self._kind in (*_STRUCTURES, ".parquet")
 
     @cached_property
     def header(self) -> tuple[str, ...]:
-        """The names of the columns; none for a list or an empty table. The first of structures is that of the SMILES.
+        """The names of the columns; empty for a list or an empty table. For structures, the first is the SMILES.
 
         Raises:
             ValueError: If the file is not readable.
@@ -168,10 +171,10 @@ class MoleculeFile:
 
     @property
     def label_columns(self) -> tuple[str, ...]:
-        """The columns besides the SMILES.
+        """The columns other than the SMILES.
 
         Raises:
-            ValueError: If the SMILES column is not there or not clear.
+            ValueError: If the SMILES column is missing or ambiguous.
         """
         if not self.header:
             return ()
@@ -179,7 +182,7 @@ class MoleculeFile:
         return tuple(name for position, name in enumerate(self.header) if position != smiles_at)
 
     def check_columns(self, labels: Sequence[str]) -> None:
-        """Raises where a column that :meth:`rows` needs is missing, without reading all rows."""
+        """Refuse a file that lacks a column of :meth:`rows`, without reading all rows."""
         if not self.has_columns:
             for column in (next(iter(labels), None), self.smiles_column):
                 if column is not None:
@@ -190,13 +193,13 @@ class MoleculeFile:
                 self._at(label)
 
     def rows(self, labels: Sequence[str] | None = ()) -> Iterator[Row]:
-        """The molecules of the file, with the line that each stands in or begins in, or its number in a Parquet file.
+        """Iterate over the molecules of the file, with their first lines, or their numbers in a Parquet file.
 
-        Blank lines and headers (also repeated ones, as in concatenated files) are skipped, and lines of a list that
-        start with `#`; tables have no comments.
+        Blank lines and headers (including repeated ones, as in concatenated files) are skipped, and lines of a list
+        that start with `#`. Tables have no comments.
 
         Args:
-            labels: The columns that hold the labels; `None` for all columns besides the SMILES, and the names of
+            labels: The columns of the labels. `None` reads all columns other than the SMILES, and the names of
                 molecules in a list.
 
         Raises:
@@ -218,7 +221,7 @@ class MoleculeFile:
             yield Row(self.name, number, cells[smiles_at], tuple([cells[at] for at in labels_at]))
 
     def _cells(self) -> Iterator[tuple[int, list[str]]]:
-        """Line numbers and cells, as many as the header has."""
+        """Iterate over line numbers and cells, with an empty cell for each missing one."""
         if self._kind in _STRUCTURES:
             for line, smiles, properties in self._records():
                 yield line, [smiles, *(properties.get(name, "") for name in self.header[1:])]
@@ -235,19 +238,19 @@ class MoleculeFile:
                     continue
                 if any(cells[width:]):
                     raise ValueError(
-                        f"{self.name}:{number}: {len(cells)} cells, the header has {width}; quote a cell that holds "
-                        f"the separator, {self.separator!r}"
+                        f"{self.name}:{number}: {len(cells)} cells, but the header has {width}; quote a cell that "
+                        f"contains the separator, {self.separator!r}"
                     )
                 short += len(cells) < width
                 yield number, cells + [""] * (width - len(cells))
             if short:
                 lines_have = "1 line has" if short == 1 else f"{short:,} lines have"
                 _LOGGER.warning(
-                    "%s: %s fewer cells than the header; the absent cells count as empty", self.name, lines_have
+                    "%s: %s fewer cells than the header; missing cells count as empty", self.name, lines_have
                 )
 
     def _table(self) -> Iterator[tuple[int, list[str]]]:
-        """Line numbers and cells of a table, with the header; blank lines are left out."""
+        """Iterate over line numbers and cells of a table, including the header, without blank lines."""
         with self._text("") as text:
             reader = csv.reader(text, delimiter=self.separator)
             try:
@@ -267,7 +270,7 @@ class MoleculeFile:
                     yield Row(self.name, number, words[0], name)
 
     def _records(self) -> Iterator[tuple[int, str, dict[str, str]]]:
-        """Of each structure its first line, RDKit's SMILES (`?` if RDKit cannot read it), and its data."""
+        """Iterate over the first line of each structure, RDKit's SMILES (`?` if RDKit cannot read it), and its data."""
         with self._text(None) as text:
             lines: list[str] = []
             for number, line in enumerate(chain(text, ["\n", "$$$$\n"]), start=1):
@@ -279,7 +282,7 @@ class MoleculeFile:
 
     @contextmanager
     def _text(self, newline: str | None) -> Iterator[TextIO]:
-        """The text from its beginning; bytes that do not fit its encoding become a replacement character."""
+        """Open the text; bytes that do not fit its encoding become a replacement character."""
         with (
             self._unpacked() as binary,
             io.TextIOWrapper(binary, self.encoding, errors="replace", newline=newline) as text,  # type: ignore[type-var]
@@ -300,7 +303,7 @@ class MoleculeFile:
                 with archive.open(names[0]) as binary:
                     yield binary
         except (OSError, EOFError, RuntimeError, zlib.error, lzma.LZMAError, zipfile.BadZipFile) as error:
-            if not self._packing or getattr(error, "filename", None) is not None:  # as of a file that may not be read
+            if not self._packing or getattr(error, "filename", None) is not None:  # not the content, but the file
                 raise
             raise ValueError(f"{self.path} is not a complete {self._packing[1:]} file: {error}") from error
 
@@ -308,14 +311,14 @@ class MoleculeFile:
         if self.header.count(column) != 1:
             number = "no column" if column not in self.header else "more than one column"
             several = column.split(",")
-            hint = f"; several are written apart: {' '.join(several)}" if set(several) <= set(self.header) else ""
+            hint = f"; separate columns by spaces: {' '.join(several)}" if set(several) <= set(self.header) else ""
             raise ValueError(
                 f"{self.name} has {number} {column!r}; there are {', '.join(map(repr, self.header))}{hint}"
             )
         return self.header.index(column)
 
     def _smiles_places(self, header: Sequence[str]) -> list[int]:
-        """Columns that may hold the SMILES."""
+        """Return the columns that may hold the SMILES."""
         if self.smiles_column is not None:
             return [place for place, name in enumerate(header) if name == self.smiles_column]
         usual = [place for place, name in enumerate(header) if name.lower() in _SMILES_HEADERS]
@@ -336,8 +339,8 @@ class MoleculeFile:
             )
         if not places:
             raise ArgumentError(
-                "{} needs a column named 'smiles'; its columns, separated by {!r}, are {}. Another column is chosen "
-                "with {smiles_column}",
+                "{} needs a column named 'smiles'; its columns, separated by {!r}, are {}. Choose another column with "
+                "{smiles_column}",
                 self.name,
                 self.separator,
                 ", ".join(map(repr, self.header)),
@@ -347,10 +350,10 @@ class MoleculeFile:
 
 
 def find_split(folder: Path, stem: str) -> Path:
-    """The one file of a folder that holds a split.
+    """Find the file of a split in a folder.
 
     Raises:
-        FileNotFoundError: If there is none; the message lists the names looked for.
+        FileNotFoundError: If there is none; the message lists the supported names.
         ValueError: If there are several.
     """
     paths = sorted(path for path in folder.iterdir() if path.is_file())
@@ -366,7 +369,7 @@ def find_split(folder: Path, stem: str) -> Path:
 
 
 def _format(name: str) -> tuple[str, str] | None:
-    """The suffix that says what a file holds, and that of its compression; `None` if it is not read."""
+    """Return the suffixes of a file's format and of its compression; `None` if they are not supported."""
     packing = next((suffix for suffix in _PACKED if name.endswith(suffix)), "")
     kind = Path(name.removesuffix(packing)).suffix
     return (kind, packing) if kind in _TEXT or (kind, packing) == (".parquet", "") else None
@@ -383,7 +386,7 @@ def _stripped(cells: list[str]) -> list[str]:
 def _structure(record: str) -> tuple[str, dict[str, str]]:
     with rdBase.BlockLogs():
         supplier = Chem.SDMolSupplier()
-        for sanitize in (True, False):  # else the reason is what RDKit says of the SMILES
+        for sanitize in (True, False):  # unsanitised, RDKit reports the fault when it reads the SMILES
             supplier.SetData(record, sanitize=sanitize)
             molecule = supplier[0] if len(supplier) else None
             if molecule is not None:

@@ -1,4 +1,4 @@
-"""Splits of molecules from a folder, a file, or RDKit's own collection."""
+"""Load splits of molecules from a folder, a file, or RDKit's collection."""
 
 from __future__ import annotations
 
@@ -36,18 +36,18 @@ from tg_lpe.datasets.molecules.solubility import SolubilityNormalization
 from tg_lpe.datasets.molecules.vocabulary import AtomVocabulary
 
 DatasetName = Literal["zinc", "qm9", "qm9-solubility", "nci", "zinc12k", "molhiv"]
-"""Published sets that :func:`load_molecules` reads by name."""
+"""Names of published sets for :func:`load_molecules`."""
 
 ComputedTarget = Literal["solubility"]
 
 _PUBLISHED = ("zinc", "qm9", "qm9-solubility", "zinc12k", "molhiv")
-"""Sets whose graphs are published, and read as they are."""
+"""Sets whose published graphs are reproduced."""
 
 _COMPUTED_BY_NAME = ("zinc", "qm9-solubility", "nci")
 """Published sets whose target is computed if their files have no labels."""
 
 _NORMALIZATIONS = {"zinc": "zinc", "qm9-solubility": "qm9"}
-"""Constants of the computed target by the name of the set."""
+"""Name of the constants of the computed target for each set."""
 
 _TRAIN_FILES = ("train",)
 
@@ -78,70 +78,74 @@ def load_molecules(
     num_workers: int | None = None,
     progress: bool = True,
 ) -> MoleculeSplits:
-    """Reads molecules into training, validation and test sets.
+    """Load molecules as training, validation and test sets.
 
-    Labels are columns of csv files as they stand, or computed on request. An empty cell is a missing label, NaN in
-    `y`; the report counts them. Molecules that cannot be used, or have no label at all, are named in the report and
-    counted in a log line. Salts stay whole: a graph may have several components. The source is only read; the
-    processed splits are cached elsewhere, keyed by content.
+    Labels are columns of the files, or computed on request. An empty cell is a missing label, NaN in `y`; the report
+    counts them. Unusable molecules, and molecules without any label, are left out; the report names them, and a log
+    line counts them. Salts stay whole, so a graph may have several components. The processed splits are cached, keyed
+    by the content of the files.
 
     Args:
-        source: A folder with one file for each of train, val and test, and perhaps an `atom_dict.txt` that fixes the
+        source: A folder with one file for each of train, val and test, and optionally an `atom_dict.txt` that fixes the
             atom types; or one file, or `"-"` for standard input, which is split 80/10/10; or `"nci"` for the 5,000
-            molecules that ship with RDKit. :class:`~tg_lpe.datasets.molecules.MoleculeFile` says which files are read.
-        name: The dataset that this is. `"qm9"` has QM9's own properties in one table, of which `targets` chooses (see
-            :data:`QM9_UNITS`): the source is that file, or a folder with the file `properties`. `"zinc"`,
-            `"qm9-solubility"` and `"nci"` imply the computed target where the files have no column `y`. The first two
-            set its published normalisation; `"qm9-solubility"` also rewrites bracketed radical atoms to plain ones and
-            keeps each molecule's largest fragment, as published; `"zinc12k"` and `"molhiv"` require labels `y`. Other
-            sources are taken as they are.
-        targets: Columns of the labels, in the order of the columns of `y`. An empty sequence means no labels,
-            which is enough for pretraining. By default `y`, if it is the only column besides the SMILES. A column of
-            words holds classes, numbered in the order of their names, which `splits.target.classes` lists.
-        missing: Cells that mean a missing label, such as `("n/a", "-")`, besides empty ones.
-        extra_columns: Columns of numbers that the model reads beside the molecule, such as a temperature, in the order
-            of the columns of `graph_attr`.
+            molecules that ship with RDKit. See :class:`~tg_lpe.datasets.molecules.MoleculeFile` for the formats.
+        name: The published dataset that the source contains, if any.
+
+            - `"qm9"`: QM9's properties in one table, from which `targets` chooses (see :data:`QM9_UNITS`). The source
+              is that file, or a folder with the file `properties`.
+            - `"zinc"`, `"qm9-solubility"`, `"nci"`: the target is computed if the files have no column `y`. The first
+              two set its published normalisation. `"qm9-solubility"` also rewrites bracketed radical atoms to plain
+              ones and keeps each molecule's largest fragment, as published.
+            - `"zinc12k"`, `"molhiv"`: labels `y` are required.
+        targets: Columns of the labels, in the order of the columns of `y`. An empty sequence means no labels, which is
+            enough for pretraining. By default `y`, if it is the only column other than the SMILES. A column of words
+            holds classes, numbered in the order of their names, which `splits.target.classes` lists.
+        missing: Cells that mean a missing label, such as `("n/a", "-")`, in addition to empty cells.
+        extra_columns: Columns of numbers that the model reads in addition to the molecule, such as a temperature, in
+            the order of the columns of `graph_attr`.
         weight_column: A column of numbers of at least 0, `graph_weight` of the graphs: the weight of a molecule in the
-            training loss, relative to the mean of the training set. Figures are not weighted.
-        computed: `"solubility"` computes the labels, the constrained solubility, whatever columns there are.
-        normalization: Constants of the computed target, in place of the name's; selects that target. By default they
-            are measured on the training set for sources without a name.
+            training loss, relative to the mean of the training set. Metrics are not weighted.
+        computed: `"solubility"` computes the constrained solubility as label, and ignores other columns.
+        normalization: Constants of the computed target, which this selects. By default the constants of the `name`, or
+            else those of the training set.
         smiles_column: Column of the SMILES; by default `smiles`, in any case, or a common variant, or else `mol`.
-        features: `"types"`: one atom type per node and one bond type per edge, of the kekulised molecule. `"ogb"`:
-            the nine atom and three bond features of ogb's `smiles2graph`; an `atom_dict.txt` then plays no part.
-        canonical: Kekulise rings as in RDKit's canonical SMILES of the molecule, so that the graph does not depend on
-            how the string is spelled, but for the order of its atoms. By default `True`, except with a `name` other
-            than `"nci"`, whose graphs are published. `False`: double bonds in rings are placed in the order of the
-            string, and a model that is trained so predicts so.
-        vocabulary: The atom types by number, such as those that a pretrained encoder knows; molecules with other types
-            are left out. By default those of `atom_dict.txt`, or else all that occur.
-        split: How one file is split: `"random"`, the default, or `"scaffold"`, by Bemis-Murcko scaffold as
-            MoleculeNet does, which draws nothing, or `"butina"`, likewise by Butina's clusters of Morgan fingerprints
-            (radius 2, 1,024 bits, Tanimoto distance 0.6, as in DeepChem; at most 50,000 molecules); with `name="qm9"`
-            also `"standard"`, see :func:`qm9_split`.
-        split_column: A column of one file that says where each molecule belongs: `train`, `val` (or `valid`,
-            `validation`) or `test`, in any case; in place of `split`.
-        fold: `(number, folds)` for one fold of a cross-validation of one file, such as `(0, 5)`: each molecule is in
-            the test set of one of the folds, a tenth of all are drawn from the others for validation.
+        features: `"types"`: one atom type per node and one bond type per edge, of the kekulised molecule. `"ogb"`: the
+            nine atom and three bond features of ogb's `smiles2graph`; `atom_dict.txt` is then ignored.
+        canonical: Kekulise rings as in RDKit's canonical SMILES, so that the graph does not depend on the spelling of
+            the string, except for the order of its atoms. If `False`, double bonds in rings follow the order of the
+            string, also in predictions of a model trained on these graphs. By default `True`, except for published
+            graphs: any `name` other than `"nci"`.
+        vocabulary: The atom types by number, such as those of a pretrained encoder; molecules with other types are left
+            out. By default the types of `atom_dict.txt`, or else all types that occur.
+        split: How to split one file.
+
+            - `"random"`: at random, the default.
+            - `"scaffold"`: by Bemis-Murcko scaffold, as MoleculeNet does; not random.
+            - `"butina"`: by Butina's clusters of Morgan fingerprints (radius 2, 1,024 bits, Tanimoto distance 0.6, as
+              in DeepChem); not random, at most 50,000 molecules.
+            - `"standard"`: with `name="qm9"`, see :func:`qm9_split`.
+        split_column: A column of one file that names the part of each molecule: `train`, `val` (or `valid`,
+            `validation`) or `test`, in any case; instead of `split`.
+        fold: `(number, folds)` for one fold of a cross-validation of one file, such as `(0, 5)`. Each molecule is in
+            the test set of one fold; a tenth of all molecules are drawn from the others for validation.
         train_files: Names of a folder's files that make up the training set.
-        cache_dir: Where processed splits are kept; by default `$XDG_CACHE_HOME/tg_lpe` or `~/.cache/tg_lpe`.
+        cache_dir: Folder of processed splits; by default `$XDG_CACHE_HOME/tg_lpe` or `~/.cache/tg_lpe`.
         strict: Raise if any molecule is unusable.
         seed: Draws the random or standard split of a single file.
-        num_workers: Processes that read SMILES; 0 for none besides this one, `None` for one per core if that is faster.
+        num_workers: Number of worker processes that read SMILES; 0 reads in this process, `None` starts one per core if
+            that is faster.
         progress: Show a progress bar.
 
     Returns:
         The three datasets with their atom types, target, normalisation and report.
 
     Raises:
-        FileNotFoundError: If the source or one of its files is missing; the message lists what was looked for.
+        FileNotFoundError: If the source or one of its files is missing.
         ModuleNotFoundError: If `features="ogb"` and ogb is not installed.
         TypeError: If `targets`, `extra_columns`, `missing` or `train_files` is one string.
-        ValueError: If it is not clear what to learn, an option is unknown or contradicts the files, `vocabulary`
-            differs from `atom_dict.txt` or comes with ogb's features, `split`, `split_column` or `fold` is for a
-            folder or `train_files` for a single file, a file is malformed, a label is neither a number nor the name of
-            a class, an extra cell is no number or a weight none of at least 0, a cell of `split_column` names no part,
-            a split has no usable molecule, or `strict` is set and a molecule is unusable.
+        ValueError: If the target is unclear; an option is unknown, contradicts another or does not fit the source; a
+            file is malformed; a cell is no label, number, weight or part; a split has no usable molecule; or `strict`
+            is set and a molecule is unusable.
         RuntimeError: If a worker process dies.
     """
     check_choice("canonical", canonical, (None, True, False))
@@ -153,31 +157,31 @@ def load_molecules(
     files, listed_types = _open(source, name, train_files, smiles_column)
     if vocabulary is not None:
         if features != "types":
-            raise ArgumentError("vocabulary numbers atom types, which {features} does not read", features=features)
+            raise ArgumentError("vocabulary numbers atom types, which {features} does not use", features=features)
         if listed_types is not None and listed_types != vocabulary:
             raise ValueError(
-                f"the atom types asked for are {', '.join(vocabulary)}, and atom_dict.txt in {source} fixes "
+                f"vocabulary has the atom types {', '.join(vocabulary)}, but atom_dict.txt in {source} has "
                 f"{', '.join(listed_types)}; the same number would mean another type"
             )
     divided = {"split": split, "split_column": split_column, "fold": None if fold is None else ...}
     divided = {option: value for option, value in divided.items() if value is not None}
     if divided and "all" not in files:
-        wrong = f"{{{next(iter(divided))}}} is for a single file; the folder {{}} brings its own split"
-        raise ArgumentError(wrong, source, **divided)
+        message = f"{{{next(iter(divided))}}} is for a single file; the folder {{}} has its own split"
+        raise ArgumentError(message, source, **divided)
     if len(divided) > 1 and divided != {"split": "random", "fold": ...}:
         both = " and ".join(f"{{{option}}}" for option in divided)
         raise ArgumentError(both + " exclude each other: each divides the molecules", **divided)
-    every = [file for part in files.values() for file in part]
+    all_files = [file for part in files.values() for file in part]
     if tuple(train_files) != _TRAIN_FILES and "all" in files:
-        raise ValueError(f"train_files={tuple(train_files)} is for a folder; the single file {source} is split here")
+        raise ValueError(f"train_files={tuple(train_files)} is for a folder, but {source} is a single file")
     if isinstance(extra_columns, str):
         raise TypeError(f"extra_columns must be a sequence of names such as [{extra_columns!r}], got one string")
-    beside = [("weight_column", weight_column), ("split_column", split_column)]
+    single = [("weight_column", weight_column), ("split_column", split_column)]
     others = [("extra_columns", column) for column in extra_columns or ()]
-    others += [(option, column) for option, column in beside if column is not None]
-    target = _choose_target(every, source, name, targets, computed, normalization, others)
-    wanted = normalization or _NORMALIZATIONS.get(name or "")
-    constants = None if wanted is None or target.computed is None else SolubilityNormalization.resolve(wanted)
+    others += [(option, column) for option, column in single if column is not None]
+    target = _choose_target(all_files, source, name, targets, computed, normalization, others)
+    chosen = normalization or _NORMALIZATIONS.get(name or "")
+    constants = None if chosen is None or target.computed is None else SolubilityNormalization.resolve(chosen)
     options = BuildOptions(
         target=target,
         repair_radicals=name == "qm9-solubility",
@@ -188,7 +192,7 @@ def load_molecules(
         missing=None if missing is None else tuple(missing),
         extra_columns=tuple(extra_columns or ()),
         weight_column=weight_column,
-        with_commas=frozenset(file.name for file in every if file.separator not in ("", ",")),
+        with_commas=frozenset(file.name for file in all_files if file.separator not in ("", ",")),
         split=split or "random",
         fold=fold,
         seed=seed,
@@ -211,7 +215,7 @@ def load_molecules(
             splits = build_splits(rows, options, read)
             _cache.store(splits, path_of(options))
             folds = [] if fold is None else [(number, fold[1]) for number in range(fold[1]) if number != fold[0]]
-            for other in folds:  # reading takes longest, and is the same for all
+            for other in folds:  # reading takes most of the time, and is the same for all folds
                 _cache.store(build_splits(rows, of_fold := replace(options, fold=other), read), path_of(of_fold))
     _announce(source, splits.report, strict)
     _name_untrained(source, splits)
@@ -242,10 +246,10 @@ def _choose_target(
     normalization: object | None,
     others: Sequence[tuple[str, str]],
 ) -> TargetSpec:
-    """Choose the target from the arguments and the columns of the files that no other argument, of ``others``, names.
+    """Choose the target from the arguments and the columns of the files, except columns that ``others`` name.
 
     Raises:
-        ValueError: If neither decides, or a column is missing or named twice.
+        ValueError: If the target is unclear, or a column is missing or named twice.
     """
     named: dict[str, tuple[str, object]] = {column: ("targets", targets) for column in targets or ()}
     for option, column in others:
@@ -271,10 +275,10 @@ def _choose_target(
             without = ", ".join(file for file, has in labelled.items() if not has)
             raise ValueError(f"labels must be in all files or in none; {with_labels} has them, {without} does not")
         if normalization is not None:
-            raise ValueError("normalization applies to the computed target, but these files bring their own labels")
+            raise ValueError("normalization applies to the computed target, but these files have labels y")
         return TargetSpec(("y",))
     if name is not None and name not in _COMPUTED_BY_NAME:
-        raise ValueError(f"{name} comes with labels, but the files in {source} have no column 'y'")
+        raise ValueError(f"{name} needs labels, but the files in {source} have no column 'y'")
     if name in _COMPUTED_BY_NAME or source == "nci" or normalization is not None:
         return solubility
     computing = "{computed} for the constrained solubility, which is computed from the molecule"
@@ -284,14 +288,14 @@ def _choose_target(
             alike.setdefault(names, []).append(file_name)
     if not alike:
         raise ArgumentError(
-            "{} does not say what to learn: its files have no columns besides the SMILES. Choose " + computing,
+            "{} has no labels: its files have no columns other than the SMILES. Choose " + computing,
             source,
             computed="solubility",
         )
     listing = "; ".join(f"{', '.join(map(repr, names))} in {', '.join(where)}" for names, where in alike.items())
     example = next(iter(alike))[-1]
     raise ArgumentError(
-        "{} does not say what to learn: besides the SMILES, there are {}. Choose columns, as with {targets}, or "
+        "the target of {} is unclear: in addition to the SMILES, there are {}. Choose columns, as with {targets}, or "
         + computing,
         source,
         listing,
@@ -311,16 +315,16 @@ def read_molecules(
     num_workers: int | None = None,
     progress: bool = True,
 ) -> tuple[MoleculeDataset, AtomVocabulary, LoadReport, list[tuple[int, str]]]:
-    """Reads one file of molecules in its order, without labels and without a cache.
+    """Read one file of molecules in its order, without labels and without a cache.
 
     Args:
-        path: A file that :class:`~tg_lpe.datasets.molecules.MoleculeFile` reads.
+        path: A file that :class:`~tg_lpe.datasets.molecules.MoleculeFile` supports.
         vocabulary: The atom types; by default those that occur.
-        reader: Reads as a model was trained, with its atom types in place of `vocabulary`, and its `canonical`.
+        reader: Read as a model's training data, with the reader's atom types and `canonical` instead of the arguments.
         smiles_column: Column of the SMILES, as for :func:`load_molecules`.
         canonical: As for :func:`load_molecules`.
         strict: Raise if any molecule is unusable.
-        num_workers: Processes that read SMILES, as for :func:`load_molecules`.
+        num_workers: Number of worker processes, as for :func:`load_molecules`.
         progress: Show a progress bar.
 
     Returns:
@@ -332,10 +336,10 @@ def read_molecules(
             `vocabulary` and `reader` are given, or the reader has no atom types.
     """
     if reader is not None and vocabulary is not None:
-        raise ValueError(f"atom types are those of vocabulary= or those of reader=, got both: {vocabulary}, {reader}")
+        raise ValueError(f"pass either vocabulary or reader, got both: {vocabulary}, {reader}")
     if reader is not None and reader.vocabulary is None:
         raise ValueError(
-            f"read_molecules numbers atom types, and {reader} reads ogb's features: reader.read(strings) does so"
+            f"reader must have a vocabulary, but {reader} reads ogb's features; use reader.read(strings) instead"
         )
     rows = list(MoleculeFile(path, smiles_column).rows())
     options = BuildOptions(
@@ -359,13 +363,13 @@ def _named(source: str | Path) -> Iterator[None]:
     except ArgumentError as error:
         raise error.about(source) from error
     except ValueError as error:
-        if str(error).startswith(f"{Path(source).name}:"):  # with its line
+        if str(error).startswith(f"{Path(source).name}:"):  # it names the file and line already
             raise
         raise ValueError(f"{source}: {error}") from error
 
 
 def _announce(source: str | Path, report: LoadReport, strict: bool) -> None:
-    """One log line about what was left out; an error instead where `strict` is set."""
+    """Log which molecules were left out, or raise an error if `strict` is set."""
     if strict and report.skipped:
         lines = "\n  ".join([report.summary(), *first_few(report.skipped, 5)])
         raise ValueError(f"{source} holds unusable molecules, and strict is set: {lines}")
@@ -374,13 +378,13 @@ def _announce(source: str | Path, report: LoadReport, strict: bool) -> None:
 
 
 def _name_untrained(source: str | Path, splits: MoleculeSplits) -> None:
-    """One log line about atom types that the training set lacks: they have numbers, and nothing trains them."""
+    """Log the atom types that the training set lacks, since their weights are not trained."""
     if splits.vocabulary is None:
         return
     train, *others = ({int(code) for code in part.x.unique()} for part in (splits.train, splits.val, splits.test))
     if codes := sorted(set().union(*others) - train):
         names = ", ".join(repr(splits.vocabulary.types[code]) for code in codes)
-        _LOGGER.warning("%s: atom types that the training set does not have, so nothing trains them: %s", source, names)
+        _LOGGER.warning("%s: the training set lacks these atom types, so they stay untrained: %s", source, names)
 
 
 def _check_options(
@@ -409,14 +413,14 @@ def _check_options(
         raise ValueError(f"targets must name each column once, got {list(targets)}")
     if targets is not None and (computed is not None or normalization is not None):
         other = "{computed}" if computed is not None else "normalization, which is for the computed target"
-        wrong = "the labels are either columns or computed: got {targets} and " + other
-        raise ArgumentError(wrong, targets=list(targets), computed=computed)
+        message = "the labels are either columns or computed: got {targets} and " + other
+        raise ArgumentError(message, targets=list(targets), computed=computed)
     if normalization is not None:
         SolubilityNormalization.resolve(normalization)  # type: ignore[arg-type]
     if name == "qm9" and targets is None:
         raise ArgumentError(
-            "qm9 needs {targets}, one or more of {}; the constrained solubility of QM9's molecules, which is computed, "
-            "is the source qm9-solubility",
+            "qm9 needs {targets}, one or more of {}; for the constrained solubility of QM9's molecules, which is "
+            "computed, use qm9-solubility",
             ", ".join(QM9_UNITS),
             targets=["gap"],
         )
@@ -435,12 +439,12 @@ def _check_options(
 def _open(
     source: str | Path, name: str | None, train_files: Sequence[str], smiles_column: str | None
 ) -> tuple[dict[str, list[MoleculeFile]], AtomVocabulary | None]:
-    """The source's files per split (or under `all`), and the atom types that it fixes."""
+    """Open the source's files for each split (or `all`), and read the atom types that it fixes."""
     if source == STDIN:
         return {"all": [MoleculeFile(source, smiles_column)]}, None
     path = Path(RDConfig.RDDataDir, "NCI", "first_5K.smi") if source == "nci" else Path(source)
     if not path.exists():
-        raise FileNotFoundError(f"there is no folder or file {path}, and the one set that needs none is 'nci'")
+        raise FileNotFoundError(f"there is no folder or file {path}; only the set 'nci' needs none")
     if name == "qm9":
         path = qm9_table(path)
     if not path.is_dir():
@@ -467,7 +471,7 @@ def _cache_path(
     single = "all" in files
     key = _cache.cache_key(
         {
-            # Names too: they stand in the report.
+            # Names are part of the key, since the report contains them.
             "files": {
                 split: [(file.name, digest_of_file(file.path)) for file in part] for split, part in files.items()
             },
@@ -483,7 +487,7 @@ def _cache_path(
             "seed": options.seed if single and options.split not in OF_KIN else None,
             **({"others": others} if others else {}),
             **({} if options.fold is None else {"fold": options.fold}),
-            # Another release may read a string, or score it, differently.
+            # Another release of RDKit may read or score a string differently.
             "rdkit": rdBase.rdkitVersion,
         }
     )

@@ -1,4 +1,4 @@
-"""Molecules in PyTorch Geometric's in-memory storage."""
+"""Store molecules in PyTorch Geometric's in-memory storage."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ _KEYS = ("x", "edge_index", "edge_attr", "y")
 
 
 class MoleculeDataset(GraphDataset):
-    r"""One split of molecules. Indexing, slicing and loaders work as for any PyG dataset.
+    r"""Hold one split of molecules. Indexing, slicing and loaders work as for any PyG dataset.
 
-    Each element holds `x: int64 [num_nodes, 1]` (atom type), `edge_index: int64 [2, num_edges]` (both directions,
-    sorted by row, then column), `edge_attr: int64 [num_edges]` (bond type) and `y: float32 [1]`. With ogb's features,
-    `x` is `[num_nodes, 9]` and `edge_attr` `[num_edges, 3]`; with several labels, `y` is `[1, num_columns]`.
+    Each element has `x: int64 [num_nodes, 1]` (atom type), `edge_index: int64 [2, num_edges]` (both directions, sorted
+    by row, then column), `edge_attr: int64 [num_edges]` (bond type) and `y: float32 [1]`. With ogb's features, `x` is
+    `[num_nodes, 9]` and `edge_attr` `[num_edges, 3]`; with several labels, `y` is `[1, num_columns]`.
 
     Args:
-        data: The graphs one after the other, node numbers counted per graph.
-        slices: Where each graph starts: `{key: int64 [num_graphs + 1]}`.
+        data: The concatenated graphs, with nodes numbered per graph.
+        slices: Start of each graph: `{key: int64 [num_graphs + 1]}`.
         transform: Applied to every element on access.
 
     Raises:
@@ -45,10 +45,10 @@ class MoleculeDataset(GraphDataset):
 
     @classmethod
     def from_data_list(cls, graphs: Sequence[Data]) -> MoleculeDataset:
-        """Builds the storage from single graphs.
+        """Build the storage from single graphs.
 
         Args:
-            graphs: Data with `x`, `edge_index`, `edge_attr` and `y` in the form of this dataset's elements.
+            graphs: Data with `x`, `edge_index`, `edge_attr` and `y`, shaped as this dataset's elements.
 
         Raises:
             ValueError: If there are no graphs.
@@ -70,12 +70,12 @@ class MoleculeDataset(GraphDataset):
         num_atom_features: int = 1,
         num_bond_features: int = 1,
     ) -> MoleculeDataset:
-        """Builds the storage from plain lists.
+        """Build the storage from plain lists.
 
         Args:
-            atoms: Atom types per graph, or the features of one atom after the other.
-            bonds: Bonds per graph, each once, flat as atom, atom, bond type (or features), atom, ...
-            labels: One number per graph, or as many for each.
+            atoms: Atom types of each graph, or the features of one atom after the other.
+            bonds: Bonds of each graph, each once, flat as atom, atom, bond type (or features), atom, ...
+            labels: One number for each graph, or equally many numbers for each.
             num_atom_features: Integers per atom.
             num_bond_features: Integers per bond.
 
@@ -112,19 +112,19 @@ class MoleculeDataset(GraphDataset):
 
 @dataclass(frozen=True, kw_only=True)
 class MoleculeSplits(GraphSplits):
-    """Three splits that share their atom and bond types.
+    """Hold three splits of molecules that share their atom and bond types.
 
-    Besides the attributes of :class:`~tg_lpe.data.GraphSplits`:
+    In addition to the attributes of :class:`~tg_lpe.data.GraphSplits`:
 
     Args:
-        vocabulary: Atom types by their index in `x`, `None` for ogb's features.
-        normalization: Constants of the computed target, `None` where labels were taken as published.
-        report: What the source held and what of it is left out.
-        bond_types: Bond types by their index in `edge_attr`; none for ogb's features.
+        vocabulary: Atom types by their index in `x`; `None` for ogb's features.
+        normalization: Constants of the computed target; `None` if labels come with the data.
+        report: Counts of the source's molecules, and the molecules left out.
+        bond_types: Bond types by their index in `edge_attr`; empty for ogb's features.
         repair_radicals: Whether SMILES were read with QM9's clean-up.
         canonical: Whether rings were kekulised as in canonical SMILES; `None` for a published set, read as published.
-        weight_column: The column that `graph_weight` was read from, if there is one.
-        extra_columns: Those that `graph_attr` was read from.
+        weight_column: The column of `graph_weight`, if any.
+        extra_columns: The columns of `graph_attr`.
     """
 
     train: MoleculeDataset
@@ -156,7 +156,7 @@ class MoleculeSplits(GraphSplits):
         }
 
     def ranges(self) -> MoleculeRanges:
-        """Sizes, atom types and labels of the training set."""
+        """Measure sizes, atom types and labels of the training set."""
         elements = range(1, int(self.train.x[:, 0].max()) + 2)
         names = self.vocabulary.types if self.vocabulary is not None else [_molecule.symbol(n) for n in elements]
         return MoleculeRanges.of(self.train, names, self.labels("train"), self.target.columns, self.extra_columns)
@@ -167,7 +167,7 @@ def spec_of(
     node_types: int | tuple[int, ...],
     edge_types: int | tuple[int, ...],
 ) -> DataSpec:
-    """The sizes of molecules whose categories are known."""
+    """Describe the sizes of molecules with known numbers of categories."""
     largest = max(int(dataset.slices["x"].diff().max()) for dataset in datasets)
     return DataSpec(num_node_types=node_types, num_edge_types=edge_types, max_nodes=largest)
 

@@ -1,4 +1,4 @@
-"""PyTorch Geometric's own molecule datasets, in this package's form."""
+"""Convert PyTorch Geometric's molecule datasets to this package's splits."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ def from_pyg(
     *,
     target: int | str | Sequence[str] | None = None,
 ) -> MoleculeSplits:
-    """Accepts `torch_geometric.datasets.ZINC` and `QM9` as splits, whole or sliced.
+    """Convert `torch_geometric.datasets.ZINC` or `QM9`, whole or sliced, to splits.
 
-    Atom and bond features become type indices. ZINC keeps its published numbering. QM9 has explicit hydrogens, the
-    elements as atom types, and `AROMATIC` as a fifth bond type. Attributes other than `x`, `edge_index`, `edge_attr`
-    and `y` are left behind.
+    Atom and bond features become type indices. ZINC keeps its published numbering. QM9 has explicit hydrogens, elements
+    as atom types, and `AROMATIC` as a fifth bond type. Attributes other than `x`, `edge_index`, `edge_attr` and `y` are
+    dropped.
 
     Args:
         train: Training graphs.
@@ -43,9 +43,9 @@ def from_pyg(
         test: Test graphs. Each graph has either `x: int64 [num_nodes, 1]` and `edge_attr: int64 [num_edges]` with
             values 1 to 3 (ZINC), or `x: [num_nodes, 5 or more]` whose first five columns are one-hot and
             `edge_attr: [num_edges, 4]` one-hot (QM9).
-        target: What to learn; required where `y` has several columns. A number is a column, whose labels are taken as
-            they are. A name, or several, are of QM9's :data:`QM9_UNITS`, and its labels are converted from PyG's eV to
-            the published Hartree.
+        target: The labels; required if `y` has several columns. A number selects a column, with its labels unchanged.
+            One or several names select QM9's :data:`QM9_UNITS`, with energies converted from PyG's eV to the published
+            Hartree.
 
     Returns:
         The splits.
@@ -59,8 +59,8 @@ def from_pyg(
 
     Raises:
         TypeError: If a graph lacks tensors named `x`, `edge_index`, `edge_attr` and `y`.
-        ValueError: If a split is empty, features are in neither form or differ in form, `target` is missing, out of
-            range or no property of QM9, or a label is not finite.
+        ValueError: If a split is empty, features are of neither kind or of both, `target` is missing, out of range or
+            no property of QM9, or a label is not finite.
     """
     number, names = (target, ()) if isinstance(target, int) else (None, _names(target))
     check_qm9_targets(names, "target")
@@ -155,7 +155,7 @@ def _names(target: str | Sequence[str] | None) -> tuple[str, ...]:
 
 
 def _properties(y: Tensor, names: tuple[str, ...], where: str) -> Tensor:
-    """Return QM9's properties of these names in their published units, `[1]` or `[1, num_names]`."""
+    """Return the named properties of QM9 in their published units, `[1]` or `[1, num_names]`."""
     if y.numel() != _QM9_WIDTH:
         raise ValueError(
             f"{where}.y has {y.numel()} columns; targets by name ({', '.join(names)}) need QM9's {_QM9_WIDTH}"

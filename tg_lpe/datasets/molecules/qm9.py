@@ -1,5 +1,7 @@
-"""QM9's twelve properties, `Quantum chemistry structures and properties of 134 kilo molecules
-<https://doi.org/10.1038/sdata.2014.22>`_: their units, and the split of the literature."""
+"""List QM9's twelve properties with units, and draw the split of the literature.
+
+`Quantum chemistry structures and properties of 134 kilo molecules <https://doi.org/10.1038/sdata.2014.22>`_.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,7 @@ _SIZES = (100_000, 17_748, 13_083)
 
 
 def check_qm9_targets(targets: Sequence[str], option: str = "targets") -> None:
-    """Raise `ValueError` unless each of the targets, the values of that option, is one of QM9's twelve."""
+    """Refuse targets, passed as ``option``, that are not among QM9's twelve."""
     if unknown := [name for name in targets if name not in QM9_UNITS]:
         raise ArgumentError(
             f"{{{option}}}: QM9's are {{}}, not {{}}",
@@ -42,10 +44,10 @@ def check_qm9_targets(targets: Sequence[str], option: str = "targets") -> None:
 
 
 def qm9_table(source: Path) -> Path:
-    """Return the file of properties: the source itself, or `properties` in the folder that it is.
+    """Return the file of properties: the source itself, or the file `properties` in a folder.
 
     Raises:
-        FileNotFoundError: If the folder has none.
+        FileNotFoundError: If the folder has no such file.
     """
     if not source.is_dir():
         return source
@@ -54,23 +56,23 @@ def qm9_table(source: Path) -> Path:
     except FileNotFoundError as error:
         raise FileNotFoundError(
             f"{source} has no file properties with the suffixes {FORMATS}, whose columns are smiles, "
-            f"{', '.join(QM9_UNITS)}; train, val and test with SMILES alone are the source qm9-solubility"
+            f"{', '.join(QM9_UNITS)}; for a folder of train, val and test with only SMILES, use qm9-solubility"
         ) from error
 
 
 def qm9_split(num_molecules: int, seed: int = 0) -> tuple[list[int], list[int], list[int]]:
     """Draw the standard split of models that read positions: 100,000, 17,748 and 13,083 molecules.
 
-    The parts follow one another in `numpy.random.RandomState(seed).permutation(130831)`, molecules counted in the order
-    of their numbers in GDB-9 without the uncharacterised ones. Seed 0 gives the molecules of `Cormorant
+    The parts are consecutive in `numpy.random.RandomState(seed).permutation(130831)`. Molecules are numbered in the
+    order of GDB-9, without the uncharacterised ones. Seed 0 gives the split of `Cormorant
     <https://arxiv.org/abs/1906.04015>`_ and `EGNN <https://arxiv.org/abs/2102.09844>`_, by their published code.
 
     Args:
-        num_molecules: How many there are, 130,831.
+        num_molecules: Number of molecules, 130,831.
         seed: Draws the permutation.
 
     Returns:
-        Places for training, validation and test, each in ascending order.
+        Indices for training, validation and test, each in ascending order.
 
     Raises:
         ValueError: If there are not 130,831 molecules, or the seed is no integer of at most 32 bits.
@@ -80,7 +82,7 @@ def qm9_split(num_molecules: int, seed: int = 0) -> tuple[list[int], list[int], 
         raise ValueError(f"seed of the standard split must be below 2^32, got {seed}")
     if num_molecules != sum(_SIZES):
         raise ArgumentError(
-            "{split} divides the {:,} characterised molecules of QM9, got {:,}; a random split divides any number",
+            "{split} divides the {:,} characterised molecules of QM9, got {:,}; a random split takes any number",
             sum(_SIZES),
             num_molecules,
             split="standard",

@@ -1,4 +1,4 @@
-"""SMILES as the graphs that a model was trained on."""
+"""Read SMILES as graphs, in the same way as a model's training data."""
 
 from __future__ import annotations
 
@@ -13,32 +13,32 @@ from tg_lpe.datasets.molecules.vocabulary import BOND_TYPES, AtomVocabulary
 
 
 class Molecule(NamedTuple):
-    """A molecule as RDKit read it."""
+    """Hold a molecule that RDKit has read."""
 
     atoms: list[int]
     """The type of each atom, or ogb's features of one atom after the other."""
     bonds: list[int]
     """Atom, atom and type (or features) of each bond, one after the other."""
     terms: tuple[float, float, float] | None = None
-    """The terms of its solubility, if they are asked for."""
+    """The terms of its solubility, if requested."""
     kinship: str | None = None
-    """Its scaffold, or the bits of its fingerprint, if one is asked for."""
+    """Its scaffold, or the bits of its fingerprint, if requested."""
     name: str | None = None
-    """Its canonical SMILES, if that is asked for."""
+    """Its canonical SMILES, if requested."""
 
 
 def molecules_of(answer: Mapping[str, Any]) -> list[Molecule | str]:
-    """Return the molecules of an answer of :func:`_pool.read_smiles`; of an unusable one, the reason."""
+    """Return the molecules in an answer of :func:`_pool.read_smiles`, or the reason why a molecule is unusable."""
     return [entry if isinstance(entry, str) else Molecule(*entry) for entry in answer["molecules"]]
 
 
 def number_atoms(
     molecules: Iterable[Molecule | str], names: Sequence[str], vocabulary: AtomVocabulary
 ) -> list[Molecule | str]:
-    """Number the atom types as a vocabulary does; a molecule with another type becomes the reason why it is unusable.
+    """Number atom types by a vocabulary; a molecule with an unknown type is replaced by the reason.
 
     Args:
-        molecules: Molecules whose atoms are codes, and reasons.
+        molecules: Molecules whose atoms are codes, or reasons why they are unusable.
         names: The atom type of each code.
         vocabulary: The atom types by number.
     """
@@ -48,8 +48,8 @@ def number_atoms(
         if not isinstance(molecule, str):
             atoms = [numbers[code] for code in molecule.atoms]
             foreign = sorted({names[code] for code in molecule.atoms if numbers[code] < 0}) if -1 in atoms else ()
-            named = f"unknown atom type {', '.join(map(repr, foreign))}"
-            molecule = named if foreign else molecule._replace(atoms=atoms)
+            reason = f"unknown atom type {', '.join(map(repr, foreign))}"
+            molecule = reason if foreign else molecule._replace(atoms=atoms)
         numbered.append(molecule)
     return numbered
 
@@ -60,8 +60,8 @@ def dataset_of(
     """Make the graphs of molecules.
 
     Args:
-        molecules: The molecules; reasons are passed over.
-        labels: Of each molecule; one number each becomes a vector.
+        molecules: The molecules; reasons are skipped.
+        labels: Labels of each molecule; if each has one, `y` is a vector.
         widths: Integers per atom and per bond.
     """
     usable = [molecule for molecule in molecules if not isinstance(molecule, str)]
@@ -75,25 +75,25 @@ def dataset_of(
 
 
 class MoleculeBatch(NamedTuple):
-    """Consecutive SMILES strings, read."""
+    """Hold the graphs of consecutive SMILES strings."""
 
     smiles: list[str | None]
     """The strings."""
     graphs: MoleculeDataset
-    """The usable ones, in their order; `y` is NaN."""
+    """The graphs of the usable strings, in order; `y` is NaN."""
     reasons: list[str | None]
-    """For each string, why it is unusable; `None` where it has a graph."""
+    """For each string, why it is unusable; `None` if it has a graph."""
 
 
 @dataclass(frozen=True)
 class MoleculeReader:
-    """Reads SMILES in the way that a model was trained on.
+    """Read SMILES in the same way as a model's training data.
 
     Args:
         vocabulary: The atom types by number; `None` for ogb's features.
         repair_radicals: Rewrite bracketed radical atoms to plain ones and keep the largest fragment, as for QM9.
-        canonical: Kekulise rings as in canonical SMILES, so that graphs do not depend on how a string is spelled, but
-            for the order of the atoms, which is that of the string. `False`: double bonds in rings follow that order.
+        canonical: Kekulise rings as in canonical SMILES, so that the graph does not depend on the spelling of a string,
+            except for the order of its atoms. If `False`, double bonds in rings follow the order of the string.
     """
 
     vocabulary: AtomVocabulary | None
@@ -102,21 +102,21 @@ class MoleculeReader:
 
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> MoleculeReader:
-        """The reader that fits a description of training data.
+        """Make the reader for a description of training data.
 
         Args:
-            data: What :meth:`MoleculeSplits.describe` says, as cards of checkpoints and run folders hold it. The reader
-                is canonical unless it says `"canonical": false`.
+            data: The result of :meth:`MoleculeSplits.describe`, which checkpoints and run folders contain. The reader
+                is canonical unless it contains `"canonical": false`.
 
         Raises:
-            ValueError: If it does not describe molecules, or they were not read from SMILES.
+            ValueError: If `data` does not describe molecules, or they were not read from SMILES.
         """
         atoms, bonds = data.get("atom_types"), data.get("bond_types")
         if bonds is None:
             raise ValueError("its training data were no molecules with atom and bond types; it takes graphs (Data)")
         if bonds and tuple(bonds) != BOND_TYPES:
             raise ValueError(
-                f"it was trained on graphs with the bonds {', '.join(bonds)}, and SMILES are read with "
+                f"it was trained on graphs with the bonds {', '.join(bonds)}, but SMILES are read with "
                 f"{', '.join(BOND_TYPES)}; it takes graphs (Data)"
             )
         vocabulary = AtomVocabulary(tuple(atoms)) if atoms else None
@@ -124,19 +124,19 @@ class MoleculeReader:
 
     @staticmethod
     def repairs(data: Mapping[str, Any]) -> bool:
-        """Whether the molecules that a description is of were read with QM9's clean-up."""
+        """Return whether the described molecules were read with QM9's clean-up."""
         return bool(data.get("repair_radicals", False))
 
     def read(
         self, smiles: Iterable[str | None], *, batch_size: int = _pool.CHUNK, num_workers: int | None = None
     ) -> Iterator[MoleculeBatch]:
-        """Reads strings in batches, in their order; there may be more of them than memory holds.
+        """Read strings in batches, in order; there may be more strings than fit in memory.
 
         Args:
             smiles: The strings; `None` is unusable.
-            batch_size: Strings of a batch, at most.
-            num_workers: Processes that read; 0 for none besides this one, `None` for one per core if `smiles` has a
-                length and that is faster.
+            batch_size: Largest number of strings in a batch.
+            num_workers: Number of worker processes; 0 reads in this process, `None` starts one per core if `smiles` has
+                a length and that is faster.
 
         Raises:
             ModuleNotFoundError: If ogb's features are needed and ogb is not installed.

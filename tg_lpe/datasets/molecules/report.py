@@ -1,4 +1,4 @@
-"""Counts of the molecules of a source, and those that could not be used."""
+"""Report the numbers of molecules of a source, and the unusable molecules."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ _SHOWN = 20
 
 
 class SkippedMolecule(NamedTuple):
-    """A molecule that is not in the dataset.
+    """Describe a molecule that is not in the dataset.
 
     Args:
-        file: Name of the file it stands in.
-        line: Its line there, counted from 1.
+        file: Name of its file.
+        line: Its line, counted from 1.
         smiles: The string as read.
         reason: Why it is unusable.
     """
@@ -30,7 +30,7 @@ class SkippedMolecule(NamedTuple):
 
 
 class FileCount(NamedTuple):
-    """How many molecules a file lists and how many of them are in the dataset."""
+    """Count the molecules that a file lists, and those of them in the dataset."""
 
     file: str
     read: int
@@ -38,7 +38,7 @@ class FileCount(NamedTuple):
 
 
 class MissingLabels(NamedTuple):
-    """How many molecules in the dataset have no label in a column."""
+    """Count the molecules in the dataset without a label in a column."""
 
     column: str
     number: int
@@ -46,14 +46,15 @@ class MissingLabels(NamedTuple):
 
 @dataclass(frozen=True)
 class LoadReport:
-    """Which molecules of a source are in the dataset, and why the others are not. `str()` is meant for reading.
+    """Report which molecules of a source are in the dataset, and why others are not; `str()` is readable text.
 
     Args:
         files: Counts per file, without blank lines, comments of .smi files and headers.
         skipped: Every molecule that was left out, in the order of the files.
-        missing_labels: Counts of missing labels among the molecules in the dataset, for each column that has any.
-        num_repeated: Molecules of the validation and the test set that the training set has too, in whatever spelling.
-        repeated: Where the first of them stands, here and there; empty if there is none.
+        missing_labels: Number of missing labels in the dataset, for each column that lacks any.
+        num_repeated: Number of molecules of the validation and test set that the training set contains too, in any
+            spelling.
+        repeated: The lines of the first of them in both sets; empty if there is none.
     """
 
     files: tuple[FileCount, ...]
@@ -64,16 +65,16 @@ class LoadReport:
 
     @property
     def num_read(self) -> int:
-        """Molecules listed in all files."""
+        """Number of molecules listed in all files."""
         return sum(count.read for count in self.files)
 
     @property
     def num_kept(self) -> int:
-        """Molecules in the dataset."""
+        """Number of molecules in the dataset."""
         return sum(count.kept for count in self.files)
 
     def summary(self) -> str:
-        """One line: how many molecules were used, and the commonest reasons for leaving others out."""
+        """Return one line with the number of used molecules, and the most common reasons for leaving others out."""
         line = f"{self.num_kept:,} of {self.num_read:,} molecules used"
         if self.skipped:
             reasons = Counter(skipped.reason for skipped in self.skipped).most_common()
@@ -93,6 +94,6 @@ class LoadReport:
 
 
 def first_few(skipped: Sequence[SkippedMolecule], limit: int) -> list[str]:
-    """Lines that name the first `limit` skipped molecules and count the rest."""
+    """Return lines that name the first `limit` skipped molecules and count the rest."""
     lines = [str(molecule) for molecule in skipped[:limit]]
     return lines + ([f"and {len(skipped) - limit:,} more"] if len(skipped) > limit else [])

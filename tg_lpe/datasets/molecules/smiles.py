@@ -1,4 +1,4 @@
-"""A single molecule as a graph."""
+"""Convert a single molecule to a graph."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from tg_lpe.datasets.molecules.vocabulary import AtomVocabulary
 
 
 def smiles_to_data(smiles: str, vocabulary: AtomVocabulary, canonical: bool = True) -> Data:
-    """Turns a SMILES string into a kekulised molecular graph without hydrogens or stereochemistry.
+    """Convert a SMILES string to a kekulised molecular graph without hydrogens or stereochemistry.
 
-    The graph equals the published ZINC benchmark's up to the order of the atoms, which is that of the string.
+    The graph equals that of the published ZINC benchmark up to the order of the atoms, which follows the string.
 
     Args:
-        smiles: The molecule. Several components give one graph with as many components.
+        smiles: The molecule. Several components give one graph with several components.
         vocabulary: The atom types.
-        canonical: Kekulise rings as in RDKit's canonical SMILES, in the same way for every spelling. `False`: double
-            bonds in rings are placed in the order of the string.
+        canonical: Kekulise rings as in RDKit's canonical SMILES, in the same way for every spelling. If `False`, double
+            bonds in rings follow the order of the string.
 
     Returns:
         Data with `x: int64 [num_nodes, 1]` (atom type), `edge_index: int64 [2, num_edges]` (both directions, sorted
@@ -28,8 +28,8 @@ def smiles_to_data(smiles: str, vocabulary: AtomVocabulary, canonical: bool = Tr
 
     Raises:
         TypeError: If `smiles` is not a string or `vocabulary` not an AtomVocabulary.
-        ValueError: If RDKit refuses it, it has no atoms, an atom's type is not in the vocabulary, or a bond is neither
-            single, double nor triple.
+        ValueError: If RDKit refuses the string, it has no atoms, an atom type is not in the vocabulary, or a bond is
+            not single, double or triple.
     """
     if not isinstance(smiles, str):
         raise TypeError(f"smiles must be a string, got {type(smiles).__name__}")

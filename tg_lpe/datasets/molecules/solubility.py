@@ -1,4 +1,4 @@
-"""Constrained solubility: logP minus synthetic accessibility minus long rings, each normalised."""
+"""Compute the constrained solubility: logP minus synthetic accessibility minus long rings, each normalised."""
 
 from __future__ import annotations
 
@@ -12,15 +12,12 @@ from tg_lpe.datasets.molecules import _molecule
 
 @dataclass(frozen=True)
 class SolubilityNormalization:
-    """Means and standard deviations of the three terms over a training set.
+    """Hold means and standard deviations of the three terms over a training set.
 
     Args:
-        logp_mean: Mean of Crippen's logP.
-        logp_std: Its standard deviation.
-        sa_mean: Mean of the synthetic accessibility score.
-        sa_std: Its standard deviation.
-        cycle_mean: Mean of the longest ring's excess over six atoms.
-        cycle_std: Its standard deviation.
+        logp_mean, logp_std: Of Crippen's logP.
+        sa_mean, sa_std: Of the synthetic accessibility score.
+        cycle_mean, cycle_std: Of the number of atoms of the longest ring beyond six.
 
     Raises:
         ValueError: If a number is not finite or a standard deviation is not positive.
@@ -44,7 +41,7 @@ class SolubilityNormalization:
 
     @classmethod
     def resolve(cls, normalization: SolubilityNormalization | str) -> SolubilityNormalization:
-        """The constants of a known training set, or those that are given.
+        """Return the constants of a named training set, or the constants themselves.
 
         Args:
             normalization: The constants, or `"zinc"` or `"qm9"`.
@@ -59,15 +56,15 @@ class SolubilityNormalization:
             raise TypeError(f"normalization must be a SolubilityNormalization or a name, got {normalization!r}")
         known = {"zinc": cls.ZINC, "qm9": cls.QM9}
         if normalization not in known:
-            raise ValueError(f"unknown normalization {normalization!r}; there are {', '.join(map(repr, known))}")
+            raise ValueError(f"unknown normalization {normalization!r}; known are {', '.join(map(repr, known))}")
         return known[normalization]
 
     @classmethod
     def from_terms(cls, terms: Sequence[tuple[float, float, float]]) -> SolubilityNormalization:
-        """Measures the constants on a training set. A term that does not vary gets the standard deviation 1.
+        """Measure the constants on a training set. A constant term gets the standard deviation 1.
 
         Args:
-            terms: One (logP, SA, cycle) per molecule, as :func:`solubility_terms` gives them.
+            terms: (logP, SA, cycle) of each molecule, from :func:`solubility_terms`.
 
         Raises:
             ValueError: If there are no terms.
@@ -78,12 +75,12 @@ class SolubilityNormalization:
         for column in zip(*terms, strict=True):
             mean = math.fsum(column) / len(column)
             std = math.sqrt(math.fsum((value - mean) ** 2 for value in column) / len(column))
-            # Rounding gives a constant column a tiny standard deviation, which must not be divided by.
+            # Rounding gives a constant column a tiny standard deviation, by which values must not be divided.
             constants += [mean, std if std > 1e-12 * max(1.0, abs(mean)) else 1.0]
         return cls(*constants)
 
     def __call__(self, logp: float, sa: float, cycle: float) -> float:
-        """The target of one molecule from its three terms."""
+        """Return the target of one molecule from its three terms."""
         return (
             (logp - self.logp_mean) / self.logp_std
             - (sa - self.sa_mean) / self.sa_std
@@ -98,7 +95,7 @@ SolubilityNormalization.QM9 = SolubilityNormalization(0.28263, 0.98468, 4.24280,
 
 
 def solubility_terms(molecule: Any) -> tuple[float, float, float]:
-    """The three terms of the target before normalisation.
+    """Compute the three terms of the target before normalisation.
 
     Args:
         molecule: A SMILES string or a sanitised RDKit molecule.
@@ -124,7 +121,7 @@ def solubility_terms(molecule: Any) -> tuple[float, float, float]:
 
 
 def constrained_solubility(molecule: Any, normalization: SolubilityNormalization | str) -> float:
-    """The regression target `logP - SA - cycle`, each term normalised by a training set's mean and deviation.
+    """Compute the target `logP - SA - cycle`, with terms normalised by a training set's means and deviations.
 
     Args:
         molecule: A SMILES string or a sanitised RDKit molecule.
@@ -134,8 +131,8 @@ def constrained_solubility(molecule: Any, normalization: SolubilityNormalization
         The target.
 
     Raises:
-        TypeError: If `molecule` is neither a string nor an RDKit molecule, or `normalization` neither of its forms.
-        ValueError: If the molecule is unusable or the normalization's name unknown.
+        TypeError: If `molecule` or `normalization` has another type.
+        ValueError: If the molecule is unusable or the name of the normalization unknown.
         ImportError: If RDKit was installed without its Contrib folder.
     """
     return SolubilityNormalization.resolve(normalization)(*solubility_terms(molecule))

@@ -1,4 +1,4 @@
-"""Which atom types there are, and in which order."""
+"""Number atom types and bond types."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 BOND_TYPES = ("NONE", "SINGLE", "DOUBLE", "TRIPLE")
-"""Bond types by index, as `edge_attr` holds them. `NONE` never occurs; it keeps the published numbering."""
+"""Bond types by their index in `edge_attr`. `NONE` never occurs, but keeps the published numbering."""
 
 
 @dataclass(frozen=True)
 class AtomVocabulary:
-    """An ordered set of atom types, each (element, explicit hydrogens, charge) written like `C`, `C H1`, `N H1 +`.
+    """Hold an ordered set of atom types (element, explicit hydrogens, charge), written like `C`, `C H1`, `N H1 +`.
 
     Args:
-        types: The type names; the position of a name is its index in `x`.
+        types: The names; the position of a name is its index in `x`.
 
     Raises:
         TypeError: If a name is not a string.
-        ValueError: If there are no names, an empty one, or one twice.
+        ValueError: If there are no names, or a name is empty or repeated.
     """
 
     types: tuple[str, ...]
@@ -39,20 +39,20 @@ class AtomVocabulary:
 
     @classmethod
     def from_counts(cls, counts: Mapping[str, int]) -> AtomVocabulary:
-        """Orders types by falling count, then by name.
+        """Order types by descending count, then by name.
 
         Args:
-            counts: How often each type occurs; 0 is allowed.
+            counts: Number of occurrences of each type; 0 is allowed.
         """
         return cls(tuple(sorted(counts, key=lambda name: (-counts[name], name))))
 
     @classmethod
     def from_file(cls, path: str | Path) -> AtomVocabulary:
-        """Reads one type name per line, as in the published `atom_dict.txt`.
+        """Read one name per line, as in the published `atom_dict.txt`.
 
         Raises:
             FileNotFoundError: If there is no such file.
-            ValueError: If it names no type, or one twice, or is not UTF-8.
+            ValueError: If the file is not UTF-8, or names no type, or a type twice.
         """
         try:
             return cls.parse(Path(path).read_text(encoding="utf-8-sig"))
@@ -61,11 +61,11 @@ class AtomVocabulary:
 
     @classmethod
     def parse(cls, text: str) -> AtomVocabulary:
-        """Like :meth:`from_file`, for the file's content."""
+        """Read the content of a file of :meth:`from_file`."""
         return cls(tuple(line.strip() for line in text.splitlines() if line.strip()))
 
     def encode(self, types: Iterable[str]) -> list[int]:
-        """Indices of atom types.
+        """Return the indices of atom types.
 
         Raises:
             ValueError: If a type is not in the vocabulary.
@@ -73,7 +73,7 @@ class AtomVocabulary:
         return [self.index(name) for name in types]
 
     def index(self, name: str) -> int:
-        """Index of one atom type.
+        """Return the index of one atom type.
 
         Raises:
             ValueError: If it is not in the vocabulary.
