@@ -139,7 +139,7 @@ def test_refusals_of_training(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert "qm9-solubility needs --data DIR" in refused(capsys, "pretrain", "qm9-solubility")
     said = refused(capsys, "train", "zinc", "--data", missing)
     assert missing in said and "--data" in said and "'nci'" not in said
-    assert "or a folder or file that exists" in refused(capsys, "pretrain", missing)
+    assert "or an existing file or folder" in refused(capsys, "pretrain", missing)
     assert "--threads must be at least 1, got 0" in refused(capsys, "train", "nci", "--threads", "0")
     assert "--device plane cannot be used here" in refused(capsys, "train", "nci", "--device", "plane")
     assert "epochs must be an integer of at least 1, got 0" in refused(capsys, "train", "nci", "--epochs", "0")
@@ -156,18 +156,18 @@ def test_refusals_of_training(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     (tmp_path / "mine.csv").write_text("smiles,y\nCC,1.5\n", encoding="utf-8")
     for source in (str(tmp_path / "mine.csv"), "nci"):
         said = refused(capsys, "train", source, "--data", str(tmp_path))
-        assert f"--data {tmp_path} would have no effect with {source}; it belongs to zinc, zinc12k, qm9, " in said
+        assert f"--data {tmp_path} would have no effect with {source}; it is for zinc, zinc12k, qm9, " in said
 
 
 @pytest.mark.parametrize(
     ("command", "said"),
     [
-        ("train nci --encoder none --encoder.k 3", "--encoder.k 3; name a class that takes it, --encoder CLASS"),
+        ("train nci --encoder none --encoder.k 3", "--encoder.k 3; first choose a class that takes it with"),
         ("train nci --encoder LaplacianEigenvectors --encoder.num_filters 9", "--encoder.normalization, "),
         ("train nci --encoder RandomWalk --encoder.num_node_types 9", "--encoder.num_node_types 9; the class that"),
         ("train nci --encoder RandomWalk --encoder.steps few", "--encoder.steps must be an integer, got few"),
         ("train nci --task multilabel --task.num_targets 3", "--task.num_targets 3; the class that --task chooses"),
-        ("train nci --encoder heat-k8", "heat-k8 is a checkpoint: say --pretrained heat-k8"),
+        ("train nci --encoder heat-k8", "heat-k8 is a checkpoint: use --pretrained heat-k8"),
         ("train nci --encoder Walk", "--encoder must be one of LaplacianEigenvectors, RandomWalk, "),
         ("train nci --encoder my.Walk", "--encoder my.Walk cannot be imported: No module named 'my'"),
         ("train nci --import nowhere_to_be_found", "No module named 'nowhere_to_be_found'"),
@@ -190,9 +190,9 @@ def test_refusals_of_training(tmp_path: Path, capsys: pytest.CaptureFixture[str]
         ("train nci --encoder GramTransformer --pretrained gram-k8", "--encoder and --pretrained exclude each other"),
         ("train nci --encoder RandomWlk", "did you mean RandomWalk?"),
         ("train nci --batch-size 9", "did you mean --batch_size?"),
-        ("pretrain nci --encoder.num_filters 3", "--encoder.num_filters 3; name a class that takes it, --encoder"),
+        ("pretrain nci --encoder.num_filters 3", "--encoder.num_filters 3; first choose a class that"),
         ("pretrain nci --encoder GramTransformer --encoder.out_channels 3", "--encoder.out_channels 3"),
-        ("encode in.smi out.pt --encoder heat-k8", "say --pretrained heat-k8"),
+        ("encode in.smi out.pt --encoder heat-k8", "use --pretrained heat-k8"),
     ],
 )
 def test_arguments_that_do_not_parse(command: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -210,9 +210,9 @@ def test_arguments_that_do_not_parse(command: str, said: str, capsys: pytest.Cap
         ("pretrain nci --kernels heat --eigenvectors 3", "--eigenvectors 3 would have no effect with --kernels"),
         ("pretrain nci --encoder none", "--encoder none has nothing to pretrain"),
         ("train nci --encoder none --edge_encoding false", "--edge_encoding false would have no effect with --encoder"),
-        ("train pattern --features ogb", "--features ogb would have no effect with pattern; it belongs to molecules"),
-        ("train graph.npz --graphs 9", "--graphs 9 would have no effect with graph.npz; it belongs to molecules"),
-        ("train pattern --directed", "--directed would have no effect with pattern; it belongs to .npz files"),
+        ("train pattern --features ogb", "--features ogb would have no effect with pattern; it is for molecules"),
+        ("train graph.npz --graphs 9", "--graphs 9 would have no effect with graph.npz; it is for molecules"),
+        ("train pattern --directed", "--directed would have no effect with pattern; it is for .npz files"),
         ("train nci --graphs 0", "--graphs must be 1 to "),
         ("train graph.npz --target size", "--target size would have no effect with graph.npz"),
     ],
@@ -317,7 +317,7 @@ def test_names_in_a_configuration_file(
         "encoder: Wlak": "--encoder must be one of",
         "encoder: {class: RandomWalk, k: 3}": "'encoder.k'",
         "import: nowhere_to_be_found": "No module named 'nowhere_to_be_found'",
-        "encoder: [": "not readable as YAML",
+        "encoder: [": "cannot be read as YAML",
         "epochs: many": "--epochs must be an integer, got many",
         "preset: essay": "--preset must be one of",
     }.items():
@@ -818,7 +818,7 @@ def test_a_folder_with_the_name_of_an_encoder(tmp_path: Path, monkeypatch: pytes
 @pytest.mark.parametrize("out", ["mine.csv", "mine.csv/run"])
 def test_a_run_folder_is_no_file(labelled: str, capsys: pytest.CaptureFixture[str], command: str, out: str) -> None:
     said = refused(capsys, command, labelled, "--out", out)
-    assert f"--out {out} must be a folder, which a run is, and " in said and said.endswith("mine.csv is a file\n")
+    assert f"--out {out} must be a folder, but " in said and said.endswith("mine.csv is a file\n")
 
 
 def test_runs_in_place_of_encoders(labelled: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -831,7 +831,7 @@ def test_runs_in_place_of_encoders(labelled: str, capsys: pytest.CaptureFixture[
         load_encoder("after")
     for name in ("after", "transformer-zinc12k"):
         said = refused(capsys, *train, "--pretrained", name, "--out", "third")
-        assert f"--pretrained takes an encoder, and {name} is a trained model: say --start {name}" in said
+        assert f"--pretrained takes an encoder, but {name} is a trained model: use --start {name}" in said
 
     Path("after/notes.txt").write_text("", encoding="utf-8")
     Path("folder").mkdir()
@@ -852,7 +852,7 @@ def test_nothing_to_pretrain(
     labelled: str, capsys: pytest.CaptureFixture[str], encoder: str, target: list[str]
 ) -> None:
     main(["pretrain", labelled, *target, "--encoder", encoder, "--quiet", "--out", "before"])
-    assert f"{encoder} has no parameters to learn; choose another --encoder" in capsys.readouterr().err
+    assert f"{encoder} has no parameters to learn: choose another --encoder" in capsys.readouterr().err
 
 
 def test_training_again_into_one_folder(labelled: str, capsys: pytest.CaptureFixture[str]) -> None:

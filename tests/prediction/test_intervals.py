@@ -109,9 +109,9 @@ def test_on_the_command_line(runs: list[Path], number: int, tmp_path: Path, caps
         half = width * (spread + floor)
         assert float(row["y_low"]) == pytest.approx(middle - half, rel=1e-3)
         assert float(row["y_high"]) == pytest.approx(middle + half, rel=1e-3)
-    assert "too few for this share" not in said
+    assert "too few validation labels" not in said
     assert main(["predict", *names, str(runs[0].parents[1] / "in.csv"), str(out), "--quiet", "--coverage", "0.99"]) == 0
-    assert "too few for this share, so the interval has no ends" in capsys.readouterr().out
+    assert "too few validation labels for this share" in capsys.readouterr().out
 
 
 def test_in_python_and_where_there_is_no_interval(runs: list[Path], tmp_path: Path) -> None:

@@ -90,7 +90,7 @@ def test_a_stopped_run_goes_on_to_the_same_end(
     if how == signal.SIGINT:
         assert stopped.returncode == 130
         assert stopped.stderr.splitlines()[-1] == (
-            "tg-lpe train: stopped; the same command with --resume goes on from the last whole epoch"
+            "tg-lpe train: stopped; the same command with --resume continues after the last complete epoch"
         )
         assert "Traceback" not in stopped.stderr
     else:

@@ -198,7 +198,7 @@ def test_what_does_not_fit_is_refused(capsys: pytest.CaptureFixture[str]) -> Non
         assert message in capsys.readouterr().err
     load("first").model.save_pretrained("bare")  # type: ignore[operator]
     assert main([*tune[:-1], "bare", "--out", "none"]) == 1
-    assert "nothing says how model bare reads molecules" in capsys.readouterr().err
+    assert "model bare does not say how it reads molecules" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         main(["train", "small.csv", *LABELS, "--start", "nowhere"])
     assert "'nowhere' is no checkpoint" in capsys.readouterr().err

@@ -1,7 +1,7 @@
 """The command line: ``tg-lpe train | compare | pretrain | encode | predict | show | report | zoo | demo``.
 
-Each command is a module with two functions: ``parse(parser, words)`` declares its options and parses them,
-``run(args)`` does the work. Only the module of the command that is asked for is imported.
+Each command is a module with two functions: ``parse(parser, words)`` declares and parses its options, ``run(args)``
+does the work. Only the module of the requested command is imported.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ COMMANDS = {
 }
 """Commands with their descriptions."""
 
-RESUMED = "; the same command with --resume goes on from the last whole epoch"
-GOES_ON = {"train": RESUMED, "pretrain": RESUMED, "compare": RESUMED.replace(" with --resume", "")}
-"""How commands that were stopped go on."""
+RESUMED = "; the same command with --resume continues after the last complete epoch"
+CONTINUES = {"train": RESUMED, "pretrain": RESUMED, "compare": RESUMED.replace(" with --resume", "")}
+"""Hints for continuing a command that was stopped."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -42,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: arguments without the program's name; those of the process if absent.
 
     Returns:
-        Exit status: 0 done, 1 the user's input was refused, 2 the arguments do not parse, 130 stopped by Ctrl-C.
+        Exit status: 0 for success, 1 for refused input, 2 for invalid arguments, 130 after Ctrl-C.
     """
     command, *words = list(sys.argv[1:] if argv is None else argv) or ["--help"]
     if command in ("-h", "--help"):
@@ -62,7 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     from tg_lpe.cli.parser import as_option
 
     logging.basicConfig(format="%(message)s", stream=sys.stderr)
-    is_first = os.environ.get("RANK", "0") == "0"  # of the processes that torchrun starts
+    is_first = os.environ.get("RANK", "0") == "0"  # of the processes started by torchrun
     logging.getLogger("tg_lpe").setLevel(logging.INFO if is_first else logging.WARNING)
     try:
         module, args = parse(command, words)
@@ -75,13 +75,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"tg-lpe {command}: {message}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print(f"\ntg-lpe {command}: stopped{GOES_ON.get(command, '')}", file=sys.stderr)
+        print(f"\ntg-lpe {command}: stopped{CONTINUES.get(command, '')}", file=sys.stderr)
         return 130
     return 0
 
 
 def _is_output_closed() -> bool:
-    """Tell whether the reader of the output, such as ``head``, has closed it; drop the rest of the output then."""
+    """Return whether the reader of the output, such as ``head``, has closed it; if so, drop the rest."""
     try:
         print(flush=True)
     except BrokenPipeError:
@@ -91,7 +91,7 @@ def _is_output_closed() -> bool:
 
 
 def parse(command: str, words: Sequence[str]) -> tuple[Any, Namespace]:
-    """Return the module of a command and its arguments; exit with status 2 if they do not parse."""
+    """Return the module of a command and its parsed arguments; exit with status 2 if they are invalid."""
     from tg_lpe.cli.parser import Parser
 
     module = importlib.import_module(f"tg_lpe.cli.{command}")
@@ -100,7 +100,7 @@ def parse(command: str, words: Sequence[str]) -> tuple[Any, Namespace]:
 
 
 def _overview() -> str:
-    """Return the help of the program."""
+    """Return the help text of the program."""
     listed = "\n".join(f"  {name:9} {text}" for name, text in COMMANDS.items())
     return (
         "usage: tg-lpe COMMAND ...\n\nPositional encodings for graphs: train, compare, encode.\n\n"

@@ -1,4 +1,4 @@
-"""``python -m tg_lpe.cli``."""
+"""Run the command line as ``python -m tg_lpe.cli``."""
 
 import sys
 

@@ -79,10 +79,10 @@ def run(args: Namespace) -> None:
     check_out(args)
     if args.seed is not None and args.split_seed is not None:
         both = f"--seed {args.seed} and --split_seed {args.split_seed}"
-        raise ValueError(f"{both} both draw the split, which all trainings have; those have the seeds of --seeds")
+        raise ValueError(f"{both} both draw the split: give one of them; --seeds are the seeds of the trainings")
     args.split_seed = args.seed if args.split_seed is None else args.split_seed
     args.seed = args.split_seed or 0
-    settings_of(TrainConfig, args)  # what is wrong is refused before any data is read
+    settings_of(TrainConfig, args)  # raises before any data is read
     set_threads(args.threads)
     device_named(args.device)
     out = Path(args.out or f"runs/compare-{Path(args.source).stem}{'-quick' * args.quick}")

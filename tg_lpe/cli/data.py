@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from tg_lpe.prediction import Predictor
 
 SOURCES = ("zinc", "zinc12k", "qm9", "qm9-solubility", "nci", "molhiv")
-"""Sets of molecules whose conventions are known."""
+"""Named datasets of molecules with their conventions."""
 
 GENERATED = ("pattern", "cluster")
-"""Sets that are drawn."""
+"""Datasets that are generated."""
 
 
 def add_data(parser: Parser, has_preset: bool = True) -> None:
@@ -92,7 +92,7 @@ def load_data(
     if args.split_seed is not None and args.source not in GENERATED and not split.keys() & {"seed", "number"}:
         raise ValueError(
             f"--split_seed {args.split_seed} would have no effect with {args.source}, whose split is "
-            f"{split.get('kind')}: a random split of a single file is drawn"
+            f"{split.get('kind')}: only random splits have a seed"
         )
     return splits
 
@@ -104,9 +104,9 @@ def _load(
     seed: int,
     targets: Mapping[str, Any],
 ) -> GraphSplits:
-    """Load the data that the arguments name, with this seed for all random draws."""
+    """Load the data that the arguments name, with one seed for all random draws."""
     if args.directed and not args.source.endswith(".npz"):
-        raise ValueError(f"--directed would have no effect with {args.source}; it belongs to .npz files")
+        raise ValueError(f"--directed would have no effect with {args.source}; it is for .npz files")
     if args.source in GENERATED:
         from tg_lpe.datasets.block_models import load_block_model
 
@@ -118,33 +118,33 @@ def _load(
 
     from tg_lpe.datasets.molecules import load_molecules
 
-    named = args.source in SOURCES
-    if not named and args.source != "-" and not Path(args.source).exists():
+    is_named = args.source in SOURCES
+    if not is_named and args.source != "-" and not Path(args.source).exists():
         raise ValueError(
-            f"the source is one of {', '.join((*SOURCES, *GENERATED))}, or a folder or file that exists; "
+            f"the source must be one of {', '.join((*SOURCES, *GENERATED))}, or an existing file or folder; "
             f"got {args.source!r}"
         )
     if args.source.endswith((".pt", ".pth")):
         raise ValueError(
-            f"the source {args.source} must be a file of molecules, an .npz file or a folder; graphs of PyTorch "
-            "Geometric are trained on in Python, by tg_lpe.training.train with GraphSplits.of(train, val, test)"
+            f"the source {args.source} must be a file of molecules, an .npz file or a folder; for graphs of PyTorch "
+            "Geometric use Python: tg_lpe.training.train with GraphSplits.of(train, val, test)"
         )
-    if args.data not in (None, args.source) and (not named or args.source == "nci"):
-        takes = ", ".join(source for source in SOURCES if source != "nci")
-        raise ValueError(f"--data {args.data} would have no effect with {args.source}; it belongs to {takes}")
-    if args.data is None and named and args.source != "nci":
-        holds = "train, val and test as files of molecules"
+    if args.data not in (None, args.source) and (not is_named or args.source == "nci"):
+        sources = ", ".join(source for source in SOURCES if source != "nci")
+        raise ValueError(f"--data {args.data} would have no effect with {args.source}; it is for {sources}")
+    if args.data is None and is_named and args.source != "nci":
+        content = "train, val and test as files of molecules"
         if args.source == "qm9":
-            holds = "its properties, such as properties.csv, or that file; qm9-solubility is the computed target"
-        raise ValueError(f"{args.source} needs --data DIR, a folder with {holds}")
+            content = "its properties, such as properties.csv, or that file; qm9-solubility is the computed target"
+        raise ValueError(f"{args.source} needs --data DIR, a folder with {content}")
     if args.data is not None and not Path(args.data).exists():
-        raise ValueError(f"--data {args.data} must be a folder that exists")
-    before = None if start is None else features_of(start.data)
-    features: Any = args.features or before or ("ogb" if args.source == "molhiv" else "types")
-    if start is not None and before is None:
-        raise ValueError(f"nothing says how model {args.start} reads molecules: name the run folder of its training")
-    if before not in (None, features):
-        raise ValueError(f"model {args.start} was trained with --features {before}, got --features {features}")
+        raise ValueError(f"--data {args.data} must be an existing folder")
+    start_features = None if start is None else features_of(start.data)
+    features: Any = args.features or start_features or ("ogb" if args.source == "molhiv" else "types")
+    if start is not None and start_features is None:
+        raise ValueError(f"model {args.start} does not say how it reads molecules: name the run folder of its training")
+    if start_features not in (None, features):
+        raise ValueError(f"model {args.start} was trained with --features {start_features}, got --features {features}")
     vocabulary = None
     if start is not None:
         vocabulary = vocabulary_of(start.data)
@@ -152,7 +152,7 @@ def _load(
         vocabulary = vocabulary_for(chosen, features)
     splits = load_molecules(
         args.data if args.data is not None else args.source,
-        name=args.source if named else None,
+        name=args.source if is_named else None,
         smiles_column=args.smiles_column,
         features=features,
         canonical=args.canonical,
@@ -185,24 +185,24 @@ def _load_node_graph(
     config = chosen.config if isinstance(chosen, Checkpoint) else chosen or {}
     name = str(config.get("class"))
     if not args.directed and name in ENCODERS and ENCODERS[name].reads_directions(config):
-        raise ValueError(f"the encoder {name} reads the directions of edges: add --directed, or choose another")
+        raise ValueError(f"the encoder {name} reads the directions of edges: add --directed or choose another encoder")
     data = load_node_graph(args.source, undirected=not args.directed)
     if args.split_seed is None and "train_mask" in data:
-        seed = args.seed  # each of several seeds picks its own of the published splits
+        seed = args.seed  # each of several seeds picks its own published split
     return node_splits(data, seed)
 
 
 def _refuse_options_of_molecules(args: Namespace, targets: Mapping[str, Any]) -> None:
-    """Refuse options that only sources of molecules have."""
-    given = {
+    """Raise ``ValueError`` for options that are only for molecules."""
+    options = {
         name: args[name]
         for name in ("data", "smiles_column", "split", "split_column", "cache", "strict", "features", "canonical")
     }
-    given["folds"] = args.get("folds")
+    options["folds"] = args.get("folds")
     if args.source not in GENERATED:
-        given["graphs"] = args.graphs
-    given |= {"target" if name == "targets" else name: value for name, value in targets.items()}
-    for name, value in given.items():
+        options["graphs"] = args.graphs
+    options |= {"target" if name == "targets" else name: value for name, value in targets.items()}
+    for name, value in options.items():
         if value or (name == "canonical" and value is False):
             value = " ".join(value) if isinstance(value, list) else value
-            raise ValueError(f"--{name} {value} would have no effect with {args.source}; it belongs to molecules")
+            raise ValueError(f"--{name} {value} would have no effect with {args.source}; it is for molecules")

@@ -65,7 +65,7 @@ def run(args: Namespace) -> None:
     is_parquet = source.is_dir() or source.suffix == ".parquet"
     for name in ("rows_per_shard", "part", "ray"):
         if args[name] and not is_parquet:
-            raise ValueError(f"--{name} {args[name]} would have no effect with {args.input}; it belongs to Parquet")
+            raise ValueError(f"--{name} {args[name]} would have no effect with {args.input}; it is for Parquet files")
     if is_parquet and output.suffix in (".pt", ".safetensors", ".parquet"):
         raise ValueError(f"OUT must be a folder for the shards of Parquet files, got {args.output}")
     if not is_parquet and output.suffix not in (".pt", ".safetensors"):
@@ -75,7 +75,7 @@ def run(args: Namespace) -> None:
 
 
 def _encode_file(args: Namespace, output: Path) -> None:
-    """Encode the molecules of one file in memory."""
+    """Encode the molecules of a file in memory."""
     import torch
 
     from tg_lpe.checkpoints.files import check_writable, replacing, save_tensors
@@ -100,7 +100,7 @@ def _encode_file(args: Namespace, output: Path) -> None:
         with replacing(output) as temporary:
             try:
                 torch.save({**tensors, **described}, temporary)
-            except RuntimeError as error:  # torch's word for a full disk
+            except RuntimeError as error:  # torch raises this if the disk is full
                 raise OSError(f"{output} could not be written: {error}") from error
     edges = f", {tensors[EDGE_ENCODING].size(1)} for each bond" if args.edges else ""
     print(f"{len(encoded)} molecules, {tensors['x'].size(0)} atoms, {transform.k} columns{edges}: {output}")
@@ -136,7 +136,7 @@ def _encode_shards(args: Namespace, output: Path) -> None:
 
 
 def _transform(args: Namespace) -> tuple[LinearTransformerPE, MoleculeReader | None]:
-    """Make the transform, and the reader of molecules for an encoder that knows atom types by number."""
+    """Make the transform, and a reader of molecules if the encoder reads atom types."""
     from tg_lpe.transforms import LinearTransformerPE
 
     encoder, reader, _ = fixed_encoder(args)

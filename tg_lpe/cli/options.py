@@ -1,7 +1,8 @@
-"""Options that choose classes, and those of the classes that are chosen, from the signatures of their constructors.
+"""Options that choose classes, and the options of these classes from the signatures of their constructors.
 
-Words are parsed in two steps. The first takes the options that decide which others there are: modules to import,
-configuration files, the classes of encoder, model and task, a preset, a model to start from. The second takes the rest.
+Words are parsed in two steps. The first parses the options on which other options depend: modules to import,
+configuration files, the classes of encoder, model and task, a preset, and a model to start from. The second parses the
+rest.
 """
 
 from __future__ import annotations
@@ -42,12 +43,12 @@ if TYPE_CHECKING:
 
 DEFAULT_CLASS = "GramTransformer"
 REGISTRIES = {"encoder": (ENCODERS, register), "model": (MODELS, register_model), "task": (TASKS, register_task)}
-"""Options that choose a class: the classes with names, and what gives one a name."""
+"""Options that choose a class, with the registry of the class and the function that registers one."""
 
 SIZES = {field.name for field in fields(DataSpec)}
 WIDTHS = {"out_channels", "edge_out_channels"}
 OF_DATA = {"level", "edge_channels"}
-"""Options inside an argument of a model that follow from the task and the encoder."""
+"""Options inside a model argument that follow from the task and the encoder."""
 TASK_SIZES = {"level", "num_targets", "num_classes", "values"}
 
 C = TypeVar("C", bound=LoopConfig)
@@ -57,18 +58,18 @@ class Chosen:
     """The results of the first step.
 
     Args:
-        parser: the parser of the command, which refuses what is wrong.
+        parser: the parser of the command, which reports errors.
         words: the arguments of the command.
-        options: which of ``"encoder"``, ``"pretrained"``, ``"model"``, ``"task"``, ``"preset"``, ``"start"`` and
-            ``"config"`` the command has; all have ``"import"``.
-        encoder: name of the encoder where none is chosen.
-        by_name: whether ``--encoder`` may name a checkpoint too.
+        options: the options of the first step that the command has, out of ``"encoder"``, ``"pretrained"``,
+            ``"model"``, ``"task"``, ``"preset"``, ``"start"`` and ``"config"``; every command has ``"import"``.
+        encoder: name of the default encoder.
+        by_name: whether ``--encoder`` may also name a checkpoint.
 
     Attributes:
         rest: the words for the second step.
-        content: what configuration files say, and what was typed of the options above.
-        classes: the classes of encoder, model and task; ``None`` where none is chosen.
-        start: the model to start from.
+        content: the options in configuration files, overridden by those typed.
+        classes: the classes of encoder, model and task; ``None`` if none is chosen.
+        start: the model to start from, or ``None``.
     """
 
     def __init__(
@@ -102,7 +103,7 @@ class Chosen:
             parser.error(str(error))
 
     def _merge(self, typed: Mapping[str, str]) -> None:
-        """Override the content of files by typed options; another class drops the options of the former."""
+        """Override the content of files by typed options; a different class drops the options of the previous one."""
         if {"encoder", "pretrained"} <= typed.keys():
             raise ValueError("--encoder and --pretrained exclude each other: a pretrained encoder brings its own class")
         for option, other in (("encoder", "pretrained"), ("pretrained", "encoder")):
@@ -115,12 +116,12 @@ class Chosen:
                 self.content[option] = {"class": value}
 
     def _name(self, option: str) -> str | None:
-        """Return the name of the class that files or typed words give for an option."""
+        """Return the name of the class that files or typed words choose for an option."""
         name: str | None = self.content.get(option, {}).get("class")
         return name
 
     def _class(self, option: str) -> Any:
-        """Return the class that an option chooses, or its default, which is noted as if it were typed."""
+        """Return the class that an option chooses, or its default, and store its name in ``content``."""
         name = self._name(option) or self._default(option)
         if name is None:
             return None
@@ -131,7 +132,7 @@ class Chosen:
         return cls
 
     def _default(self, option: str) -> str | None:
-        """Return the name of the class that an option chooses where none is named."""
+        """Return the name of an option's default class."""
         if self.start is not None and option in ("encoder", "model"):
             model = self.start.model if option == "model" else getattr(self.start.model, "encoder", None)
             return "none" if model is None else type(model).__name__
@@ -148,12 +149,12 @@ class Chosen:
 
 
 def class_named(option: str, name: str) -> Any:
-    """Return the class of a registered name or of an import path, which is then registered."""
+    """Return the class of a registered name, or import and register the class of an import path."""
     registry, register_class = REGISTRIES[option]
     if name in registry:
         return registry[name]
     if option == "encoder" and is_checkpoint(name):
-        raise ValueError(f"--encoder takes a class, and {name} is a checkpoint: say --pretrained {name}")
+        raise ValueError(f"--encoder takes a class, but {name} is a checkpoint: use --pretrained {name}")
     module, _, attribute = name.rpartition(".")
     if not module:
         near = difflib.get_close_matches(name, registry, n=1)
@@ -170,18 +171,18 @@ def class_named(option: str, name: str) -> Any:
 
 
 def is_checkpoint(name: str) -> bool:
-    """Tell whether a name is of a checkpoint, not of a class."""
+    """Return whether a name is the name of a checkpoint and not of a class."""
     return name not in ENCODERS and (name in zoo.names() or os.path.isdir(name))
 
 
 def _read_configs(paths: Sequence[str]) -> dict[str, Any]:
-    """Read YAML files; a class may be a name without options, and the last file that sets an option counts."""
+    """Read YAML files, of which later ones override earlier ones; a class may be a name without options."""
     content: dict[str, Any] = {}
     for path in paths:
         try:
             read = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
         except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-            raise ValueError(f"--config {path} is not readable as YAML: {' '.join(str(error).split())}") from error
+            raise ValueError(f"--config {path} cannot be read as YAML: {' '.join(str(error).split())}") from error
         if not isinstance(read, dict):
             raise ValueError(f"--config {path} must name options with their values, got {read!r:.80}")
         content |= {name: value for name, value in read.items() if value is not None}
@@ -194,14 +195,14 @@ def _read_configs(paths: Sequence[str]) -> dict[str, Any]:
 
 
 def _import_module(name: str) -> ModuleType:
-    """Import a user's module, also from the working directory; it registers its classes."""
+    """Import a module, also from the working directory; the module registers its classes."""
     if os.getcwd() not in sys.path and "" not in sys.path:
         sys.path.append(os.getcwd())
     return importlib.import_module(name)
 
 
 def _trained_model(name: str | None) -> Predictor | None:
-    """Load the trained model that ``--start`` names, with the data that it was trained on."""
+    """Load the trained model that ``--start`` names."""
     if name is None:
         return None
     from tg_lpe.prediction import load
@@ -213,7 +214,7 @@ def _trained_model(name: str | None) -> Predictor | None:
 
 
 def add_import(parser: Any) -> None:
-    """Declare ``--import``, which the first step obeys."""
+    """Declare ``--import``, which the first step handles."""
     parser.add_argument(
         "--import",
         type=list[str] | None,
@@ -223,7 +224,7 @@ def add_import(parser: Any) -> None:
 
 
 def add_reading(group: Any, canonical: bool = True) -> None:
-    """Declare how molecules are read from a file."""
+    """Declare the options for reading molecules from a file."""
     group.add_argument(
         "--smiles_column", metavar="COLUMN", help="column of the table with the SMILES (default: smiles)"
     )
@@ -237,7 +238,7 @@ def add_reading(group: Any, canonical: bool = True) -> None:
 
 
 def add_encoder(parser: Parser, chosen: Chosen, default: str, skip: set[str] = SIZES) -> None:
-    """Declare ``--encoder CLASS --encoder.ARGUMENT VALUE``; sizes of the data are filled in from the data."""
+    """Declare ``--encoder CLASS --encoder.ARGUMENT VALUE``, without arguments that follow from the data."""
     text = f"none, {', '.join(ENCODERS)}, or the import path of your own class ({default}). --encoder.OPTION VALUE "
     text += "sets an option of the class, and --encoder CLASS --help lists them"
     group = _add_class(parser, chosen, "encoder", "positional encoding", text, skip)
@@ -248,7 +249,7 @@ def add_encoder(parser: Parser, chosen: Chosen, default: str, skip: set[str] = S
 
 
 def add_task(parser: Parser, chosen: Chosen) -> None:
-    """Declare ``--task NAME --task.ARGUMENT VALUE``; without a name, the arguments of a regression."""
+    """Declare ``--task NAME --task.ARGUMENT VALUE``, with the arguments of a regression if no task is named."""
     text = f"{', '.join(TASKS)}, or the import path of your own class; --task TASK --help lists its options"
     group = _add_class(parser, chosen, "task", "task", text, TASK_SIZES)
     if chosen.classes["task"] is None:
@@ -256,7 +257,7 @@ def add_task(parser: Parser, chosen: Chosen) -> None:
 
 
 def add_model(parser: Parser, chosen: Chosen) -> None:
-    """Declare ``--model CLASS --model.ARGUMENT VALUE``; sizes of data and task are filled in."""
+    """Declare ``--model CLASS --model.ARGUMENT VALUE``, without arguments that follow from data and task."""
     cls = chosen.classes["model"]
     text = f"{', '.join(MODELS)}, or the import path of your own class; --model CLASS --help lists its options"
     _add_class(parser, chosen, "model", "model", text, set(FIXED & arguments_of(cls)))
@@ -267,7 +268,7 @@ def add_model(parser: Parser, chosen: Chosen) -> None:
 
 
 def _add_class(parser: Parser, chosen: Chosen, option: str, title: str, text: str, skip: set[str]) -> Any:
-    """Declare an option that chooses a class, and the options of the class that is chosen; return their group."""
+    """Declare an option that chooses a class, and the options of the chosen class; return their group."""
     group = parser.add_argument_group(title)
     group.add_argument(f"--{option}.class", metavar="TASK" if option == "task" else "CLASS", help=text)
     if chosen.classes[option] is not None:
@@ -276,7 +277,7 @@ def _add_class(parser: Parser, chosen: Chosen, option: str, title: str, text: st
 
 
 def add_config(parser: Parser, has_preset: bool = True) -> None:
-    """Declare ``--config``, ``--print_config`` and, unless it has no meaning, ``--preset``."""
+    """Declare ``--config``, ``--print_config`` and, if the command has presets, ``--preset``."""
     parser.add_argument(
         "--config",
         metavar="FILE",
@@ -299,11 +300,11 @@ def add_config(parser: Parser, has_preset: bool = True) -> None:
 
 
 def parse_rest(parser: Parser, chosen: Chosen) -> Namespace:
-    """Parse what the first step left; defaults are those of the preset or of the model to start from, if there is one.
+    """Parse the remaining words, with defaults from the preset or from the model to start from.
 
-    The ``task`` that is returned holds what was said alone.
+    The returned ``task`` holds only options that were set.
     """
-    parser.asks_for_all = False  # the words may say what a file does not
+    parser.asks_for_all = False  # the words may set what a file does not
     base = parser.parse_object(chosen.content, defaults=False)
     parser.asks_for_all = True
     _refuse_short(parser, chosen)
@@ -318,9 +319,11 @@ def parse_rest(parser: Parser, chosen: Chosen) -> Namespace:
         parser.set_defaults(defaults)
         args: Namespace = parser.parse_object(given.clone(), defaults=True)
         if "model" in chosen.classes:
-            of_model = {name.removeprefix("model."): one for name, one in defaults.items() if name.startswith("model.")}
-            merged = chosen.classes["model"].merge_arguments(of_model, given.model.as_dict())
-            for name in of_model:
+            model_defaults = {
+                name.removeprefix("model."): value for name, value in defaults.items() if name.startswith("model.")
+            }
+            merged = chosen.classes["model"].merge_arguments(model_defaults, given.model.as_dict())
+            for name in model_defaults:
                 args.model[name] = merged[name]
     except ValueError as error:
         parser.error(error.told(as_option) if isinstance(error, ArgumentError) else str(error))
@@ -340,16 +343,16 @@ def parse_rest(parser: Parser, chosen: Chosen) -> Namespace:
 
 
 def _refuse_short(parser: Parser, chosen: Chosen) -> None:
-    """Refuse the short form of a mapping next to one of its options: the parser would keep only the last."""
+    """Refuse the short form of a mapping together with one of its options: the parser would keep only the last."""
     for name, options in getattr(chosen.classes.get("model"), "options", {}).items():
         flag = f"--model.{name}"
         inside = [word for word in chosen.rest if word.startswith(f"{flag}.")]
         if options.short and inside and flag in chosen.rest:
-            parser.error(f"write {flag}.{options.short} in place of {flag} beside {inside[0]}")
+            parser.error(f"with {inside[0]} write {flag}.{options.short} instead of {flag}")
 
 
 def _preset_defaults(command: str, given: Namespace, chosen: Chosen) -> dict[str, Any]:
-    """Return the defaults by ``--preset``, which depend on the data and the encoder; refuse what contradicts them."""
+    """Return the defaults of ``--preset`` for the data and the encoder; raise ``ValueError`` for contradictions."""
     preset = PRESETS[given.preset]
     if command == "pretrain" and "kernels" in given:
         raise ValueError(f"--preset {given.preset} pretrains on eigenvectors, so --kernels must not be given")
@@ -366,26 +369,26 @@ def _preset_defaults(command: str, given: Namespace, chosen: Chosen) -> dict[str
 
 
 def _start_defaults(given: Namespace, chosen: Chosen) -> dict[str, Any]:
-    """Return the defaults by the trained model that ``--start`` names; refuse what contradicts them."""
+    """Return the defaults from the model that ``--start`` names; raise ``ValueError`` for contradictions."""
     for option in ("preset", "pretrained"):
         if option in given:
             raise ValueError(f"--start and --{option} exclude each other: a trained model brings its own options")
     arguments = model_of(chosen.start).config_dict()
     encoder = arguments.pop("encoder", None) or {"class": "none"}
     if arguments.pop("class") != chosen.classes["model"].__name__:
-        return {}  # which a training refuses
+        return {}  # refused when the training starts
     for name, options in chosen.classes["model"].options.items():
-        every = options.of(name, arguments.get(name)).to_dict()  # of those left out, a training has other defaults
-        arguments[name] = {option: value for option, value in every.items() if option not in OF_DATA}
+        complete = options.of(name, arguments.get(name)).to_dict()  # the defaults of a training may differ
+        arguments[name] = {option: value for option, value in complete.items() if option not in OF_DATA}
     defaults = {f"model.{name}": value for name, value in arguments.items() if name not in FIXED}
-    defaults["head_lr"] = max(given.get("lr", TrainConfig.lr), TrainConfig.lr)  # the read-out begins anew
-    if encoder.pop("class") == given.encoder["class"]:  # another has defaults of its own, also by the same names
+    defaults["head_lr"] = max(given.get("lr", TrainConfig.lr), TrainConfig.lr)  # the read-out is new
+    if encoder.pop("class") == given.encoder["class"]:  # another class has its own defaults
         defaults |= {f"encoder.{name}": value for name, value in encoder.items() if name not in SIZES}
     return defaults
 
 
 def model_of(start: Predictor | None) -> Model:
-    """Return the model to start from, whose class :class:`Chosen` has checked."""
+    """Return the model of ``--start``; :class:`Chosen` has checked its class."""
     return start.model  # type: ignore[union-attr, return-value]
 
 
@@ -398,7 +401,7 @@ def chosen_encoder(args: Namespace) -> dict[str, Any] | str | None:
 
 
 def _with_classes(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Replace arguments that are encoders themselves by their class and arguments."""
+    """Replace arguments that are encoders by their class and arguments."""
     result = dict(arguments)
     for name, value in arguments.items():
         if isinstance(value, dict) and "class_path" in value:
@@ -409,11 +412,11 @@ def _with_classes(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 def chosen_model(args: Namespace, level: str) -> dict[str, Any]:
     """Return what ``--model`` and its options chose, as :func:`tg_lpe.training.build_model` takes it."""
-    given = args.model.as_dict()
-    cls = class_named("model", given.pop("class"))
-    unset = {name for other in LEVELS for name in cls.training_defaults(other) if given.get(name) is None}
-    given = {name: value for name, value in given.items() if name not in unset}
-    return {"model": cls, **cls.merge_arguments(cls.training_defaults(level), given)}
+    arguments = args.model.as_dict()
+    cls = class_named("model", arguments.pop("class"))
+    unset = {name for other in LEVELS for name in cls.training_defaults(other) if arguments.get(name) is None}
+    arguments = {name: value for name, value in arguments.items() if name not in unset}
+    return {"model": cls, **cls.merge_arguments(cls.training_defaults(level), arguments)}
 
 
 def encoder_label(chosen: Mapping[str, Any] | Checkpoint | None) -> str:
@@ -423,10 +426,10 @@ def encoder_label(chosen: Mapping[str, Any] | Checkpoint | None) -> str:
     return checkpoint_label(chosen.name) if isinstance(chosen, Checkpoint) else str(chosen["class"])
 
 
-def settings_of(cls: type[C], args: Namespace, **more: Any) -> C:
-    """Make a configuration from the options of its fields' names, and ``more``; absent options leave the defaults."""
-    given = {field.name: args[field.name] for field in fields(cls) if args.get(field.name) is not None}
-    return cls(**{**given, **more})
+def settings_of(cls: type[C], args: Namespace, **changes: Any) -> C:
+    """Make a configuration from the options named like its fields, with ``changes``; absent options have defaults."""
+    options = {field.name: args[field.name] for field in fields(cls) if args.get(field.name) is not None}
+    return cls(**{**options, **changes})
 
 
 def arguments_of(cls: type) -> set[str]:

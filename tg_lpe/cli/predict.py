@@ -57,7 +57,7 @@ def parse(parser: Parser, words: Sequence[str]) -> Namespace:
 
 
 def run(args: Namespace) -> None:
-    """Predict for the molecules of a file, with a trained model."""
+    """Predict for the molecules of a file."""
     import torch
 
     from tg_lpe.checkpoints.files import check_writable
@@ -72,7 +72,7 @@ def run(args: Namespace) -> None:
     if args.workers is not None and args.workers < 0:
         raise ValueError(f"--workers must be at least 0, got {args.workers}")
     device, cores = device_named(args.device), torch.get_num_threads()
-    # Reading a molecule takes a third of the time of predicting it; with a core of its own a worker keeps pace.
+    # Reading a molecule takes a third of the time of predicting it, so one worker for each four cores suffices.
     workers = args.workers if args.workers is not None else 0 if cores == 1 else max(1, cores // 4)
     set_threads(args.threads if args.threads is not None else max(1, cores - workers))
     predictor = load(args.model[0], device) if len(args.model) == 1 else load_many(args.model, device)
@@ -97,11 +97,11 @@ def run(args: Namespace) -> None:
         print(f"  means of {len(args.model)} models; their standard deviation, not an error bar: {names}", file=out)
     if args.coverage is not None:
         intervals = predictor.intervals(args.coverage)
-        told = (predictor.columns, intervals.num_labels, intervals.reached, intervals.width.tolist())
-        for name, number, share, width in zip(*told, strict=True):
+        columns = (predictor.columns, intervals.num_labels, intervals.reached, intervals.width.tolist())
+        for name, number, share, width in zip(*columns, strict=True):
             held = "no test label" if share != share else f"{100 * share:.1f} % of the test labels"
             if width == float("inf"):
-                held += "; the validation labels are too few for this share, so the interval has no ends"
+                held += "; the intervals are infinite, because there are too few validation labels for this share"
             print(
                 f"  {name}_low to {name}_high: {100 * args.coverage:g} % intervals from {number:,} validation labels; "
                 f"they contain {held}",

@@ -65,12 +65,12 @@ def run(args: Namespace) -> None:
 
     if args.kernels is None:
         if args.read_features:
-            raise ValueError("--read_features would have no effect with eigenvectors; it belongs to --kernels")
-        more = {} if args.eigenvectors is None else {"num_eigenvectors": args.eigenvectors}
-        config: Any = settings_of(PretrainConfig, args, **more)
+            raise ValueError("--read_features would have no effect with eigenvectors; it is for --kernels")
+        changes = {} if args.eigenvectors is None else {"num_eigenvectors": args.eigenvectors}
+        config: Any = settings_of(PretrainConfig, args, **changes)
         widths = {"out_channels": config.num_eigenvectors}
         done, label = _run_pretraining(args, "pretrain", config, EigenvectorPretraining, "LinearTransformer", widths)
-        what, bound = f"{config.num_eigenvectors} eigenvectors", "of at most {max_loss:.0f}"
+        targets, bound = f"{config.num_eigenvectors} eigenvectors", "of at most {max_loss:.0f}"
     else:
         if args.eigenvectors is not None:
             raise ValueError(f"--eigenvectors {args.eigenvectors} would have no effect with --kernels")
@@ -80,11 +80,11 @@ def run(args: Namespace) -> None:
         channels = kernel_channels(config.kernels)
         widths = {"out_channels": channels, "edge_out_channels": channels}
         done, label = _run_pretraining(args, "pretrain-kernels", config, KernelPretraining, "GramTransformer", widths)
-        what, bound = f"{' and '.join(config.kernels)} kernels", "where a constant has 1"
+        targets, bound = f"{' and '.join(config.kernels)} kernels", "constant prediction 1"
     if done is not None:
         folder, result = done
         print(
-            f"{args.source}, {what}, {label}: test loss {result['test_loss']:.4f}, {bound.format(**result)}; "
+            f"{args.source}, {targets}, {label}: test loss {result['test_loss']:.4f}, {bound.format(**result)}; "
             f"encoder in {folder / 'encoder'}"
         )
 
@@ -92,7 +92,7 @@ def run(args: Namespace) -> None:
 def _run_pretraining(
     args: Namespace, command: str, config: Any, training: Any, default: str, widths: Mapping[str, int]
 ) -> tuple[tuple[Path, dict[str, Any]] | None, str]:
-    """Build the encoder and pretrain it; return what :func:`run_training` does, and the encoder's label."""
+    """Build and pretrain the encoder; return the result of :func:`run_training` and the encoder's label."""
     from tg_lpe.data import DataSpec
     from tg_lpe.encoders.registry import ENCODERS
     from tg_lpe.training.build import seeded, start_encoder
@@ -108,15 +108,15 @@ def _run_pretraining(
     device = join(device_named(args.device))
     splits = load_data(args, chosen, targets=())
     spec = splits.spec if getattr(config, "read_features", True) else DataSpec(max_nodes=splits.spec.max_nodes)
-    plain = chosen
+    without_widths = chosen
     if isinstance(chosen, dict):
-        taken = arguments_of(ENCODERS[chosen["class"]])
-        chosen = {**chosen, **{name: width for name, width in widths.items() if name in taken}}
+        arguments = arguments_of(ENCODERS[chosen["class"]])
+        chosen = {**chosen, **{name: width for name, width in widths.items() if name in arguments}}
     with seeded(config.seed):
         try:
             encoder = cast("Encoder", start_encoder(chosen, spec))
-        except ValueError:  # of widths that are defaults, if there is nothing to learn
-            _check_learns(cast("Encoder", start_encoder(plain, spec)))
+        except ValueError:  # an encoder without parameters may refuse the widths: report the missing parameters
+            _check_learns(cast("Encoder", start_encoder(without_widths, spec)))
             raise
     _check_learns(encoder)
     settings = {
@@ -136,4 +136,4 @@ def _run_pretraining(
 
 def _check_learns(encoder: Encoder) -> None:
     if not any(True for _ in encoder.parameters()):
-        raise ValueError(f"{type(encoder).__name__} has no parameters to learn; choose another --encoder")
+        raise ValueError(f"{type(encoder).__name__} has no parameters to learn: choose another --encoder")

@@ -1,4 +1,4 @@
-"""Pretrained encoders that options name, and how they read molecules."""
+"""Load the encoders that options name, with their readers of molecules."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def fixed_encoder(args: Namespace) -> tuple[Encoder, MoleculeReader | None, bool
     """Make the encoder for ``encode`` and ``show``, which do not train it.
 
     Returns:
-        The encoder, a reader of molecules if it knows atom types by number, and whether it reads canonical SMILES.
+        The encoder, a reader of molecules if it reads atom types, and whether it reads canonical SMILES.
     """
     chosen = chosen_encoder(args)
     if chosen is None:
@@ -33,7 +33,7 @@ def fixed_encoder(args: Namespace) -> tuple[Encoder, MoleculeReader | None, bool
     if not isinstance(chosen, str):
         fresh = cast("Encoder", start_encoder(chosen, DataSpec()))
         if any(True for _ in fresh.parameters()):
-            raise ValueError(f"{encoder_label(chosen)} has weights to learn: name a checkpoint of one by --pretrained")
+            raise ValueError(f"{encoder_label(chosen)} has weights to learn: name a trained one with --pretrained")
         return fresh, None, True
     checkpoint = Checkpoint.open(chosen).encoder
     encoder: Encoder | None
@@ -55,13 +55,13 @@ def encoder_to_train(args: Namespace) -> dict[str, Any] | Checkpoint | None:
         return chosen
     checkpoint = Checkpoint.open(chosen)
     if checkpoint.is_model:
-        hint = f": say --start {chosen}" if "start" in args else ""
-        raise ValueError(f"--pretrained takes an encoder, and {chosen} is a trained model{hint}")
+        hint = f": use --start {chosen}" if "start" in args else ""
+        raise ValueError(f"--pretrained takes an encoder, but {chosen} is a trained model{hint}")
     return checkpoint.encoder
 
 
 def reader_of(checkpoint: Checkpoint) -> MoleculeReader:
-    """Return a reader of molecules like that of the encoder's training, by its card or the run folder around it."""
+    """Return a reader of molecules as in the encoder's training, from its card or the run folder around it."""
     from tg_lpe.datasets.molecules import MoleculeReader
 
     for _, data in checkpoint.descriptions:
@@ -69,7 +69,7 @@ def reader_of(checkpoint: Checkpoint) -> MoleculeReader:
             return MoleculeReader(vocabulary, MoleculeReader.repairs(data), checkpoint.is_canonical)
     card, *_, config = (file for file, _ in checkpoint.descriptions)
     raise ValueError(
-        f"encoder {checkpoint.name} reads atom types, and neither {card} nor {config} says which number is which type; "
+        f"encoder {checkpoint.name} reads atom types, but neither {card} nor {config} says how they are numbered; "
         "name the encoder inside the run folder of its training, or one that reads no atom types"
     )
 

@@ -23,7 +23,7 @@ def parse(parser: Parser, words: Sequence[str]) -> Namespace:
 
 
 def run(args: Namespace) -> None:
-    """Compare runs: a table here, and a page with figures."""
+    """Compare runs: print a table, and write a page with figures."""
     from tg_lpe.checkpoints.files import check_writable
     from tg_lpe.report import comparison_table, read_run, write_report
     from tg_lpe.training.run_folder import RunFolder
@@ -33,7 +33,7 @@ def run(args: Namespace) -> None:
     check_writable(Path(args.out))
     paths = list({Path(path).resolve(): path for path in args.runs}.values())
     others = [path for path in paths if Path(path).exists() and not RunFolder(path).config.is_file()]
-    if len(others) < len(paths):  # else the first is refused
+    if len(others) < len(paths):  # otherwise read_run refuses the first
         paths = [path for path in paths if path not in others]
         for path in others:
             try:

@@ -42,7 +42,7 @@ def check_out(args: Namespace) -> None:
     """Refuse a run folder that is a file or lies in a file, before any data is read."""
     for path in () if args.out is None else (Path(args.out), *Path(args.out).absolute().parents):
         if path.exists() and not path.is_dir():
-            raise ValueError(f"--out {args.out} must be a folder, which a run is, and {path} is a file")
+            raise ValueError(f"--out {args.out} must be a folder, but {path} is a file")
 
 
 def run_training(
@@ -57,24 +57,24 @@ def run_training(
     folds = "" if args.get("folds") is None else f"-folds{args.folds}"
     out = args.out or f"runs/{Path(args.source).stem}-{label}-s{args.seed}{folds}"
     folder = RunFolder(Path(out, args.get("inside", "")))
-    complete, ours = folder.result.exists(), False
+    was_complete, is_started = folder.result.exists(), False
 
     def begin() -> TrainingLoop:
-        nonlocal ours
-        ours = True
+        nonlocal is_started
+        is_started = True
         return make(folder)
 
     try:
         result = run_in_folder(begin, folder, command, settings, args.resume)
-        ours = True  # a run that is complete may have been stopped before its curve was drawn
-    except TypeError as error:  # of code, such as an encoder of the user's own: the traceback says where
+        is_started = True  # a complete run may have been stopped before its curve was drawn
+    except TypeError as error:  # a fault of code, such as the user's own encoder: show the traceback
         raise RuntimeError(f"training with {label} failed: {error}") from error
     finally:
-        if ours and folder.metrics.exists() and process_number() == 0:
-            draw_curve(folder)  # of an interrupted run too
+        if is_started and folder.metrics.exists() and process_number() == 0:
+            draw_curve(folder)  # also for an interrupted run
     if process_number() > 0:
         return None
-    if complete:
+    if was_complete:
         print(f"{folder.path} is complete already", file=sys.stderr)
     return folder.path, result
 
@@ -86,7 +86,7 @@ def device_named(name: str) -> torch.device:
     try:
         device = torch.device(name)
         torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:  # an AssertionError where torch was built without it
+    except (RuntimeError, AssertionError) as error:  # AssertionError: torch was built without the device
         raise ValueError(f"--device {name} cannot be used here: {str(error).splitlines()[0]}") from error
     return device
 

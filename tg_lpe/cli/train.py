@@ -150,13 +150,13 @@ def run(args: Namespace) -> None:
 
 def _each_run(args: Namespace) -> list[Namespace]:
     """Return the arguments of each run: one for each seed or fold, with its own seed, data and folder."""
-    settings_of(TrainConfig, args)  # what is wrong is refused before any data is read
+    settings_of(TrainConfig, args)  # raises before any data is read
     if args.seeds is None and args.folds is None:
         return [args]
     if args.seeds is not None and args.folds is not None:
-        raise ValueError("--seeds and --folds exclude each other: --split_seed or --seed draws other folds")
+        raise ValueError("--seeds and --folds exclude each other: use --split_seed or --seed to draw other folds")
     if args.source == "-":
-        raise ValueError("--seeds and --folds read the data once for each run: save it to a file, in place of -")
+        raise ValueError("--seeds and --folds read the data once for each run: save it to a file instead of -")
     if args.folds is not None:
         check_count("--folds", args.folds, least=2)
         changes = [{"fold": (number, args.folds), "inside": f"fold{number}"} for number in range(args.folds)]
@@ -227,7 +227,7 @@ def _train(args: Namespace, chosen: Mapping[str, Any] | Checkpoint | None, devic
         unit = units.get(column, "") if figure in IN_UNITS else ""
         print(f"  {column}: test {_beside(METRICS[figure].title, value, constants.get(column), unit)}")
     if constant is not None and (test <= constant if task.direction == "max" else test >= constant):
-        print("  no better than the median of the training labels: nothing was learned", file=sys.stderr)
+        print("  no better than predicting the median of the training labels", file=sys.stderr)
     return folder
 
 
