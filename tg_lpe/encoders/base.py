@@ -165,9 +165,9 @@ class Encoder(CheckpointMixin, nn.Module, ABC):
             graph: the graph or batch.
 
         Returns:
-            Tensors by name. A name starts with ``node_``, ``edge_`` or ``graph_``: its rows are nodes, directed edges
-            or graphs. The rows of a batch are the rows of its graphs, one graph after the other. The tensors are
-            constants: no gradient flows from them to edge weights.
+            Tensors by name. A name starts with ``node_``, ``edge_`` or ``graph_``, and the tensor's rows are nodes,
+            directed edges or graphs. The rows of a batch are the rows of its graphs, one graph after the other. The
+            tensors are constants: no gradient flows from them to edge weights.
         """
         return {}
 
@@ -335,7 +335,7 @@ class Encoder(CheckpointMixin, nn.Module, ABC):
             arguments: the constructor's other arguments.
 
         Returns:
-            Arguments to add: by default, each size in ``spec`` that the constructor has an argument for, unless
+            Arguments to add; by default, each size in ``spec`` that the constructor has an argument for, unless
             ``arguments`` already has it.
         """
         parameters = inspect.signature(cls).parameters

@@ -60,14 +60,13 @@ class EigenpairEncoder(Encoder):
     def precompute(self, graph: Graph) -> dict[str, Tensor]:
         """Return eigenvalues and their values at nodes and edges, in the dtype of the weights.
 
-        Returns:
-            Three tensors, for a :attr:`kind` such as ``eigenspaces_sym``:
+        The names end in a :attr:`kind` such as ``eigenspaces_sym``:
 
-            - ``graph_eigenvalues_KIND``, ``[num_graphs, num_eigenpairs]``, NaN if a graph has fewer eigenvalues
-            - ``node_spectrum_KIND``, ``[num_nodes, num_eigenpairs]``: entries of the eigenvectors, or ``sqrt(P_ii)``
-              for the projector ``P`` of each eigenspace
-            - ``edge_spectrum_KIND``, ``[num_directed_edges, 2 num_eigenpairs]``, if edges are encoded:
-              ``sqrt(P_ii + P_jj - 2 P_ij)`` and ``P_ij``, where ``P = phi phi^T`` for an eigenvector
+        - ``graph_eigenvalues_KIND``, ``[num_graphs, num_eigenpairs]``, NaN if a graph has fewer eigenvalues
+        - ``node_spectrum_KIND``, ``[num_nodes, num_eigenpairs]``: entries of the eigenvectors, or ``sqrt(P_ii)`` for
+          the projector ``P`` of each eigenspace
+        - ``edge_spectrum_KIND``, ``[num_directed_edges, 2 num_eigenpairs]``, if edges are encoded:
+          ``sqrt(P_ii + P_jj - 2 P_ij)`` and ``P_ij``, where ``P = phi phi^T`` for an eigenvector
         """
         options = {"normalization": self.normalization, "row_norm": self.row_norm}
         dtype = next(self.parameters()).dtype
