@@ -344,18 +344,18 @@ class GramTransformer(Encoder):
         is_exact = all(bucket.dense for bucket in padded.buckets)
         seed = self.seed if generator is None or is_exact else draw_seed(generator)
         nodes, edges, order = [], [], []
-        for bucket, where in zip(padded.buckets, padded.edge_positions(), strict=True):
-            part = adjacency if len(padded.buckets) == 1 else adjacency.index_select(1, where.edges)
+        for bucket, positions in zip(padded.buckets, padded.edge_positions(), strict=True):
+            part = adjacency if len(padded.buckets) == 1 else adjacency.index_select(1, positions.edges)
             if bucket.dense:
-                diagonals, entries = dense_polynomials(part, where, self.basis, self.num_layers)
+                diagonals, entries = dense_polynomials(part, positions, self.basis, self.num_layers)
                 at_nodes, at_edges = diagonals.flatten(0, 1).mT, entries.flatten(0, 1).mT
             else:
                 at_nodes, at_edges = estimated_polynomials(
                     part,
-                    where.tail,
-                    where.head,
-                    where.num_graphs * where.max_nodes,
-                    where.max_nodes,
+                    positions.tail,
+                    positions.head,
+                    positions.num_graphs * positions.max_nodes,
+                    positions.max_nodes,
                     self.basis,
                     self.num_layers,
                     self.num_probes,
@@ -364,7 +364,7 @@ class GramTransformer(Encoder):
                 )
             nodes.append(at_nodes)
             edges.append(at_edges)
-            order.append(where.edges)
+            order.append(positions.edges)
         width = self.num_filters * self.num_layers
         if not nodes:
             return adjacency.new_zeros(num_nodes, width), adjacency.new_zeros(0, width)

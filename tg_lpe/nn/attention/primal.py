@@ -171,19 +171,19 @@ class PrimalAttention(nn.Module):
         self.weight_r = nn.Parameter(torch.empty(num_rows, heads, width))
         self.lambda_ = nn.Parameter(torch.empty(heads, rank))
         self.out = Linear(2 * rank, width)
-        self._reset_own()
+        self._draw()
 
     def reset_parameters(self) -> None:
         """Draw the weights again."""
         for part in self.children():
             reset_all(part)
-        self._reset_own()
+        self._draw()
 
     def shared(self) -> SharedProjection:
         """Return the module that all layers of a model share."""
         return SharedProjection(self.weight_e.size(0), self.lambda_.size(1), self._regularizes)
 
-    def _reset_own(self) -> None:
+    def _draw(self) -> None:
         for weight in (self.weight_e, self.weight_r):
             nn.init.orthogonal_(weight)  # as a matrix of num_rows rows and all heads' columns
         nn.init.uniform_(self.lambda_)
