@@ -196,7 +196,7 @@ def stress_layout(edge_index: Tensor, num_nodes: int) -> Tensor:
         ValueError: if there are more than 1,000 nodes.
     """
     if num_nodes > MAX_NODES:
-        raise ValueError(f"graphs of up to {MAX_NODES} nodes are laid out, got {num_nodes}: give positions=")
+        raise ValueError(f"a layout is computed for up to {MAX_NODES} nodes, got {num_nodes}: pass positions=")
     if num_nodes < 2:
         return torch.zeros(num_nodes, 2, dtype=torch.float64)
     ends = tuple(edge_index.cpu().numpy())

@@ -61,7 +61,7 @@ class CycleCounts(NodeEdgeEncoder):
         for length in lengths:
             check_count("lengths", length, least=3)
         if not lengths or max(lengths) > LONGEST or len(set(lengths)) < len(lengths):
-            raise ValueError(f"lengths must be different integers from 3 to {LONGEST}, at least one, got {lengths}")
+            raise ValueError(f"lengths must be one or more different integers from 3 to {LONGEST}, got {lengths}")
         check_count("max_paths", max_paths)
         super().__init__(len(lengths), len(lengths), edge_out_channels)
         self.lengths, self.max_paths = lengths, max_paths

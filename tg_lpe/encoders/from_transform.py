@@ -124,8 +124,8 @@ def _make_transform(name: str, options: Mapping[str, Any]) -> Callable[[Data], D
     if cls is None:
         examples = ", ".join(other for other in transforms.__all__ if other.startswith("Add") and "PE" in other)
         raise ValueError(
-            f"transform must be the name of a class in torch_geometric.transforms, such as {examples}, or in Python a "
-            f"transform; got {name!r}"
+            f"transform must be the name of a class in torch_geometric.transforms, such as {examples}, or a transform "
+            f"object, got {name!r}"
         )
     try:
         transform: Callable[[Data], Data] = cls(**options)

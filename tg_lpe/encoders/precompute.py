@@ -122,7 +122,7 @@ def _level(encoder: str, name: str) -> str:
     """Return the level in the name of a precomputed tensor, or raise if the name is invalid."""
     level = name.partition("_")[0]
     if level not in LEVELS or "_" not in name:
-        raise ValueError(f"names that {encoder}.precompute returns must begin with one of {LEVELS}, got {name!r}")
+        raise ValueError(f"names of {encoder}.precompute must begin with one of {LEVELS} and '_', got {name!r}")
     if any(word in name for word in RESERVED):
         raise ValueError(
             f"{encoder}.precompute returns {name!r}, which PyTorch Geometric would read as node numbers; choose a name "

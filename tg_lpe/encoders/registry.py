@@ -85,7 +85,7 @@ def make_encoder(config: Mapping[str, Any], spec: DataSpec | None = None) -> Enc
     try:
         encoder: Encoder = cls(**arguments)
     except TypeError as error:
-        raise ValueError(f"these are no arguments of {cls.__name__}: {error}") from error
+        raise ValueError(f"invalid arguments of {cls.__name__}: {error}") from error
     return encoder
 
 

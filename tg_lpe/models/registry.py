@@ -66,5 +66,5 @@ def make_model(config: Mapping[str, Any]) -> Model:
     try:
         model: Model = cls(**arguments)
     except TypeError as error:
-        raise ValueError(f"these are no arguments of {cls.__name__}: {error}") from error
+        raise ValueError(f"invalid arguments of {cls.__name__}: {error}") from error
     return model
