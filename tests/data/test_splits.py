@@ -260,6 +260,8 @@ def test_random_node_masks() -> None:
     assert bool((masked.train_mask ^ masked.val_mask ^ masked.test_mask).all())
     assert "train_mask" not in data
     assert torch.equal(masked.train_mask, random_node_masks(data, seed=3).train_mask)
+    with pytest.raises(TypeError, match="data"):
+        random_node_masks(50, seed=3)  # type: ignore[arg-type]
 
 
 def test_node_masks_of_each_class() -> None:

@@ -106,6 +106,12 @@ def test_features_written_out_or_absent(tmp_path: Path) -> None:
     assert without.x is None and without.num_nodes == 5 and torch.equal(without.edge_index, dense.edge_index)
 
 
+def test_edge_weights_are_named_as_not_read(tmp_path: Path) -> None:
+    np.savez(tmp_path / "graph.npz", **ARRAYS, edge_weight=np.ones(4))
+    with pytest.warns(UserWarning, match="edge_weight"):
+        load_node_graph(tmp_path / "graph.npz")
+
+
 def test_published_splits(tmp_path: Path) -> None:
     for shape, expected in (((), [5]), ((1,), [5]), ((3,), [5, 3])):
         np.savez(tmp_path / "graph.npz", **plain(**masks(*shape)))

@@ -15,7 +15,7 @@ from torch_geometric.data import Data, HeteroData, InMemoryDataset
 from torch_geometric.transforms import RandomLinkSplit
 from torch_geometric.utils import coalesce, contains_self_loops, is_undirected
 
-from tg_lpe.arguments import check_choice, check_count
+from tg_lpe.arguments import check_choice, check_count, check_type
 from tg_lpe.data.spec import DataSpec
 from tg_lpe.data.storage import GraphDataset, node_slices, whole
 
@@ -324,10 +324,11 @@ def random_node_masks(data: Data, seed: int, val: float | int = 0.2, test: float
         val, test: shares of the nodes; or both integers, numbers of nodes of each class of ``data.y``.
 
     Raises:
-        TypeError: if ``seed`` is no integer.
-        ValueError: if nothing is left for training (of some class, for integers), or if integers are given and ``y`` is
-            not a class of each node.
+        TypeError: if ``data`` is no ``Data`` or ``seed`` no integer.
+        ValueError: if nothing is left for training, of some class if they are integers, or ``y`` is no class of each
+            node.
     """
+    check_type("data", data, Data)
     result = copy.copy(data)
     num_nodes = data.num_nodes or 0
     if isinstance(val, int) and isinstance(test, int):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -48,6 +49,8 @@ def load_node_graph(path: str | Path, *, undirected: bool = True) -> Data:
     missing = [name for name in _ARRAYS if name not in arrays]
     if missing:
         raise ValueError(f"{path} lacks {', '.join(missing)}; it has {', '.join(sorted(arrays))}")
+    if ignored := sorted(name for name in arrays if name.startswith("edge_") and name not in _ARRAYS):
+        warnings.warn(f"{path}: {', '.join(ignored)} is not read; in Python a Data can hold it", stacklevel=2)
     edge_index, y = (_whole_numbers(path, name, arrays[name]) for name in _ARRAYS)
     if "x" in arrays and any(name in arrays for name in _SPARSE):
         raise ValueError(f"{path}: features must be either x or {', '.join(_SPARSE)}, got both")
