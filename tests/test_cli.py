@@ -703,7 +703,7 @@ def test_atom_types_of_a_pretrained_encoder_in_training(
         assert main([*command, "--out", str(out)]) == 0
         assert json.loads((out / "config.json").read_text())["data"]["atom_types"] == types
     (data / "atom_dict.txt").write_text("C\nN\nO\n", encoding="utf-8")
-    assert "N, O, C, and atom_dict.txt" in refused(capsys, *train, "--out", str(tmp_path / "other"))
+    assert "N, O, C, but atom_dict.txt" in refused(capsys, *train, "--out", str(tmp_path / "other"))
 
 
 def test_progress_into_a_file_is_a_line_per_epoch(
