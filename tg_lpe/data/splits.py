@@ -325,8 +325,8 @@ def random_node_masks(data: Data, seed: int, val: float | int = 0.2, test: float
 
     Raises:
         TypeError: if ``data`` is no ``Data`` or ``seed`` no integer.
-        ValueError: if nothing is left for training, of some class if they are integers, or ``y`` is no class of each
-            node.
+        ValueError: if nothing is left for training (of some class, for integers), or if integers are given and ``y`` is
+            not a class of each node.
     """
     check_type("data", data, Data)
     result = copy.copy(data)
