@@ -216,6 +216,7 @@ def test_what_is_complete_is_collected(graphs: list[Data], tmp_path: Path, monke
     assert [row["name"] for row in table.rows] == ["none"]
     with pytest.raises(KeyError, match="none"):
         table["walks"]
+    assert "after relabelling" in str(table) and "against" not in str(table)
     assert table.about["missing"] == {"walks": [0, 1], "GramTransformer": [0, 1]}
     with pytest.raises(ValueError, match="complete"):
         compare(graphs, ["walks"], out=tmp_path, collect=True, **SMALL)

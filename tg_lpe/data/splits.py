@@ -173,7 +173,10 @@ class GraphSplits:
         for part, mask in masks.items():
             if not isinstance(mask, Tensor) or mask.dtype != torch.bool or mask.shape != (num_nodes,):
                 form = f"{mask.dtype} {tuple(mask.shape)}" if isinstance(mask, Tensor) else repr(mask)
-                raise ValueError(f"{part}_mask must be bool [{num_nodes}], got {form}; see random_node_masks")
+                raise ValueError(
+                    f"{part}_mask must be bool [{num_nodes}], got {form}; random_node_masks draws masks, and "
+                    f"data.{part}_mask[:, i] is one of several splits"
+                )
             if not bool(mask.any()):
                 raise ValueError(f"{part}_mask selects no node")
         if bool((torch.stack([cast(Tensor, mask) for mask in masks.values()]).sum(0) > 1).any()):

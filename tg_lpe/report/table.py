@@ -79,7 +79,7 @@ class Table:
         best: the first of ``ranked`` if it has several rows, else ``None``.
         columns: names of the label columns, as in :meth:`Run.columns`; empty if there are too many for a table.
         beside: names of the test metrics shown in addition to the metric.
-        further: additional columns from :attr:`Run.cells`, with a dash as default.
+        further: names of additional columns from :attr:`Run.cells`; columns of dashes are left out.
     """
 
     def __init__(self, source: str, runs: Sequence[Run]) -> None:
@@ -96,7 +96,7 @@ class Table:
         self.beside = [
             name for name in figures if any(number_in(run.result, f"test_{name}") is not None for run in runs)
         ]
-        self.further = {name: DASH for run in runs for name in run.cells}
+        self.further = list(dict.fromkeys(name for run in runs for name, text in run.cells.items() if text != DASH))
         self.compares_with_none = any(self.against_none(row) is not None for row in self.rows)
 
     @property
@@ -152,8 +152,7 @@ class Table:
                 title_of(name): _text((number_in(run.result, f"test_{name}") for run in row.runs), "")
                 for name in self.beside
             },
-            **self.further,
-            **run.cells,
+            **{name: run.cells.get(name, DASH) for name in self.further},
             **{
                 self._title(name): _text((run.columns().get(name) for run in row.runs), run.units.get(name, ""))
                 for name in self.columns

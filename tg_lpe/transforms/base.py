@@ -230,10 +230,11 @@ def _not_one_graph(name: str, data: Any) -> str:
         return f"{name} takes graphs, got HyperGraphData; {EXPAND}"
     if isinstance(data, Sequence | InMemoryDataset):
         return f"{name} takes one graph, got {type(data).__name__}; encode_dataset takes several"
-    return (
-        f"{name} takes Data or Batch of one node type, got {type(data).__name__}; hetero='whole' encodes HeteroData "
-        "as one graph, hetero='edge_type' each edge type by itself"
-    )
+    if isinstance(data, HeteroData):
+        ways = "hetero='whole' encodes it as one graph, hetero='edge_type' each edge type by itself"
+    else:
+        ways = "torch_geometric.utils has from_networkx and other conversions"
+    return f"{name} takes Data or Batch of one node type, got {type(data).__name__}; {ways}"
 
 
 def check_dataset(dataset: Any) -> None:
