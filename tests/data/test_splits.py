@@ -155,7 +155,7 @@ def test_without_labels() -> None:
         (([graph()], [graph()], [graph()]), {"level": "node"}, "train: y must have one row per node"),
         (([graph(y=None)],) * 3, {"columns": ["a"]}, "have no labels y"),
         (([graph(y=torch.rand(2, 2))],) * 3, {}, "one row per graph or one per node"),
-        (([graph(y=torch.rand(1, 2))], [graph()], [graph()]), {}, "as many columns in every split"),
+        (([graph(y=torch.rand(1, 2))], [graph()], [graph()]), {}, "equally many columns in every split"),
         ((Stored([graph(), graph()], lambda d: d), [graph()], [graph()]), {}, "train: .* has a transform"),
     ],
 )

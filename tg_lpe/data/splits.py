@@ -138,7 +138,7 @@ class GraphSplits:
         widths = {part: 1 if dataset._data.y.dim() == 1 else dataset._data.y.size(1) for part, dataset in parts.items()}
         width = widths["train"]
         if len(set(widths.values())) > 1:
-            raise ValueError(f"y must have as many columns in every split, got {widths}")
+            raise ValueError(f"y must have equally many columns in every split, got {widths}")
         if columns is None:
             columns = ("y",) if width == 1 else tuple(f"y{number}" for number in range(width))
         if isinstance(columns, str) or len(columns) != width:

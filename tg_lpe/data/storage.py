@@ -123,8 +123,8 @@ def _chunks(dataset: Any, chunk_size: int, attributes: Sequence[str], max_pairs:
 
     # Collate only graphs whose attributes have equal dtypes and shapes: concatenation would cast others, and wrong
     # numbers of rows would shift the rows of the next graph.
-    for names, alike in itertools.groupby(((i, single(i)) for i in range(len(dataset))), key=form):
-        for graphs, sizes in _take((data for _, data in alike), chunk_size, max_pairs):
+    for names, group in itertools.groupby(((i, single(i)) for i in range(len(dataset))), key=form):
+        for graphs, sizes in _take((data for _, data in group), chunk_size, max_pairs):
             yield _from_list(graphs, sizes, [name for name, *_ in names if name != "edge_index"])
 
 

@@ -1,1 +1,1 @@
-"""The graph as an operator."""
+"""Graphs, and the linear algebra on them."""

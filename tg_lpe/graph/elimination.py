@@ -325,16 +325,7 @@ def _fronts(num_nodes: int, tail: Array, head: Array, weights: Array) -> list[Fr
 
 
 def _merged(columns: list[list[int]], borders: list[Array], front_of: Array) -> tuple[list[list[int]], Array]:
-    """Merge a front into the front above if its border is most of it: copying many similar fronts takes longer.
-
-    Args:
-        columns: the columns of each front, in the order of elimination.
-        borders: the border of each column.
-        front_of: the front of each column.
-
-    Returns:
-        The remaining fronts, and the front of each column.
-    """
+    """Merge fronts, given by their columns, into the front above if that is mostly their border, to save copies."""
     for front in sorted(range(len(columns)), key=lambda front: columns[front][-1]):  # each before the one above
         members, border = columns[front], borders[columns[front][-1]]
         if len(border):

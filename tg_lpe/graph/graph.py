@@ -1,4 +1,4 @@
-"""The graph: checked and sorted once, with the views that encoders and attention layers read."""
+"""Hold graphs, checked and sorted once, with the views that encoders and attention layers read."""
 
 from __future__ import annotations
 
@@ -192,22 +192,22 @@ class Graph:
 
     _find_untraced = torch.compiler.disable(_find_undirected)  # the number of undirected edges depends on the data
 
-    def _find_later(self) -> Graph:
+    def _with_undirected(self) -> Graph:
         """Sort the undirected edges of a graph that was made without them."""
         self._find_untraced(self.num_graphs if self._batch is not None else None, False, ValueChecks())
         return self
 
     @lazy
     def tail(self) -> Tensor:
-        return self._find_later().tail
+        return self._with_undirected().tail
 
     @lazy
     def head(self) -> Tensor:
-        return self._find_later().head
+        return self._with_undirected().head
 
     @lazy
     def _num_loops(self) -> int:
-        return self._find_later()._num_loops
+        return self._with_undirected()._num_loops
 
     def feature_checks(self) -> ValueChecks:
         """Collect conditions on features, except those that held when the graph was made."""
@@ -222,12 +222,7 @@ class Graph:
         return scatter_sum(weight, group, 2 * (self.num_edges + min(self._num_loops, 1))).index_select(0, group)
 
     def _check_values(self, weight: Tensor | None, merged: Tensor | None) -> None:
-        """Refuse conductances that are negative, infinite, NaN, or different for one edge; one read from the device.
-
-        Args:
-            weight: the weights as the caller passed them.
-            merged: the weights that must agree.
-        """
+        """Refuse invalid ``weight``, and ``merged`` weights that differ for one edge, by one read from the device."""
         wrong = {}
         with torch.no_grad():
             for name, value in (("edge_weight", weight), ("ground", self.ground)):
@@ -270,7 +265,7 @@ class Graph:
                 f"{got}; list one direction alone, or use reduce='mean'"
             )
         raise ValueError(
-            f"edge_weight must agree between all directed edges that mean the same undirected one, got {got}; "
+            f"edge_weight must agree between all directed edges of one undirected edge, got {got}; "
             "reduce='add' adds up parallel edges, reduce='mean' averages, edge_weight=None ignores weights; models "
             "and training have no reduce: merge the edges in the data with torch_geometric.utils.coalesce"
         )

@@ -248,14 +248,8 @@ def _with_repeated(
     and may miss some. So the largest eigenvalue is searched among vectors orthogonal to those found, and replaces the
     smallest, until it is no larger.
 
-    Args:
-        operator: the iterated operator, positive semidefinite, ``[n, n]``.
-        count: number of eigenvectors.
-        same: largest difference from an eigenvalue that counts as equal.
-        project: removes the null vector.
-        seed: seed of the first vectors.
-        restarts: largest number of restarts of the first iteration, if no eigenvector was found by then.
-        tolerance: relative tolerance of the first iteration; zero for rounding.
+    ``same`` is the largest difference from an eigenvalue that counts as equal, ``project`` removes the null vector, and
+    ``restarts`` and ``tolerance`` (relative; zero for rounding) are those of the first iteration.
     """
     n = operator.shape[0]
     generator = np.random.default_rng(seed)
@@ -289,32 +283,26 @@ def _exceeds(matrix: LinearOperator, start: Array, value: float, same: float) ->
     This is Lanczos' method without restarts, which stores two vectors. It stops when its largest value exceeds the
     limit, has converged, or is so far below that almost every start would have shown a larger eigenvalue: `Estimating
     the Largest Eigenvalue by the Power and Lanczos Algorithms with a Random Start <https://doi.org/10.1137/0613066>`_.
-
-    Args:
-        matrix: ``[n, n]``.
-        start: a random vector, ``[n]``.
-        value: a known eigenvalue.
-        same: rounding error of the eigenvalues.
     """
     before, now = np.zeros_like(start), start / np.linalg.norm(start)
-    diagonal, beside, check = np.zeros(MOST_STEPS), np.zeros(MOST_STEPS), 8
+    diagonal, off_diagonal, check = np.zeros(MOST_STEPS), np.zeros(MOST_STEPS), 8
     certain = math.log(1.648 * math.sqrt(len(start)) / MISSED)
     for step in range(1, MOST_STEPS):
         new = matrix @ now
         diagonal[step - 1] = now @ new
-        new -= diagonal[step - 1] * now + beside[step - 2] * before
-        beside[step - 1] = np.linalg.norm(new)
-        if step == check or beside[step - 1] <= same:
+        new -= diagonal[step - 1] * now + off_diagonal[step - 2] * before
+        off_diagonal[step - 1] = np.linalg.norm(new)
+        if step == check or off_diagonal[step - 1] <= same:
             (largest,), mix = eigh_tridiagonal(
-                diagonal[:step], beside[: step - 1], select="i", select_range=(step - 1, step - 1)
+                diagonal[:step], off_diagonal[: step - 1], select="i", select_range=(step - 1, step - 1)
             )
             if largest > value + same:
                 return True
-            settled = beside[step - 1] * abs(mix[-1, 0]) <= MISSED * value
+            settled = off_diagonal[step - 1] * abs(mix[-1, 0]) <= MISSED * value
             if settled or math.sqrt(max(0.0, 1 - largest / value)) * (2 * step - 1) > certain:
                 break
             check += max(8, check // 8)
-        before, now = now, new / beside[step - 1]
+        before, now = now, new / off_diagonal[step - 1]
     return False
 
 

@@ -145,7 +145,7 @@ class DualAttention(nn.Module):
         self.out = nn.Linear(2 * (hidden_channels // heads), hidden_channels // heads)
 
     def reset_parameters(self) -> None:
-        """Draw the weights anew."""
+        """Draw all weights again."""
         reset_parts(self)
 
     def forward(self, h: Tensor, graph: Graph, state: None) -> tuple[Tensor, None]:
@@ -216,7 +216,7 @@ class KernelSVDAttention(nn.Module):
         self.out = nn.Linear(2 * width, width)
 
     def reset_parameters(self) -> None:
-        """Draw the weights anew."""
+        """Draw all weights again."""
         reset_parts(self)
 
     def shared(self) -> SharedProjection:

@@ -464,7 +464,7 @@ def _undirected(graph: Graph, directed: Colors) -> Colors:
         if wrong.any():
             edge = int(index[wrong][0])
             raise ValueError(
-                f"edge attributes must agree between all directed edges that mean the same undirected one, those of "
+                f"edge attributes must agree between all directed edges of one undirected edge, those of "
                 f"({int(graph.tail[edge])}, {int(graph.head[edge])}) do not"
             )
     return _combine(np.full_like(hashes, 3), hashes)

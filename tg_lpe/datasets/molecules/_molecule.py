@@ -157,9 +157,6 @@ def _canonical(molecule: Any, name: str | None) -> tuple[Any, list[int]]:
     """Read a molecule from its canonical SMILES; return it, and the index in `molecule` of each of its atoms.
 
     `name` is the canonical SMILES, if :func:`smiles_of` has just computed it: RDKit stores the order of its atoms.
-
-    Raises:
-        UnusableMoleculeError: If RDKit cannot read its own SMILES.
     """
     with rdBase.BlockLogs():
         canonical = Chem.MolFromSmiles(smiles_of(molecule) if name is None else name)

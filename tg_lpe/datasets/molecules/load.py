@@ -246,11 +246,7 @@ def _choose_target(
     normalization: object | None,
     others: Sequence[tuple[str, str]],
 ) -> TargetSpec:
-    """Choose the target from the arguments and the columns of the files, except columns that ``others`` name.
-
-    Raises:
-        ValueError: If the target is unclear, or a column is missing or named twice.
-    """
+    """Choose the target from the arguments and the columns of the files, except columns that ``others`` name."""
     named: dict[str, tuple[str, object]] = {column: ("targets", targets) for column in targets or ()}
     for option, column in others:
         if column in named:
@@ -282,18 +278,20 @@ def _choose_target(
     if name in _COMPUTED_BY_NAME or source == "nci" or normalization is not None:
         return solubility
     computing = "{computed} for the constrained solubility, which is computed from the molecule"
-    alike: dict[tuple[str, ...], list[str]] = {}
+    files_by_columns: dict[tuple[str, ...], list[str]] = {}
     for file_name, names in columns.items():
         if names:
-            alike.setdefault(names, []).append(file_name)
-    if not alike:
+            files_by_columns.setdefault(names, []).append(file_name)
+    if not files_by_columns:
         raise ArgumentError(
             "{} has no labels: its files have no columns other than the SMILES. Choose " + computing,
             source,
             computed="solubility",
         )
-    listing = "; ".join(f"{', '.join(map(repr, names))} in {', '.join(where)}" for names, where in alike.items())
-    example = next(iter(alike))[-1]
+    listing = "; ".join(
+        f"{', '.join(map(repr, names))} in {', '.join(where)}" for names, where in files_by_columns.items()
+    )
+    example = next(iter(files_by_columns))[-1]
     raise ArgumentError(
         "the target of {} is unclear: in addition to the SMILES, there are {}. Choose columns, as with {targets}, or "
         + computing,
