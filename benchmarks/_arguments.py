@@ -1,4 +1,4 @@
-"""The command line of a benchmark, for the scripts beside this one."""
+"""The command line of the benchmarks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 
 class Parser(argparse.ArgumentParser):
-    """Its help is the script's docstring, and a quick run without ``--json`` leaves the results of full ones alone."""
+    """Parse options, with the script's docstring as help; quick runs do not overwrite full results."""
 
     def __init__(self, description: str | None) -> None:
         super().__init__(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)

@@ -2,10 +2,9 @@
 
     python benchmarks/_budget_figure.py RUN [RUN ...] [--json FILE] [--keep]
 
-RUN is a folder of `tg-lpe train`, such as those of `python benchmarks/molecules.py zinc12k --rows budget`. Runs of one
-encoder and one number of epochs are the seeds of one point; runs that are not complete are left out. The figure is
-written beside the JSON file. With --keep, points of that file for other encoders or other numbers of epochs stay there,
-unchecked.
+RUN is a run folder of `tg-lpe train`, such as those of `python benchmarks/molecules.py zinc12k --rows budget`. Runs
+with the same encoder and number of epochs are the seeds of one point; incomplete runs are left out. The figure is
+written next to the JSON file. With --keep, the file's points for other encoders or numbers of epochs are kept.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ COLORS = {
     "gram-k16, frozen": "#d98324",
 }
 FROZEN = 1e-9
-"""Learning rate of the encoder below which it stays as it was."""
+"""Learning rate below which the encoder counts as frozen."""
 
 
 def main() -> None:
@@ -61,10 +60,10 @@ def main() -> None:
 
 
 def points(runs: list[Run]) -> list[dict[str, Any]]:
-    """One row for each encoder and number of epochs: mean and spread of the test error, and that of each seed.
+    """Collect mean, spread and values by seed of the test error for each encoder and number of epochs.
 
     Raises:
-        ValueError: if runs differ in more than encoder, epochs and seed, or a seed is there twice.
+        ValueError: if runs differ in more than encoder, epochs and seed, or a seed occurs twice.
     """
     groups: dict[tuple[str, int], dict[int, Run]] = defaultdict(dict)
     of_encoder: dict[str, Run] = {}

@@ -2,8 +2,8 @@
 
     python benchmarks/_figure.py
 
-Validation error by epoch under a short and a long budget; test error with the atoms in file order and renumbered at
-random.
+It shows the validation error by epoch for a short and a long training, and the test error with the atoms in file order
+and renumbered at random.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def main() -> None:
 
 
 def draw_curves(axes: Any, rows: list[dict[str, Any]]) -> None:
-    """The validation error of each seed, by epoch."""
+    """Draw the validation error of each seed by epoch."""
     for row in rows:
         encoding = row["row"].split(",")[0]
         if encoding not in COLORS:
@@ -62,7 +62,7 @@ def draw_curves(axes: Any, rows: list[dict[str, Any]]) -> None:
 
 
 def draw_bars(axes: Any, rows: dict[str, dict[str, Any]]) -> None:
-    """Test error before and after the atoms were renumbered."""
+    """Draw the test error before and after renumbering the atoms."""
     shown = [(name, rows[name]) for name in COLORS if name in rows]
     for offset, key, alpha, label in (
         (-0.2, "test_mae", 1.0, "as listed"),

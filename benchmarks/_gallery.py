@@ -43,7 +43,7 @@ COLOURS = LinearSegmentedColormap.from_list("tg_lpe", [plot.NEGATIVE, plot.MIDDL
 
 
 def draw(axes: Axes, graph: Data, encoder: Encoder, channel: int) -> None:
-    """Draw a graph whose nodes have the colours of a column."""
+    """Draw a graph with nodes coloured by a column."""
     column = encoder.encode(Graph.from_data(graph)).node[:, channel].detach()
     largest = float(column.abs().max())
     positions = plot.stress_layout(graph.edge_index, graph.num_nodes)

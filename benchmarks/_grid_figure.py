@@ -2,9 +2,9 @@
 
     python benchmarks/_grid_figure.py
 
-A row is an encoding, a column a kind of data, and a colour the paired difference to random walks in standard errors:
-green where the encoding is better. What lies within two standard errors is nearly white, what was not run is grey.
-Rows of at least half of the columns come first, in the order of their mean difference.
+Rows are encodings and columns kinds of data. The colour is the paired difference to random walks in standard errors:
+green means that the encoding is better, nearly white that the difference is within two standard errors, and grey that
+the cell was not run. Rows with at least half of the columns come first, ordered by mean difference.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LIMIT = 10
 """Standard errors of the strongest colours."""
 
 COLOURS = LinearSegmentedColormap.from_list("difference", ["#b04a5a", "#f3e3e5", "#ffffff", "#e0efe7", "#1f8a5b"])
-"""From worse to better."""
+"""Colours from worse to better."""
 
 NAMES = {
     "walks": "random walks",
@@ -39,7 +39,7 @@ NAMES = {
     "distances": "counts of nodes by distance",
     "LPE": "LPE, Müller and Morris's",
 }
-"""Rows that the reader of the README knows by another name."""
+"""Names of rows in the README."""
 
 TITLES = {
     "accuracy": "accuracy, % ↑",
@@ -49,7 +49,7 @@ TITLES = {
     "roc_auc": "ROC-AUC, % ↑",
     "share": "told apart, % ↑",
 }
-"""Figures by their metric; an arrow points to the better."""
+"""Titles of metrics; an arrow points to better values."""
 
 
 def main() -> None:
@@ -75,12 +75,12 @@ def main() -> None:
 
 
 def gain(cell: dict[str, Any]) -> float:
-    """How much better than random walks, in standard errors, within the limit; zero for random walks themselves."""
+    """Return the lead over random walks in standard errors, clipped to the limit; zero for random walks."""
     pair = cell["differences"].get(REFERENCE)
     if pair is None:
         return 0.0
     better = pair["mean"] if cell["direction"] == "max" else -pair["mean"]
-    error = pair["error"] or 1e-12  # all parts differ alike
+    error = pair["error"] or 1e-12  # all parts have the same difference
     return max(-LIMIT, min(LIMIT, better / error))
 
 
@@ -89,7 +89,7 @@ def mean_gain(cells: list[dict[str, Any]]) -> float:
 
 
 def draw(axes: Any, cell: dict[str, Any], x: int, y: int) -> None:
-    """One cell: its colour and its figure."""
+    """Draw the colour and the figure of a cell."""
     shade = 0.5 + 0.5 * gain(cell) / LIMIT
     axes.fill([x - 0.5, x + 0.5, x + 0.5, x - 0.5], [y - 0.5, y - 0.5, y + 0.5, y + 0.5], color=COLOURS(shade))
     value = cell["test"]["mean"]

@@ -19,12 +19,12 @@ from tg_lpe.checkpoints.files import replacing
 
 TARGET = Path(__file__).parent / "results" / "lemmas.png"
 MOST = {"1": 4000, "2": 3500, "3": 24, "4": 13, "5": 13, "6": 120, "7": 2400}
-"""Layers up to which each lemma is drawn."""
+"""Largest number of layers drawn for each lemma."""
 FLOOR = 1e-15
 
 
 def bounds(g: Spectrum) -> dict[str, Callable[[int], float]]:
-    """The bound of each lemma by the number of layers."""
+    """Return the bound of each lemma by the number of layers."""
     low, high = g.interval
     return {
         "1": lambda n: c.electric_flow_bound(n, low, high),
@@ -38,7 +38,7 @@ def bounds(g: Spectrum) -> dict[str, Callable[[int], float]]:
 
 
 def subspace_bound(g: Spectrum, top: bool) -> Callable[[int], float]:
-    """The bound on subspace iteration from the start that layers.py uses."""
+    """Return the bound on subspace iteration from the start in layers.py."""
     values, vectors = _iterated(g, top)
     inside, outside = vectors[:, :WIDTH].mT @ _start(g), vectors[:, WIDTH:].mT @ _start(g)
     tangent = float(torch.linalg.matrix_norm(outside @ torch.linalg.inv(inside), 2))

@@ -1,4 +1,4 @@
-"""The figure of less_computation.py: test error and encoding time by the number of layers and of columns."""
+"""Draw the figure of less_computation.py: test error and encoding time by numbers of layers and columns."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ COLOR = "#1f8a5b"
 
 
 def draw(rows: list[dict[str, Any]], path: Path) -> None:
-    """Write the figure: the linear transformer as points, no encoding and Laplacian eigenvectors as level lines."""
+    """Draw the linear transformer as points, and no encoding and Laplacian eigenvectors as horizontal lines."""
     figure = Figure(figsize=(8.5, 6), layout="constrained")
     FigureCanvasAgg(figure)
     panels = figure.subplots(2, 2, sharex="col", sharey="row")
@@ -45,5 +45,5 @@ def draw(rows: list[dict[str, Any]], path: Path) -> None:
 
 
 def most_common(values: list[int]) -> int:
-    """The value that occurs most often, the largest of several."""
+    """Return the most frequent value, the largest one if there are several."""
     return max(values, key=lambda value: (values.count(value), value))

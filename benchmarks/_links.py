@@ -1,7 +1,7 @@
-"""Links: hidden edges of one graph told from pairs without an edge, by the model and the loop of tg_lpe.compare.
+"""Link prediction on one graph with the model and the loop of tg_lpe.compare.
 
-The model gives each node 64 numbers, and a pair scores the inner product of those of its ends. Encoding, attention and
-training see what is left of the edges alone; 5 % are hidden for validation, which chooses the step, and 10 % for test.
+The model computes 64 numbers for each node, and the score of a pair is their inner product. 5 % of the edges are hidden
+for validation, which chooses the best step, and 10 % for test; encoding, attention and training see only the others.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from tg_lpe.training.loop import run_in_folder
 from tg_lpe.training.run_folder import RunFolder, describe_model
 
 WIDTH = 64
-"""Numbers that a node has."""
+"""Output channels of a node."""
 
 
 class LinkTraining(JointTraining):
-    """Training on the edges of one graph, evaluated on hidden ones."""
+    """Train on the edges of one graph and evaluate on hidden edges."""
 
     def __init__(self, pairs: dict[str, Data], *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -40,7 +40,7 @@ class LinkTraining(JointTraining):
         self.larger_is_better, self.best_value = True, -math.inf
 
     def loss(self, batch: Batch, generator: torch.Generator) -> Tensor:
-        """Cross-entropy of the edges and of as many pairs of any nodes."""
+        """Return the cross-entropy of the edges and of as many random pairs of nodes."""
         ends = batch.edge_index
         others = torch.randint(batch.num_nodes, ends.shape, generator=generator)
         labels = (torch.arange(2 * ends.size(1)) < ends.size(1)).float()
@@ -49,12 +49,12 @@ class LinkTraining(JointTraining):
 
     @staticmethod
     def scores(h: Tensor, ends: Tensor) -> Tensor:
-        """The inner products of the numbers of two nodes."""
+        """Return the inner products of pairs of nodes."""
         return (h[ends[0]] * h[ends[1]]).sum(dim=1)
 
     @torch.no_grad()
     def shares(self, part: str) -> Tensor:
-        """For each hidden edge the share of pairs without one that score less; ROC-AUC is the mean."""
+        """Return for each hidden edge the share of pairs without an edge that score less; their mean is the ROC-AUC."""
         self.model.eval()
         batch, pairs = Batch.from_data_list([self.train_set[0]]), self.pairs[part]
         scores, is_edge = self.scores(self.predict(batch), pairs.edge_label_index), pairs.edge_label == 1
@@ -62,26 +62,26 @@ class LinkTraining(JointTraining):
         return ((hidden > others).float() + (hidden == others).float() / 2).mean(dim=1)
 
     def validate(self) -> dict[str, Any]:
-        """ROC-AUC on the edges hidden for validation."""
+        """Return the ROC-AUC on the edges hidden for validation."""
         return {self.metric: float(self.shares("val").mean())}
 
     def result(self) -> dict[str, Any]:
-        """ROC-AUC on the edges hidden for test, and the share of each."""
+        """Return the ROC-AUC on the edges hidden for test, and the share of each edge."""
         shares = self.shares("test")
         return {"test_roc_auc": float(shares.mean()), "shares": shares.tolist()}
 
 
 class Links:
-    """Hidden edges of a graph, always the same ones.
+    """Hide edges of a graph, always the same ones.
 
     Args:
         file: the graph, ``.npz``.
-        has_features: whether its features are read.
+        has_features: whether to read its features.
     """
 
     def __init__(self, file: Path, has_features: bool) -> None:
         graph = RemoveSelfLoops()(load_node_graph(file, undirected=True))
-        graph.num_nodes = graph.num_nodes  # PyG would guess it from the edges where there are no features
+        graph.num_nodes = graph.num_nodes  # without features, PyG would infer it from the edges
         if not has_features:
             del graph.x
         train, val, test = random_link_split(graph, 0)
@@ -91,7 +91,7 @@ class Links:
         self.task = task_for(self.splits, name="regression")
 
     def train(self, candidate: Candidate, seed: int, folder: Path) -> list[float]:
-        """Train with an encoding, or go on; the shares of the hidden edges of the test."""
+        """Train or resume with an encoding; return the shares of the hidden test edges."""
         rate = candidate.encoder_lr
         config = replace(ONE_GRAPH, seed=seed, **({} if rate is None else {"encoder_lr": rate}))
         options = {"seed": seed, "edge_encoding": candidate.edge_encoding, **MODEL, **(candidate.model or {})}

@@ -1,4 +1,4 @@
-"""Timing, for the scripts beside this one."""
+"""Timing for the benchmarks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 
 
 def measure(run: Callable[[], Any], repeats: int, limit: float = 60.0) -> tuple[float, float]:
-    """Median and interquartile range of the seconds a call takes; from two calls on, none begins after ``limit``."""
+    """Return median and interquartile range of the seconds of a call; after two calls, none starts after ``limit``."""
     run()
     times: list[float] = []
     while len(times) < min(repeats, 2) or (len(times) < repeats and sum(times) < limit):
@@ -23,13 +23,13 @@ def measure(run: Callable[[], Any], repeats: int, limit: float = 60.0) -> tuple[
 
 
 def synchronize(device: torch.device) -> None:
-    """Wait until a device has done all that it was given."""
+    """Wait until a device has finished its work."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 
 
 def on_device(run: Callable[[], Any], device: torch.device) -> Callable[[], Any]:
-    """The call, followed by a synchronisation with the device."""
+    """Return the call followed by a synchronisation of the device."""
 
     def wait() -> None:
         run()

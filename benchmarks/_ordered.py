@@ -1,10 +1,10 @@
-"""Make the encoder of ordered channels that ships with the package.
+"""Make gram-k16, the shipped encoder with ordered channels.
 
     python benchmarks/_ordered.py --data DIR
 
-DIR holds the molecules of ZINC-12k. Writes tg_lpe/zoo/gram-k16: filters of four ground conductances, read through the
-principal components of their values over the training molecules and random graphs. Its card has the figures of
-benchmarks/results/k.json: make the encoder, run benchmarks/k.py, and make it again.
+DIR holds the molecules of ZINC-12k. The script writes tg_lpe/zoo/gram-k16: filters with four ground conductances, whose
+channels are principal components of the filters' values over the training molecules and random graphs. The card holds
+figures of benchmarks/results/k.json, so make the encoder, run benchmarks/k.py, and make the encoder again.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tg_lpe.training.run_folder import environment
 
 NAME, CHANNELS, EDGE_CHANNELS = "gram-k16", 16, 8
 GROUND = (0.01, 0.1, 0.5, 2.0)
-"""Ground conductances: the farther apart, the more directions the values vary in. Those of heat-k8 are 0.03 to 0.4."""
+"""Ground conductances; a wide range lets the values span more dimensions. heat-k8 has 0.03 to 0.4."""
 
 MAX_NODES = 60
 MEASURES, SHOWN = ("unexplained_molecules", "unexplained_random", "f1_5", "f1_6", "f1_other"), (8, 16)
@@ -38,17 +38,17 @@ FAMILIES = ("sparse", "tree", "regular", "geometric", "attached")
 
 
 def random_graphs(count: int, seed: int, families: tuple[str, ...] = FAMILIES) -> list[Data]:
-    """Graphs of at most 60 nodes of each family in turn, without isolated nodes."""
+    """Draw graphs of at most 60 nodes from each family in turn, without isolated nodes."""
     generator = torch.Generator().manual_seed(seed)
     return [random_graph(families[number % len(families)], generator) for number in range(count)]
 
 
 def random_graph(family: str, generator: torch.Generator) -> Data:
-    """Pairs joined at random, a tree, a regular graph, near points of a square, or preferential attachment."""
+    """Draw a random graph: independent edges, tree, regular, geometric, or preferential attachment."""
     n = int(torch.randint(3, MAX_NODES + 1, (), generator=generator))
     share = torch.rand((), generator=generator)
     pairs = torch.triu_indices(n, n, offset=1)
-    if family == "sparse":  # one to six edges a node
+    if family == "sparse":  # one to six edges per node
         edges = pairs[:, torch.rand(pairs.size(1), generator=generator) < (1 + 5 * share) / n]
     elif family == "tree":
         edges = attached_edges(n, 1, False, generator)
@@ -64,7 +64,7 @@ def random_graph(family: str, generator: torch.Generator) -> Data:
 
 
 def attached_edges(num_nodes: int, count: int, by_degree: bool, generator: torch.Generator) -> Tensor:
-    """Each node joins ``count`` earlier ones at most, drawn evenly or by their degrees."""
+    """Join each node to at most ``count`` earlier ones, drawn uniformly or by degree."""
     degree = torch.ones(num_nodes)
     edges = []
     for node in range(1, num_nodes):
@@ -76,25 +76,25 @@ def attached_edges(num_nodes: int, count: int, by_degree: bool, generator: torch
 
 
 def bare(dataset: Any) -> list[Data]:
-    """The graphs without features and labels."""
+    """Return the graphs without features and labels."""
     return [Data(edge_index=data.edge_index, num_nodes=data.num_nodes) for data in dataset]
 
 
 def training_graphs(molecules: Any) -> GraphDataset:
-    """The molecules and, for every four of them, a random graph."""
+    """Return the molecules, and one random graph for every four of them."""
     return GraphDataset.from_data_list([*bare(molecules), *random_graphs(len(molecules) // 4, seed=0)])
 
 
 def ordered_encoder(graphs: GraphDataset) -> GramTransformer:
-    """Those filters with ordered channels."""
+    """Make the encoder with ordered channels."""
     return principal_readouts(filters(), graphs, CHANNELS, EDGE_CHANNELS)
 
 
 def filters() -> GramTransformer:
-    """An encoder of all values, without features."""
+    """Make an encoder of all filter values, without features."""
     encoder = GramTransformer(num_filters=len(GROUND), conductances="ground")
     with torch.no_grad():
-        encoder.conductances.ground.table.copy_(torch.tensor([GROUND]).expm1().log())  # softplus gives them back
+        encoder.conductances.ground.table.copy_(torch.tensor([GROUND]).expm1().log())  # the inverse of softplus
     return encoder
 
 

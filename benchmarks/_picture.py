@@ -25,7 +25,7 @@ PARACETAMOL = "CC(=O)Nc1ccc(O)cc1"
 
 
 def drawing(picture: plot.Picture, top: float, bottom: float) -> np.ndarray:
-    """Return the pixels between two heights, given as shares of the picture, without the white around them."""
+    """Return the pixels between two relative heights of the picture, without white margins."""
     pixels = imread(io.BytesIO(picture.png))[..., :3]
     pixels = pixels[int(top * len(pixels)) : int(bottom * len(pixels))]
     rows, columns = (np.flatnonzero((pixels < 0.98).any((axis, 2))) for axis in (1, 0))

@@ -1,9 +1,9 @@
-"""Measure anew what the card of a shipped checkpoint says of its training molecules and of RDKit's own.
+"""Update the ranges and the score in the card of a shipped checkpoint.
 
     python benchmarks/_ranges.py NAME [FOLDER] [--unit TEXT]
 
-FOLDER holds the molecules as the model was trained on them: its card then tells their sizes, atom types and labels. The
-score on RDKit's molecules is always computed anew. The weights stay as they are.
+FOLDER holds the training molecules of the model; with it, the card gets their ranges of sizes, atom types and labels.
+The score on RDKit's molecules is always computed again. The weights do not change.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def main() -> None:
 
 
 def ranges(data: dict[str, Any], folder: str, cache: str | None) -> dict[str, Any]:
-    """Sizes, atom types and labels of the training molecules, read as the card says."""
+    """Measure sizes, atom types and labels of the training molecules, read as the card says."""
     published = data["source"] in ("zinc", "qm9-solubility", "zinc12k")
     types = data["atom_types"]
     splits = load_molecules(

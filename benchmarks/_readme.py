@@ -2,9 +2,9 @@
 
     python benchmarks/_readme.py [--check]
 
-A table follows a comment that names its file, `<!-- benchmarks/results/NAME.json -->`, and is rewritten as a whole;
-`<!-- benchmarks/results/NAME.json, FORM -->` stands for another form or a part of it, such as "short".
-With --check nothing is written; pages that would change are listed, and the exit status is 1 if there are any.
+A table follows a comment with its file, `<!-- benchmarks/results/NAME.json -->`, and is rewritten as a whole;
+`<!-- benchmarks/results/NAME.json, FORM -->` asks for another form or a part of the table, such as "short". With
+--check nothing is written; pages that would change are listed, and the exit status is 1 if there are any.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ TABLE = re.compile(r"(<!-- benchmarks/results/(\w+)\.json(, \w+)? -->\n)((?:\|.*
 
 
 def render(text: str) -> str:
-    """A page with all tables made from the files."""
+    """Return a page with all tables made from the files."""
     return TABLE.sub(lambda match: match[1] + table(match[2], match[3] or ""), text)
 
 
 def table(name: str, form: str = "") -> str:
-    """The table of one file as Markdown, whole or in another form; empty if the file does not exist."""
+    """Return the table of a file as Markdown, whole or in another form; empty if the file does not exist."""
     if not (RESULTS / f"{name}.json").exists():
         return ""
     content = read_json(RESULTS / f"{name}.json")
@@ -65,7 +65,7 @@ def table(name: str, form: str = "") -> str:
 
 
 def grouped(entries: list[dict[str, Any]], by: str, of: Callable[[dict[str, Any]], str]) -> list[dict[str, Any]]:
-    """One dictionary for each value of a key: the key, and its entries by what ``of`` tells of them."""
+    """Group entries: one dictionary for each value of a key, with the entries of this value by ``of``."""
     return [
         {by: value, **{of(entry): entry for entry in entries if entry[by] == value}}
         for value in dict.fromkeys(entry[by] for entry in entries)
@@ -73,7 +73,7 @@ def grouped(entries: list[dict[str, Any]], by: str, of: Callable[[dict[str, Any]
 
 
 def mean_and_spread(mean: float, std: float | None, unit: str = "") -> str:
-    """An error, with its standard deviation over seeds if there are several; energies are in meV."""
+    """Format an error, with the standard deviation over seeds if there are several; energies are in meV."""
     if unit in MEV_IN:
         spread = "" if std is None else f" ± {MEV_IN[unit] * std:.1f}"
         return f"{MEV_IN[unit] * mean:.1f}{spread} meV"

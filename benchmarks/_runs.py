@@ -1,4 +1,4 @@
-"""What comparisons of trained models share: a run of tg-lpe in a folder of its own, and its figures over seeds."""
+"""Run tg-lpe in run folders, and collect figures over seeds."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from tg_lpe.cli import main as tg_lpe
 from tg_lpe.training.run_folder import RunFolder
 from tg_lpe.training.state import read_metrics
 
-# torch and oneDNN keep up to 1,024 bfloat16 products each, one for every number of rows that a batch had: gigabytes in
-# a process of many runs. Both read this at their first product.
+# torch and oneDNN cache up to 1,024 bfloat16 products each, one for every number of rows of a batch: gigabytes in
+# a process with many runs. Both read the limit at their first product.
 for cache in ("LRU_CACHE_CAPACITY", "ONEDNN_PRIMITIVE_CACHE_CAPACITY"):
     os.environ.setdefault(cache, "64")
 
@@ -29,7 +29,7 @@ def run(
     threads: int | None = None,
     device: str = "cpu",
 ) -> bool:
-    """A command of tg-lpe, its folder resumed if there is one; whether the run is complete afterwards."""
+    """Run a command of tg-lpe, resuming its folder if it exists; return whether the run is complete."""
     folder = RunFolder(out)
     if folder.result.exists():
         return True
@@ -47,18 +47,18 @@ def run(
 
 
 def complete_runs(base: Path, name: str) -> dict[int, RunFolder]:
-    """The complete runs ``base/NAME-sSEED`` by seed."""
+    """Return the complete runs ``base/NAME-sSEED`` by seed."""
     folders = {int(path.name.rpartition("-s")[2]): RunFolder(path) for path in base.glob(f"{name}-s[0-9]*")}
     return {seed: folder for seed, folder in sorted(folders.items()) if folder.result.exists()}
 
 
 def slug(row: str) -> str:
-    """A row's name as part of a folder's."""
+    """Convert a row's name to a part of a folder's name."""
     return row.replace(", ", "--").replace(" ", "-")
 
 
 def summary(runs: Mapping[int, RunFolder], metric: str = "mae") -> dict[str, Any]:
-    """Mean and spread over seeds of the figures of some runs, sizes, and mean seconds."""
+    """Return mean and spread of figures over seeds, sizes, and mean seconds of some runs."""
     results = [read_json(folder.result) for folder in runs.values()]
     metrics = [read_metrics(folder.metrics) for folder in runs.values()]
     entry: dict[str, Any] = {"seeds": list(runs)}
@@ -85,7 +85,7 @@ def summary(runs: Mapping[int, RunFolder], metric: str = "mae") -> dict[str, Any
 
 
 def machine_of(folder: RunFolder) -> dict[str, Any]:
-    """Machine and versions of a run, without the command that started it."""
+    """Return machine and versions of a run, without its command."""
     machine: dict[str, Any] = read_json(folder.environment)
     machine.pop("command")
     return machine

@@ -1,4 +1,4 @@
-"""A figure for any checkpoint, from molecules that ship with RDKit: what cards promise and tests reproduce."""
+"""Score a checkpoint on molecules that ship with RDKit; cards hold the score and tests reproduce it."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from tg_lpe.ops.segment import RowGroups
 from tg_lpe.training.tasks import make_task
 
 SAMPLE = 500
-"""How many of the molecules that a checkpoint can read are taken, in the order of RDKit's file, at most.
+"""Largest number of molecules: the first in RDKit's file that the checkpoint can read.
 
-A model of small molecules has ``max_nodes`` on its card, and is asked for none that are larger.
+Molecules with more than the ``max_nodes`` of its card are left out.
 """
 
 RIDGE = 1e-3
@@ -30,16 +30,16 @@ RIDGE = 1e-3
 def score(name: str, card: dict[str, Any] | None = None, folder: str | Path | None = None) -> dict[str, Any]:
     """Compute the outputs of a checkpoint on 500 molecules of RDKit's NCI file, for ``sample`` of its card.
 
-    - ``mae``: mean absolute error of the constrained solubility, where ``normalization`` on the card names one. A model
-      predicts it. Of an encoder, it is the error of a linear probe: ridge regression on sums over nodes and edges of
-      the encoding and of its square, fitted to the first half and tested on the second.
-    - ``mean_prediction``: the mean of each column of what a model predicts, where ``normalization`` is ``None``: RDKit
-      has no labels for other targets. It says nothing of how good the model is; it changes with weights and code.
+    - ``mae``: the mean absolute error of the constrained solubility, if ``normalization`` in the card names one. For an
+      encoder, it is the error of a linear probe: ridge regression on sums over nodes and edges of the encoding and of
+      its square, fitted to the first half of the molecules and tested on the second.
+    - ``mean_prediction``: the mean of each predicted column, if ``normalization`` is ``None``, because RDKit has no
+      labels for other targets. It detects changes of weights and code, but does not measure quality.
 
     Args:
-        name: of the shipped checkpoint.
-        card: its card; its own if absent.
-        folder: where the checkpoint lies, if it does not ship yet.
+        name: name of the shipped checkpoint.
+        card: a card to use instead of the checkpoint's own.
+        folder: folder of the checkpoint, if it does not ship yet.
     """
     card = zoo.card(name) if card is None else card
     checkpoint = str(folder or name)
@@ -62,7 +62,7 @@ def _predict(model: Model, chunk: GraphChunk) -> Tensor:
 
 
 def _pooled(checkpoint: str, chunk: GraphChunk) -> Tensor:
-    """Features of each molecule, float64 ``[num_graphs, channels]``."""
+    """Return features of each molecule for the probe, float64 ``[num_graphs, channels]``."""
     encoder = load_encoder(checkpoint)
     graph = Graph(chunk.edge_index, chunk.num_nodes, batch=chunk.batch, num_graphs=chunk.num_graphs)
     x, edge_attr = chunk.attributes["x"], chunk.attributes["edge_attr"]
@@ -86,7 +86,7 @@ def _probe(features: Tensor, target: Tensor) -> float:
 
 
 def _molecules(data: dict[str, Any], max_nodes: int | None) -> tuple[GraphChunk, list[str]]:
-    """The sample as one batch, and its SMILES; ``data`` is that of the card."""
+    """Return the sample as one batch, and its SMILES; ``data`` comes from the card."""
     from rdkit import RDConfig
 
     file = Path(RDConfig.RDDataDir, "NCI", "first_5K.smi")

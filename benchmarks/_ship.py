@@ -2,9 +2,9 @@
 
     python benchmarks/_ship.py RUN NAME --part model|encoder --summary TEXT [--normalization zinc|qm9]
 
-Writes tg_lpe/zoo/NAME: the checkpoint, its card with data, command, seed, test figures and the score on RDKit's own
-molecules, and a README. A model of any class that reads molecules can ship. Where its target is not the solubility, for
-which these molecules need no labels, the score is its mean prediction.
+The script writes tg_lpe/zoo/NAME: the checkpoint, a README, and a card with data, command, seed, test figures and the
+score on RDKit's molecules. A model of any class that reads molecules can ship. The score is the error if the target is
+the constrained solubility, which can be computed, and otherwise the mean prediction.
 """
 
 from __future__ import annotations
@@ -104,12 +104,12 @@ def main() -> None:
 
 
 def predicts_solubility(data: dict[str, Any]) -> bool:
-    """Whether the target is the constrained solubility; the published labels of ZINC are."""
+    """Return whether the target is the constrained solubility, as the published labels of ZINC are."""
     return data["target"]["computed"] == "solubility" or data["source"] in ("zinc", "zinc12k")
 
 
 def finish(card: dict[str, Any], made: str, out: Path = ZOO) -> None:
-    """Write the card of a checkpoint that lies in the zoo, with its digest and score, and the README.
+    """Write the card of a checkpoint in the zoo, with digest and score, and the README.
 
     Args:
         card: the card so far.
@@ -126,7 +126,7 @@ def finish(card: dict[str, Any], made: str, out: Path = ZOO) -> None:
 
 
 def any_size(encoder: Encoder) -> Encoder:
-    """The encoder; exact probes of training are replaced by ones for graphs of any size."""
+    """Return the encoder for graphs of any size: exact probes of training are replaced."""
     config = encoder.config_dict()
     if config.get("probes") != "identity":
         return encoder
@@ -136,7 +136,7 @@ def any_size(encoder: Encoder) -> Encoder:
 
 
 def command(pretrained: str | None, environment: dict[str, Any]) -> str:
-    """The command of a run, without local paths."""
+    """Return the command of a run, without local paths."""
     words = shlex.split(environment["command"])
     for option in ("--data", "--out", "--cache", "--threads", "--device"):
         if option in words:
@@ -148,7 +148,7 @@ def command(pretrained: str | None, environment: dict[str, Any]) -> str:
 
 
 def pretraining(encoder: str | None) -> str | None:
-    """The command that made the encoder, if the run began with one that is not shipped."""
+    """Return the command that made the encoder, if the run started from an encoder that is not shipped."""
     if encoder is None or "/" not in encoder:
         return None
     folder = RunFolder(Path(encoder).parent)
@@ -156,7 +156,7 @@ def pretraining(encoder: str | None) -> str | None:
 
 
 def readme(card: dict[str, Any], made: str) -> str:
-    """The card as text."""
+    """Return the card as text."""
     data, figures = card["data"], zoo.figures_text(card)
     sample, is_model = card["sample"], card["class"] in MODELS
     largest = sample["max_nodes"]

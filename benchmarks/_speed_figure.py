@@ -2,8 +2,8 @@
 
     python benchmarks/_speed_figure.py
 
-Graphs encoded per second, compared with PyG and dense algebra; graphs trained on per second; time per edge by size of
-the graph; quality of eigenvectors against time.
+It shows graphs encoded per second, compared with PyG and dense algebra; graphs trained on per second; time per edge by
+size of the graph; and quality of eigenvectors against time.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ OURS, THEIRS = "#1f8a5b", "#8a8a8a"
 
 
 def bars(axes: Any, rows: list[tuple[str, float, bool]], title: str) -> None:
-    """Graphs per second of each row, ours in colour."""
+    """Draw the graphs per second of each row, with this library in colour."""
     places = range(len(rows), 0, -1)
     axes.barh(places, [value for _, value, _ in rows], color=[OURS if own else THEIRS for _, _, own in rows])
     axes.set_yticks(places, [name for name, _, _ in rows], fontsize=6)

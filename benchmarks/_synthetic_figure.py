@@ -1,4 +1,4 @@
-"""Figures 1, 2 and 3 of the paper as one, from the rows of synthetic.py: loss by number of layers."""
+"""Draw figures 1, 2 and 3 of the paper as one, from the rows of synthetic.py: loss by number of layers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ VECTORS = ("#440154", "#46327e", "#365c8d", "#277f8e", "#1fa187", "#4ac16d", "#a
 
 
 def draw(rows: list[dict[str, Any]], path: Path) -> None:
-    """Write the figure: the geometric mean over seeds, and their range, of every curve."""
+    """Draw the geometric mean over seeds, and their range, of every curve."""
     figure = Figure(figsize=(13, 12), layout="constrained")
     FigureCanvasAgg(figure)
     grid = figure.add_gridspec(4, 4)
@@ -45,7 +45,7 @@ def draw(rows: list[dict[str, Any]], path: Path) -> None:
 
 
 def draw_panel(axes: Any, rows: list[dict[str, Any]]) -> None:
-    """One panel: both kinds of graphs, or the eigenvectors of one kind."""
+    """Draw a panel: both kinds of graphs, or the eigenvectors of one kind."""
     for row in rows:
         if len({other["graphs"] for other in rows}) == len(rows) or row["curve"].startswith("loss_1-"):
             color, label = KINDS[row["graphs"]]

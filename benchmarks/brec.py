@@ -1,24 +1,23 @@
-"""What colourings, encoders and models tell apart on BREC, https://arxiv.org/abs/2304.07702.
+"""Count the pairs of BREC, https://arxiv.org/abs/2304.07702, that colourings, encoders and models tell apart.
 
     python benchmarks/brec.py --data DIR [--quick] [--rows oracles networks trained] [--names NAME ...] [--seeds 0 1 2]
         [--json FILE]
 
-DIR has pairs.csv with the columns category, graph6_a and graph6_b: 400 pairs of graphs without features, none of them
-isomorphic. Without --data there are a few pairs drawn here.
+DIR holds pairs.csv with the columns category, graph6_a and graph6_b: 400 pairs of non-isomorphic graphs without
+features. Without --data, the script makes a few pairs.
 
-A colouring tells a pair apart or not. For a network the protocol is deterministic: float64, eval mode, four
-relabellings of each graph. Its gap is the distance between the means of the two graphs, its spread what relabelling
-changes, and it tells them apart if the gap is more than 1000 times the spread and 1e-11 of the scale of the outputs.
-Four more relabellings of the first graph must not be apart from those: else the network is unreliable there, and the
-pair does not count. With several seeds of the weights, what one of them tells apart counts. No network may tell apart
-what its bound, a colouring, does not.
+The protocol for networks is deterministic: float64, eval mode, four relabellings of each graph. The gap is the distance
+between the mean outputs of the two graphs, and the spread is the change by relabelling. A network tells a pair apart if
+the gap exceeds 1000 times the spread and 1e-11 of the scale of the outputs. As a control, four more relabellings of the
+first graph must not be told apart from the others; otherwise the network is unreliable on the pair, which does not
+count. With several seeds of the weights, a pair counts if one seed tells it apart. Each network has a colouring as its
+bound and must not tell apart more than this colouring.
 
-An encoding that depends on signs or bases of eigenvectors differs from one numbering of the nodes to another by more
-than two graphs do. Such networks are trained anew for each pair, as BREC's own protocol RPC has it: 32 relabelled
-copies of both graphs, a loss of the cosines between them, and Hotelling's statistic of the differences, which must
-exceed its 95 % quantile where that of 64 copies of one graph does not. RPC's own statistic lacks the number of copies
-and a positive covariance; both are mended here. At 95 % one pair in twenty is taken wrongly, unreliable or beyond the
-bound.
+Encodings that depend on signs or bases of eigenvectors change more by relabelling than between two graphs. Their
+networks are trained for each pair by BREC's protocol RPC: 32 relabelled copies of both graphs, a loss on the cosines
+between them, and Hotelling's statistic of the differences. The statistic must exceed its 95 % quantile for the pair,
+but not for 64 copies of one graph. RPC's published statistic lacks the number of copies and a positive covariance; both
+are corrected here. At 95 %, one pair in twenty is judged wrongly: unreliable, or told apart beyond the bound.
 """
 
 from __future__ import annotations
@@ -59,22 +58,22 @@ from tg_lpe.theory import wl
 from tg_lpe.training.run_folder import environment
 
 COPIES, BATCH, EPOCHS = 32, 16, 20
-"""Of RPC: relabelled copies of each graph, copies in a batch, and epochs."""
+"""Settings of RPC: relabelled copies of each graph, copies in a batch, and epochs."""
 
 QUANTILE = 72.34
-"""Of Hotelling's statistic of 32 differences of 16 numbers, at 95 %."""
+"""The 95 % quantile of Hotelling's statistic for 32 differences of 16 numbers."""
 
 RELABELLINGS = 4
 CHANNELS = 16
 STEPS = 16
 MANY_STEPS = 32
 NODES = 100
-"""Of the relabelled graphs that are run together, at most: tuples of large graphs take gigabytes."""
+"""Largest number of nodes in a batch of relabelled graphs, because tuples of large graphs take gigabytes."""
 
 
 @dataclass
 class Pair:
-    """Two graphs, and what the colourings have computed of them."""
+    """Two graphs, with cached results of the colourings."""
 
     category: str
     a: Data
@@ -82,7 +81,7 @@ class Pair:
     known: set[str] = field(default_factory=set)
 
     def with_attributes(self, *names: str) -> Pair:
-        """Both graphs with these attributes, each computed once."""
+        """Return both graphs with these attributes, each computed once."""
         for name in names:
             if name not in self.known:
                 self.known.add(name)
@@ -107,7 +106,7 @@ def from_networkx(graph: nx.Graph) -> Data:
 
 
 def drawn_pairs() -> list[Pair]:
-    """A hexagon and two triangles, decalin and bicyclopentyl, the rook's graph and Shrikhande's."""
+    """Return three pairs: hexagon and two triangles, decalin and bicyclopentyl, rook's and Shrikhande's graph."""
     triangle, pentagon = nx.cycle_graph(3), nx.cycle_graph(5)
     bicyclopentyl = nx.disjoint_union(pentagon, pentagon)
     bicyclopentyl.add_edge(0, 5)
@@ -122,13 +121,13 @@ def drawn_pairs() -> list[Pair]:
 
 
 def many_walks(pair: Pair) -> None:
-    """Longer walks, at all pairs of nodes."""
+    """Compute longer walks at all pairs of nodes."""
     for data in (pair.a, pair.b):
         data.many_walks = wl.exact_walks(data, MANY_STEPS)
 
 
 def walks(pair: Pair) -> None:
-    """``P^t`` at all pairs of nodes, at the nodes and at the edges, exactly."""
+    """Compute ``P^t`` exactly at all pairs of nodes, at the nodes and at the edges."""
     for data in (pair.a, pair.b):
         data.walks = wl.exact_walks(data, STEPS)
         data.returns = data.walks.diagonal().T.contiguous()
@@ -137,7 +136,7 @@ def walks(pair: Pair) -> None:
 
 
 def complete(pair: Pair) -> None:
-    """The graph of all pairs of nodes, with ``P^t`` at its edges."""
+    """Return the complete graph with ``P^t`` at its edges."""
     pair.with_attributes("walks")
     for data in (pair.a, pair.b):
         source, target = (index.ravel() for index in np.indices((data.num_nodes,) * 2))
@@ -147,7 +146,7 @@ def complete(pair: Pair) -> None:
 
 
 def folklore(pair: Pair) -> None:
-    """The colours of 2-FWL at all pairs of nodes."""
+    """Compute the colours of 2-FWL at all pairs of nodes."""
     for data, found in zip((pair.a, pair.b), wl.joint_colors([pair.a, pair.b], "2-FWL"), strict=True):
         data.folklore = torch.from_numpy(found.color.view(np.int64).reshape((data.num_nodes,) * 2))
 
@@ -196,7 +195,7 @@ ORACLES: dict[str, Callable[[Pair], bool]] = {
 
 
 class Summed(nn.Module):
-    """A perceptron on the encoding of each node, one on that of each edge, and their sums over the graph."""
+    """Sum perceptrons on the encodings of nodes and edges over the graph."""
 
     def __init__(self, encoder: Encoder) -> None:
         super().__init__()
@@ -228,7 +227,7 @@ def transformer(encoder: Encoder | None) -> nn.Module:
 
 
 def over_pairs(attention: str, encoder: Encoder) -> nn.Module:
-    """Attention over all pairs, with a norm of each row: batch norm has no statistics before training."""
+    """Make attention over all pairs with a norm of each row, because batch norm has no statistics before training."""
     return GraphTransformer(
         encoder=encoder,
         hidden_channels=32,
@@ -246,7 +245,7 @@ def gram() -> Encoder:
 
 
 def tuples(k: int, s: int, attention: str, encoder: Encoder | None = None, num_layers: int = 3) -> nn.Module:
-    """A tuple transformer whose layers change their input by as much as it is: differences do not fade away."""
+    """Make a tuple transformer whose layers change their input strongly, so that differences do not fade."""
     heads = k if attention == "local" else 2
     model = TupleTransformer(
         encoder=encoder,
@@ -268,7 +267,7 @@ def tuples(k: int, s: int, attention: str, encoder: Encoder | None = None, num_l
 
 
 def with_pairs() -> Encoder:
-    """Chebyshev polynomials stay as large as they begin; powers of ``P`` bury what tells pairs of CFI apart."""
+    """Use Chebyshev polynomials, which do not decay; powers of ``P`` hide the differences in CFI pairs."""
     return GramTransformer(
         num_layers=MANY_STEPS,
         basis="chebyshev",
@@ -279,7 +278,7 @@ def with_pairs() -> Encoder:
 
 
 def ppgn(num_layers: int = 8, pair_out_channels: int = 0, frequency: float | None = 10.0) -> Encoder:
-    """With sines the differences that 2-FWL finds in CFI grow with the layers; with GELUs they are lost in rounding."""
+    """Use sines, with which differences in CFI pairs grow with the layers; with GELUs they vanish in rounding."""
     return PPGN(16, 16, pair_out_channels, hidden_channels=16, num_layers=num_layers, frequency=frequency)
 
 
@@ -321,19 +320,19 @@ NETWORKS: dict[str, tuple[Callable[[], nn.Module], str]] = {
     ),
     "(3,2)-GT local": (lambda: tuples(3, 2, "local"), "(3,2)-LWL"),
 }
-"""Each with the colouring that bounds it. 2-FWL knows all entries of all eigenspaces; what depends on bases is bounded
-only as far as relabelling does not change it."""
+"""Networks with the colouring that bounds them. 2-FWL knows all entries of all eigenspaces; an encoding that depends on
+bases is bounded only as far as relabelling does not change it."""
 
 TRAINED: dict[str, tuple[Callable[[], nn.Module], str]] = {
     f"{name}, trained": NETWORKS[name] for name in ("GraphTransformer(LPE)", "GraphTransformer(LaplacianEigenvectors)")
 }
-"""Those with random signs."""
+"""Networks with random signs, trained for each pair."""
 
 GROUPS = {"oracles": ORACLES, "networks": NETWORKS, "trained": TRAINED}
 
 
 def with_random_weights(make: Callable[[], nn.Module], seed: int) -> nn.Module:
-    """A network in float64 with weights in general position: also where a layer starts from zero."""
+    """Return a network in float64 with random weights, also for layers that start from zero."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         network = make().double().eval()
@@ -345,13 +344,13 @@ def with_random_weights(make: Callable[[], nn.Module], seed: int) -> nn.Module:
 
 @dataclass
 class Verdict:
-    """What a network says of a pair."""
+    """Gap, spread and control of a network on a pair."""
 
     gap: float
     spread: float
     scale: float
     own_gap: float
-    """Between relabellings of the first graph and others."""
+    """The gap between two sets of relabellings of the first graph."""
 
     @property
     def is_apart(self) -> bool:
@@ -367,7 +366,7 @@ class Verdict:
 
 
 def judge(network: Callable[[Data], Tensor], a: Data, b: Data, generator: torch.Generator) -> Verdict:
-    """Run a network on relabellings of both graphs; it takes a batch, and returns ``[num_graphs, channels]``."""
+    """Run a network, which maps a batch to ``[num_graphs, channels]``, on relabellings of both graphs."""
     copies = [relabelled(data, generator) for data in (a, a, b) for _ in range(RELABELLINGS)]
     with torch.no_grad():
         at_once = max(1, NODES // a.num_nodes)
@@ -380,7 +379,7 @@ def judge(network: Callable[[Data], Tensor], a: Data, b: Data, generator: torch.
 
     return Verdict(
         gap=float((one.mean(0) - other.mean(0)).abs().max()),
-        spread=float(torch.maximum(spread(one), spread(other))),  # which NaN of either makes NaN
+        spread=float(torch.maximum(spread(one), spread(other))),  # NaN if either is NaN
         scale=float(rows.abs().max()),
         own_gap=float((one.mean(0) - again.mean(0)).abs().max()),
     )
@@ -388,11 +387,11 @@ def judge(network: Callable[[Data], Tensor], a: Data, b: Data, generator: torch.
 
 @dataclass
 class TrainedVerdict:
-    """What a network that was trained to tell a pair apart says of it: Hotelling's statistics."""
+    """Hotelling's statistics of a network that was trained on a pair."""
 
     statistic: float
     own: float
-    """Of relabellings of the first graph and others."""
+    """The statistic between two sets of relabellings of the first graph."""
 
     @property
     def is_apart(self) -> bool:
@@ -404,7 +403,7 @@ class TrainedVerdict:
 
 
 def train_and_judge(network: nn.Module, a: Data, b: Data, generator: torch.Generator) -> TrainedVerdict:
-    """Train a network to tell relabellings of both graphs apart, by random signs of its encoding, and test it."""
+    """Train a network with random signs to tell relabellings of both graphs apart, and test it."""
 
     def batches(first: Data, second: Data) -> list[dict[str, Any]]:
         copies = [relabelled(data, generator) for _ in range(COPIES) for data in (first, second)]
@@ -451,7 +450,7 @@ def relabelled(data: Data, generator: torch.Generator) -> Data:
 def network_row(
     name: str, pairs: Sequence[Pair], seeds: Sequence[int], bound: Callable[[Pair], bool]
 ) -> dict[str, Any]:
-    """Counts of a network, and what exceeds its bound, which is computed for the pairs that it tells apart."""
+    """Count the pairs that a network tells apart, and those among them that its bound does not."""
     make, bounded_by = NETWORKS[name]
     verdicts: list[list[Verdict]] = [[] for _ in pairs]
     for seed in seeds:
@@ -479,7 +478,7 @@ def network_row(
 def trained_row(
     name: str, pairs: Sequence[Pair], seeds: Sequence[int], bound: Callable[[Pair], bool]
 ) -> dict[str, Any]:
-    """Counts of a network that is trained anew for each pair, as :func:`network_row`."""
+    """Count as :func:`network_row` for a network that is trained for each pair."""
     make, bounded_by = TRAINED[name]
     verdicts: list[list[TrainedVerdict]] = [[] for _ in pairs]
     for seed in seeds:
@@ -502,7 +501,7 @@ def trained_row(
 
 
 def count(verdicts: Sequence[Verdict] | Sequence[TrainedVerdict]) -> tuple[bool, bool]:
-    """Whether a pair is told apart with weights of some seed, and whether the network is unreliable there with any."""
+    """Return whether any seed tells a pair apart, and whether the network is unreliable on it with any seed."""
     unreliable = not all(verdict.is_reliable for verdict in verdicts)
     return not unreliable and any(verdict.is_apart for verdict in verdicts), unreliable
 

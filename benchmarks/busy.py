@@ -1,10 +1,10 @@
-"""Transforms of one small graph, in quiet and beside processes that keep the processors busy.
+"""Time transforms of one small graph on an idle and on a busy machine.
 
     python benchmarks/busy.py [--quick]
 
-A graph of 23 nodes; medians of the wall time of one call. Each column comes from a process of its own, whose
-environment allows so many threads and which calls ``torch.set_num_threads`` as users do. Busy processes spin, one for
-each processor: what waits for a second thread then takes many times as long.
+The graph has 23 nodes; times are medians of the wall time of one call. Each column is measured in a separate process
+with that many threads. Busy processes spin, one for each processor, so a call that waits for a second thread takes many
+times as long.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ TRANSFORMS: dict[str, Callable[[], Any]] = {
 
 
 def medians(threads: int, calls: int) -> dict[str, float]:
-    """Median seconds of a call of each transform, in this process."""
+    """Measure the median seconds of a call of each transform in this process."""
     torch.set_num_threads(threads)
     data = from_networkx(nx.connected_watts_strogatz_graph(NUM_NODES, 4, 0.3, seed=0))
     found = {}
@@ -66,7 +66,7 @@ def medians(threads: int, calls: int) -> dict[str, float]:
 
 @contextmanager
 def spinning(count: int) -> Iterator[None]:
-    """A context in which so many other processes keep a processor busy each."""
+    """Keep processors busy with other processes inside the context."""
     others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
     try:
         yield

@@ -1,13 +1,13 @@
-"""One graph whose edges stay on disk: time and memory of sorting and of encoding it, beside the same graph in memory.
+"""Time and memory of sorting and encoding a graph whose edges stay on disk, compared with the graph in memory.
 
     python benchmarks/edges_on_disk.py [--quick] [--edges M ...] [--probes N] [--columns N] [--folder DIR] [--json FILE]
 
-A Gram transformer with 8 channels for nodes, 16 layers and 4 filters encodes random graphs of three edges a node, whose
-neighbours lie anywhere. The list of edges is written as an `.npy` file, sorted into a folder and encoded, each step in
-a process of its own, so that its peak memory is its own; pages of the mapped edges count in it, which the system takes
-back when it needs memory. `--edges 200000000` takes 12 GiB besides these, and 5 GB of disk. What 10^9 edges take is
-extrapolated from the largest graph: time is linear in edges, memory in nodes. Times are of the processor, summed over
-threads, so that other load on the machine counts little; `OMP_NUM_THREADS=1` makes them those of one core.
+A Gram transformer with 8 channels for nodes, 16 layers and 4 filters encodes random graphs with three edges per node,
+without locality. The list of edges is written as an `.npy` file, sorted into a folder and encoded. Each step runs in a
+separate process, so that its peak memory can be measured. The peak includes pages of the mapped edges, which the system
+frees when it needs memory. `--edges 200000000` takes 12 GiB in addition to these pages, and 5 GB of disk. Figures for
+10^9 edges are extrapolated from the largest graph: time is linear in edges, memory in nodes. Times are processor times
+summed over threads, so other load matters little; with `OMP_NUM_THREADS=1` they are those of one core.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from tg_lpe.training.run_folder import environment
 
 LAYERS, FILTERS, EDGES_A_NODE = 16, 4, 3
 IN_MEMORY = 10_000_000
-"""Edges up to which the graph is encoded in memory too."""
+"""Largest number of edges for which the graph is also encoded in memory."""
 
 
 def write_edges(path: Path, num_nodes: int) -> None:
-    """Three edges from each node ``i`` to ``a i + b``, with random ``a`` prime to the number of nodes: int32."""
+    """Write three edges from each node ``i`` to ``a i + b``, int32, with ``a`` coprime to the number of nodes."""
     generator = np.random.default_rng(0)
     edges = np.lib.format.open_memmap(path, "w+", np.int32, (2, EDGES_A_NODE * num_nodes))
     for number in range(EDGES_A_NODE):
@@ -61,7 +61,7 @@ def encoder(num_probes: int) -> GramTransformer:
 
 
 def step(name: str, folder: Path, num_nodes: int, num_probes: int, columns: int) -> dict[str, Any]:
-    """One step, in this process."""
+    """Run one step in this process."""
     start, processor, found = time.perf_counter(), time.process_time(), {}
     if name == "build":
         found["num_edges"] = GraphOnDisk.build(folder / "edges.npy", num_nodes, folder).num_edges

@@ -1,11 +1,11 @@
-"""Pretraining on Laplacian eigenvectors: what loss encoders reach from learned, random and equivariant probes.
+"""Pretrain on Laplacian eigenvectors with learned, random and equivariant probes, and compare the losses.
 
     python benchmarks/eigen_pretraining.py --data ZINC_DIR [--rows ROW ...] [--epochs 30]
 
 Every run is one `tg-lpe pretrain zinc --preset paper`: the first six non-trivial eigenvectors of the normalised
 Laplacian, the sign-invariant loss, batches of 400. The loss of an eigenvector is 0 if the encoding's column is parallel
-to it and 2 if it is orthogonal. The second loss is measured after the nodes of every test graph were numbered at
-random. Complete runs under --out are not repeated, a stopped run is resumed.
+to it and 2 if it is orthogonal. The second loss is measured after the nodes of every test graph are renumbered at
+random. Complete runs under --out are not repeated, and a stopped run is resumed.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ ROWS: dict[str, list[str]] = {
     "atom types as probes": ["--encoder.probes", "features", *FIXED],
     "GramTransformer": ["--encoder", "GramTransformer", "--encoder.probes", "identity"],
 }
-"""Options of each row; the first is the start of the paper's experiment, and the last three are equivariant."""
+"""Options of each row; the first is the pretraining in the paper, and the last three are equivariant."""
 
 
 def main() -> None:
@@ -62,7 +62,7 @@ def main() -> None:
 
 
 def compare(args: argparse.Namespace) -> None:
-    """Run the missing runs and collect the complete ones, whatever their number of epochs."""
+    """Run the missing runs, and collect the complete ones with any number of epochs."""
     source = "zinc" if args.data else "nci"
     for row in args.rows:
         options = ["--preset", "paper", *ROWS[row], "--epochs", str(args.epochs)]
@@ -83,12 +83,12 @@ def compare(args: argparse.Namespace) -> None:
 
 
 def slug(row: str) -> str:
-    """A row's name as part of a folder's."""
+    """Convert a row's name to a part of a folder's name."""
     return row.replace(", ", "--").replace(" ", "-")
 
 
 def entry_of(row: str, folder: RunFolder, source: str, data: str | None) -> dict[str, Any]:
-    """Figures of a complete run."""
+    """Return the figures of a complete run."""
     result = read_json(folder.result)
     names = ("epochs", "test_loss", "test_loss_by_eigenvector", "max_loss", "num_parameters")
     return {
@@ -101,7 +101,7 @@ def entry_of(row: str, folder: RunFolder, source: str, data: str | None) -> dict
 
 
 def relabelled_loss(folder: RunFolder, source: str, data: str | None) -> float:
-    """The test loss of the run's encoder, with the nodes of every test graph numbered at random."""
+    """Return the test loss of the run's encoder after the nodes of every test graph are renumbered at random."""
     config = PretrainConfig.from_dict(read_json(folder.config)["loop"])
     splits = load_molecules(data or source, name=source, targets=(), progress=False)
     encoder = load_encoder(folder.path / "encoder").requires_grad_(True)

@@ -1,10 +1,10 @@
-"""Bottom eigenvectors of a large grid: residual against time, ours and scipy's.
+"""Compare ways to the bottom eigenvectors of a large grid: residual against time.
 
     python benchmarks/eigenvectors.py [--quick] [--nodes N] [--json FILE]
 
 Subspace iteration by the layers of Corollary 7 and the Chebyshev filter of `theory.laplacian_eigenvectors` are
-compared with lobpcg and eigsh, all from the same start. The residual of a subspace measures how far it is from
-invariant; its mean Ritz value, how far from the bottom. A grid favours eigsh, which relies on a factorisation.
+compared with lobpcg and eigsh of scipy, all from the same start. The residual of a subspace measures how far it is from
+invariant, and its mean Ritz value how far it is from the bottom. A grid favours eigsh, which relies on a factorisation.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ K = 8
 
 
 def residual(laplacian: Callable[[Tensor], Tensor], basis: Tensor) -> tuple[float, float]:
-    """How far the span of some columns is from invariant, ``|L Q - Q T|_F / sqrt(k)``, and its mean Ritz value."""
+    """Return the residual ``|L Q - Q T|_F / sqrt(k)`` of the span of some columns, and its mean Ritz value."""
     q, _ = torch.linalg.qr(basis.double())
     image = laplacian(q)
     t = q.mT @ image
@@ -40,7 +40,7 @@ def residual(laplacian: Callable[[Tensor], Tensor], basis: Tensor) -> tuple[floa
 
 
 def quality(num_nodes: int, quick: bool) -> list[dict[str, Any]]:
-    """Residual against time of three ways to the bottom eigenvectors of the Laplacian of a grid."""
+    """Measure residual against time of three ways to the bottom eigenvectors of a grid's Laplacian."""
     side = round(num_nodes**0.5)
     num_nodes = side * side
     graph = Graph(grid_edges(side), num_nodes)
@@ -60,19 +60,19 @@ def quality(num_nodes: int, quick: bool) -> list[dict[str, Any]]:
         print(f"{what:34} {effort:5} {seconds:8.2f} s   residual {error:.2e}   mean Ritz value {ritz:.2e}", flush=True)
 
     def ours(products: int) -> Tensor:
-        """Corollary 7 with 40 products between two orthogonalisations, of 8 layers each."""
+        """Run Corollary 7 with 40 products between two orthogonalisations of 8 layers each."""
         model = bottom_eigenvectors(K, 1, mu=8.0)
         model.schedule = ([0] * 40 + model.schedule[1:]) * (products // 40)
         with torch.no_grad():
             return model(graph, torch.from_numpy(start_vectors))
 
     def by_filter(digits: int) -> Tensor:
-        """The Chebyshev filter with a tolerance of the given number of decimal digits."""
+        """Run the Chebyshev filter with a tolerance of the given number of decimal digits."""
         return laplacian_eigenvectors(graph, K, tolerance=10.0**-digits)[0]
 
     def by_lobpcg(iterations: int) -> Tensor:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # no convergence is expected: the residual is measured
+            warnings.simplefilter("ignore")  # does not converge; the residual is measured
             _, vectors = lobpcg(matrix, start_vectors.copy(), largest=False, maxiter=iterations, tol=1e-12)
         return torch.from_numpy(vectors)
 

@@ -1,10 +1,10 @@
-"""Electric flow on a large sparse graph, compared with scipy's conjugate gradients.
+"""Compare electric flow on a large sparse graph with scipy's conjugate gradients.
 
     python benchmarks/electric_flow.py [--quick] [--json FILE]
 
-Lemma 1 on a random regular graph of degree 6: eight demands, as many layers as the bound requires. The peer is
-`scipy.sparse.linalg.cg` on the same Laplacian, one demand after the other, stopped at the same residual. For a 2-D grid
-of the same size, only the number of layers is reported.
+Lemma 1 runs on a random regular graph of degree 6 with eight demands and as many layers as the bound requires. It is
+compared with `scipy.sparse.linalg.cg` on the same Laplacian, one demand after the other, stopped at the same residual.
+For a 2-D grid of the same size, only the number of layers is reported.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ def scipy_laplacian(graph: Graph) -> csr_matrix:
 
 
 def residual(graph: Graph, potential: Tensor, demands: Tensor) -> float:
-    """The largest ``|psi - L phi| / |psi|``."""
+    """Return the largest ``|psi - L phi| / |psi|``."""
     rest = torch.linalg.vector_norm(demands - graph.laplacian(potential), dim=0)
     return float((rest / torch.linalg.vector_norm(demands, dim=0)).max())
 
 
 @contextmanager
 def peak_memory() -> Iterator[list[float]]:
-    """MiB of resident memory at most, over what was in use before."""
+    """Return the peak of resident memory in MiB, minus the memory in use before."""
 
     def resident() -> float:
         return int(Path("/proc/self/statm").read_text().split()[1]) * 4096 / 2**20
@@ -70,7 +70,7 @@ def peak_memory() -> Iterator[list[float]]:
 
 
 def timed(run: Callable[[], Any], repeats: int) -> tuple[list[float], float, Any]:
-    """Seconds of each run, peak memory of an extra one, and the result."""
+    """Return the seconds of each run, the peak memory of an extra one, and the result."""
     with peak_memory() as peak:
         result = run()
     times = []
@@ -82,7 +82,7 @@ def timed(run: Callable[[], Any], repeats: int) -> tuple[list[float], float, Any
 
 
 def conjugate_gradients(laplacian: csr_matrix, demands: Tensor, rtol: float) -> tuple[Tensor, int]:
-    """All demands, and the iterations of the slowest."""
+    """Solve for all demands; return the solutions and the iterations of the slowest."""
     columns, counts = [], []
     for psi in demands.T.numpy():
         steps: list[int] = []

@@ -1,16 +1,17 @@
-"""What encodings of nodes, edges and pairs cost on molecules, and attention over all pairs.
+"""Measure the cost of encodings of nodes, edges and pairs on molecules, and of attention over all pairs.
 
     python benchmarks/encoding_costs.py [--quick] [--data ZINC_DIR] [--json FILE]
 
-Four parts, on one thread; seconds are CPU time, medians of rounds in which the rows of a part take turns, after a
-first round that does not count.
+There are four parts, on one thread. Seconds are CPU time: medians of rounds in which the rows of a part take turns,
+after a first round that does not count.
 
-- "beforehand": what a data set is given once, nodes and edges; PyG's AddRandomWalkPE, of nodes, one graph at a time.
-- "pairs": all pairs of nodes of each graph of a batch, as each step computes them, from the list of edges on, beside
-  what was computed beforehand; batches of several sizes.
-- "step": the encoder's part of a training step on a batch of 128, forwards and backwards.
-- "attention": a training step of a GraphTransformer of four layers and 64 channels on such a batch, and its ratio to
-  that of softmax attention over all nodes.
+- "beforehand": encodings of nodes and edges that are computed once for a dataset; PyG's AddRandomWalkPE encodes only
+  nodes, one graph at a time.
+- "pairs": encodings of all pairs of nodes in a batch, which each step computes from the list of edges, in addition to
+  what is computed beforehand; for several batch sizes.
+- "step": the encoder's part of a training step on a batch of 128, forward and backward.
+- "attention": a training step of a GraphTransformer with four layers and 64 channels on such a batch, and its ratio to
+  the step of softmax attention over all nodes.
 
 Without --data the molecules are those that ship with RDKit.
 """
@@ -97,11 +98,11 @@ ATTENTIONS: dict[str, dict[str, Any]] = {
     '"pairs"': {"attention": "pairs"},
     '"edge", neighbours alone': {"attention": "edge"},
 }
-"""The first is what the others are compared with; all read RRWP(16), at nodes, edges or pairs."""
+"""Attentions that read RRWP(16) at nodes, edges or pairs; the others are compared with the first."""
 
 
 def take_turns(runs: dict[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
-    """Median seconds of CPU time of each call."""
+    """Measure the median CPU seconds of each call."""
     seconds: dict[str, list[float]] = {name: [] for name in runs}
     for _ in range(rounds + 1):
         for name, run in runs.items():
@@ -128,7 +129,7 @@ def encode_pairs(encoder: Encoder, batches: Iterable[Batch], beforehand: Iterabl
 
 
 def encoder_step(encoder: Encoder, batch: Batch) -> Callable[[], None]:
-    """The encoder's part of a training step."""
+    """Run the encoder's part of a training step."""
     known, generator = encoder.precompute(graph_of(batch)), torch.Generator().manual_seed(0)
 
     def run() -> None:
@@ -139,7 +140,7 @@ def encoder_step(encoder: Encoder, batch: Batch) -> Callable[[], None]:
 
 
 def training_step(batch: Batch, options: dict[str, Any]) -> Callable[[], None]:
-    """A training step of a model that reads RRWP."""
+    """Run a training step of a model that reads RRWP."""
     torch.manual_seed(0)
     types = {"num_node_types": int(batch.x.max()) + 1, "num_edge_types": int(batch.edge_attr.max()) + 1}
     model = GraphTransformer(**types, encoder=RRWP(16), hidden_channels=64, num_layers=4, **options)
@@ -164,7 +165,7 @@ def main() -> None:
     torch.set_num_threads(1)
     count, rounds = (64, 1) if args.quick else (1024, 5)
     train = load_molecules(args.data or "nci", name="zinc" if args.data else "nci").train
-    dataset = train.copy(torch.arange(count))  # a copy has storage of its own, whole
+    dataset = train.copy(torch.arange(count))  # copy the subset, so that it has its own storage
     graphs = [dataset[number] for number in range(count)]
     results: list[dict[str, Any]] = []
 

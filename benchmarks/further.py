@@ -1,18 +1,17 @@
-"""Comparisons on ZINC-12k that can tell: the same weights on 20,000 further molecules, paired with a reference.
+"""Compare models of ZINC-12k on 20,000 further molecules, paired with a reference.
 
     python benchmarks/further.py RUNS --data ZINC12K --molecules ZINC/test.smi [--reference ROW] [--zoo NAME ...]
     python benchmarks/further.py RUNS --set zinc --data ZINC [--reference ROW]
 
 RUNS holds complete runs ROW-sSEED on ZINC-12k, as benchmarks/molecules.py makes them (runs/molecules/zinc12k-100), on
-any device; of each, config.json, result.json and model.safetensors are enough. ZINC12K is the folder of the set. The
-further molecules are those of the file that are not in its three parts, by canonical SMILES without stereochemistry,
-which graphs and labels do not have. Their labels follow from the formula of the published ones.
+any device. Each run needs config.json, result.json and model.safetensors. ZINC12K is the folder of the dataset. The
+further molecules are those of the file that are in none of its three parts. Molecules are compared by canonical SMILES
+without stereochemistry, which graphs and labels ignore. Labels are computed by the formula of the published ones.
 
-Each row is reported three ways: the official test error, as its runs wrote it; the error of the same weights on the
-further molecules; and there the difference of absolute errors to the reference with the same seeds, molecule by
-molecule, in mean and median, with standard errors over molecules and over seeds (tg_lpe.training.paired_difference).
-Models of the zoo are rows as well. zinc and qm9-solubility have test sets that are large enough: without further
-molecules the differences are those on the test set.
+Each row has three figures: the official test error; the error of the same weights on the further molecules; and the
+paired difference of absolute errors to the reference with the same seeds on these molecules, as mean and median with
+standard errors over molecules and seeds (tg_lpe.training.paired_difference). Models of the zoo are rows, too. The test
+sets of zinc and qm9-solubility are large enough, so their differences are computed on the test set.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ from tg_lpe.training.run_folder import environment
 PUBLISHED = SolubilityNormalization(-2.1118300 / 0.6976318, 1 / 0.6976318, 0, 1 / 1.1981676, 0, 1 / 3.4751392)
 """Fitted to the published labels: 0.6976318 logP - 1.1981676 SA - 3.4751392 max(0, ring - 6) + 2.1118300.
 
-It gives 99.85 % of them to 1e-6; for the others the longest ring depends on the cycle basis that was picked.
+It reproduces 99.85 % of them to 1e-6; for the others, the longest ring depends on the choice of cycle basis.
 """
 
 
@@ -142,25 +141,25 @@ def compare(args: argparse.Namespace) -> None:
 
 
 def names_of(runs: Path) -> list[str]:
-    """Names of the rows that have a complete run in a folder."""
+    """List the rows that have a complete run in a folder."""
     return sorted({path.parent.name.rpartition("-s")[0] for path in runs.glob("*-s[0-9]*/result.json")})
 
 
 def canonical(smiles: str) -> str | None:
-    """The molecule's canonical SMILES without stereochemistry; ``None`` if RDKit cannot read it."""
+    """Return the canonical SMILES without stereochemistry; ``None`` if RDKit cannot read the molecule."""
     with rdBase.BlockLogs():
         molecule = Chem.MolFromSmiles(smiles)
     return None if molecule is None else Chem.MolToSmiles(molecule, isomericSmiles=False)
 
 
 def further_of(file: Path, folder: Path, vocabulary: Any) -> list[MoleculeDataset]:
-    """The molecules of a file that a folder does not hold, each once, with labels by the published ones' formula."""
+    """Load the molecules of a file that a folder does not hold, each once, with labels by the published formula."""
     known = {canonical(row.smiles) for part in PARTS for row in MoleculeFile(find_split(folder, part)).rows()} | {None}
     further: dict[str, str] = {}
     for row in MoleculeFile(file).rows():
         if (text := canonical(row.smiles)) is not None and text not in known:
             further.setdefault(text, row.smiles)
-    with tempfile.TemporaryDirectory() as temporary:  # the cache of processed molecules goes by content
+    with tempfile.TemporaryDirectory() as temporary:  # the cache of processed molecules depends on content
         unknown = Path(temporary, "further.smi")
         unknown.write_text("".join(f"{smiles}\n" for smiles in further.values()), encoding="utf-8")
         splits = load_molecules(unknown, normalization=PUBLISHED, vocabulary=vocabulary, canonical=False)
@@ -168,7 +167,7 @@ def further_of(file: Path, folder: Path, vocabulary: Any) -> list[MoleculeDatase
 
 
 def absolute_errors(predictor: Predictor, datasets: Iterable[MoleculeDataset]) -> Tensor:
-    """Absolute errors of a model on the molecules of some datasets, float64 ``[num_molecules]``."""
+    """Compute the absolute errors of a model on some datasets, float64 ``[num_molecules]``."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*unlike those that the model was trained on")
         pairs = [(predictor.predict(part, progress=True).values[:, 0], part.whole()._data.y) for part in datasets]
@@ -181,7 +180,7 @@ def part_entry(
     reference: Mapping[int, Mapping[str, Tensor]],
     common: Sequence[int],
 ) -> dict[str, Any]:
-    """Errors of a row on one set of molecules, and their difference to the reference's with the same seeds."""
+    """Return the errors of a row on some molecules, and their difference to the reference with the same seeds."""
     errors = torch.stack([by_seed[seed][part] for seed in by_seed])
     molecule = errors.mean(0)
     entry: dict[str, Any] = {
@@ -198,7 +197,7 @@ def part_entry(
 
 
 def line(entry: Mapping[str, Any], part: str) -> list[str]:
-    """A row of the table: official test, error on a part of the molecules, and the differences there."""
+    """Format a row: official test error, error on a part of the molecules, and the differences there."""
     further = entry[part]
     cells = [entry["row"], f"{len(entry['seeds'])} seeds", f"test {entry['test_mae']:.4f}"]
     cells += [f"{part} {further['mae']:.4f} ± {further['mae_error']:.4f}, median {further['median']:.4f}"]
@@ -210,7 +209,7 @@ def line(entry: Mapping[str, Any], part: str) -> list[str]:
 
 
 def make_quick(args: argparse.Namespace, folder: Path) -> None:
-    """A small set of the same form from RDKit's molecules, and two rows with two seeds on it."""
+    """Make a small dataset of the same form from RDKit's molecules, and two rows with two seeds on it."""
     lines = Path(RDConfig.RDDataDir, "NCI", "first_5K.smi").read_text(encoding="utf-8").splitlines()
     smiles = [text for text in (line.split()[0] for line in lines[:1500]) if canonical(text) is not None]
     args.data, args.molecules, args.reference = folder / "set", folder / "further.smi", "random-walk"

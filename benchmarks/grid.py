@@ -1,21 +1,22 @@
-"""The reference grid: every encoding on many kinds of data, by tg_lpe.compare.
+"""Make the reference grid: every encoding on many kinds of data, with tg_lpe.compare.
 
     python benchmarks/grid.py --data DIR [--columns NAME ...] [--rows NAME ...] [--seeds 0 1] [--processes 2]
     python benchmarks/grid.py --data DIR --rows first --seeds 0 1
     python benchmarks/grid.py --data DIR --collect
 
 DIR has the folders zinc12k, qm9 (properties.csv), molhiv, peptides, nodes (.npz) and brec; PATTERN, CLUSTER and the
-cycles are drawn. Every column has the model of tg-lpe compare, one budget and one split. What is complete is not
-repeated, and what was stopped goes on. Start the command again, or several times at once, for more rows and seeds.
+graphs of cycles are generated. Every column has the model of tg-lpe compare, one budget and one split. Complete
+trainings are not repeated, and stopped ones are resumed. Start the command again for more rows and seeds, or several
+times at once to use more cores.
 
-The columns of links hide edges of email, without features, and of Cora, with them (_links.py).
-BREC alone trains nothing: its figure is the share of pairs of graphs that a model with random weights tells apart, by
-the protocol of brec.py; what depends on the basis of eigenvectors is unreliable there, and counts as not apart.
+The columns of links hide edges of email, without features, and of Cora, with features (_links.py). BREC trains nothing:
+its figure is the share of pairs of graphs that a model with random weights tells apart, by the protocol of brec.py.
+Encodings that depend on the basis of eigenvectors are unreliable there, which counts as not told apart.
 
-All complete trainings are then collected into a JSON file, a cell for each row and column: figures over the seeds, and
+All complete trainings are collected into a JSON file with a cell for each row and column: figures over the seeds, and
 the paired differences to no encoding and to random walks (docs/compare.md). Cells that were not run are counted.
 
-A new row is an entry of ROWS, a new column a function below that COLUMNS names.
+To add a row, add an entry to ROWS; to add a column, write a function and name it in COLUMNS.
 """
 
 from __future__ import annotations
@@ -55,11 +56,11 @@ from tg_lpe.training.build import start_encoder
 from tg_lpe.training.run_folder import environment
 
 SLOW = 0.001
-"""Learning rate of learned encodings of the spectrum and of dense ones, as published."""
+"""Published learning rate of learned spectral and dense encodings."""
 
 
 def whitened(encoder: Mapping[str, Any] | str) -> Candidate:
-    """An encoding brought to principal components of variance one."""
+    """Return the encoding transformed to principal components of variance one."""
     return Candidate({"class": "Whitened", "encoder": encoder}, edge_encoding=False)
 
 
@@ -89,10 +90,10 @@ ROWS: dict[str, Candidate] = {
     "whitened gram-k16": whitened("gram-k16"),
 }
 FIRST = [*ENCODINGS, "heat", "resistance", "cycles"]
-"""The rows that most people ask for."""
+"""The most requested rows."""
 
 DENSE = ["PPGN", "RRWP, pairs", "Gram, pairs"]
-"""Rows that hold all pairs of nodes: for small graphs alone."""
+"""Rows that hold all pairs of nodes, so they are only for small graphs."""
 
 
 @dataclass(frozen=True)
@@ -114,7 +115,7 @@ class Column:
 
 
 def first_of(splits: GraphSplits, train: int, rest: int) -> GraphSplits:
-    """Some graphs of each part, drawn from a fixed seed."""
+    """Draw some graphs of each part with a fixed seed."""
     drawn = {}
     for part, number in zip(PARTS, (train, rest, rest), strict=True):
         dataset = getattr(splits, part)
@@ -124,23 +125,23 @@ def first_of(splits: GraphSplits, train: int, rest: int) -> GraphSplits:
 
 
 def molecules(data: Path, folder: str, train: int, rest: int, **options: Any) -> GraphSplits:
-    """Some molecules of a set."""
+    """Load some molecules of a dataset."""
     from tg_lpe.datasets.molecules import load_molecules
 
     return first_of(load_molecules(data / folder, **options), train, rest)
 
 
 def node_graph(data: Path, name: str, has_features: bool, undirected: bool = True) -> GraphSplits:
-    """The nodes of one graph, with or without their features."""
+    """Load one graph with labels of nodes, with or without their features."""
     graph = load_node_graph(data / "nodes" / f"{name}.npz", undirected=undirected)
-    graph.num_nodes = graph.num_nodes  # PyG would guess it from the edges where there are no features
+    graph.num_nodes = graph.num_nodes  # without features, PyG would infer it from the edges
     if not has_features:
         del graph.x
     return node_splits(graph, 0)
 
 
 def cycles(data: Path, length: int, number: int = 1500) -> GraphSplits:
-    """Random regular graphs of degree four; the label of a node is the number of cycles of that length through it."""
+    """Draw random 4-regular graphs; the label of a node is the number of cycles of a length through it."""
     draw, graphs = torch.Generator().manual_seed(length), []
     for size in torch.randint(20, 41, (number,), generator=draw).tolist():
         edges = random_regular_edges(size, 4, draw)
@@ -155,7 +156,7 @@ def cycles(data: Path, length: int, number: int = 1500) -> GraphSplits:
 CLASSES = {"name": "multiclass"}
 BALANCED = {"name": "multiclass", "balanced": True, "metric": "balanced_accuracy"}
 LARGE = [*DENSE, "SPE", "cycles", "distances", "whitened cycles"]
-"""Rows that large or dense graphs have not."""
+"""Rows that are not run on large or dense graphs."""
 
 PLAIN = ["LinearTransformer, features"]
 """Rows that read features."""
@@ -202,17 +203,17 @@ COLUMNS: dict[str, Column] = {
 
 BREC = "BREC"
 NOT_BREC = [*PLAIN, "cycles", *(row for row in ROWS if row.startswith("whitened"))]
-"""Rows that read features, take too long on dense graphs, or tell apart what another row does."""
+"""Rows that read features, take too long on dense graphs, or tell apart the same pairs as another row."""
 
 
 LINKS = {"email, links": ("email", False), "cora, links": ("cora", True)}
-"""Graphs with hidden edges, and whether their features are read; the model and the loop are those of _links.py."""
+"""Graphs with hidden edges, and whether their features are read, for the model and loop of _links.py."""
 
 NOT_LINKS = [*LARGE, *PLAIN]
 
 
 def network(candidate: Candidate) -> torch.nn.Module:
-    """The model of brec.py with the encoder of a row."""
+    """Make the model of brec.py with the encoder of a row."""
     encoder = start_encoder(candidate.encoder, DataSpec())
     if encoder is not None and not candidate.edge_encoding:
         encoder = encoder.without_edges()
@@ -222,7 +223,7 @@ def network(candidate: Candidate) -> torch.nn.Module:
 
 
 def told_apart(row: str, pairs: list[brec.Pair], seed: int, file: Path) -> list[float]:
-    """One for each pair that the model tells apart, zero for the others; kept in a file."""
+    """Return one for each pair that the model tells apart and zero for the others; cached in a file."""
     if not file.exists():
         model = brec.with_random_weights(partial(network, ROWS[row]), seed)
         found = []
@@ -237,7 +238,7 @@ def told_apart(row: str, pairs: list[brec.Pair], seed: int, file: Path) -> list[
 
 
 def fill_brec(rows: list[str], args: argparse.Namespace, out: Path) -> list[dict[str, Any]]:
-    """Judge what is missing of BREC, and return all of its cells."""
+    """Judge the missing rows of BREC, and return all of its cells."""
     pairs = brec.read_pairs(args.data / "brec")
 
     def judge(row: str, seed: int, file: Path) -> list[float]:
@@ -247,7 +248,7 @@ def fill_brec(rows: list[str], args: argparse.Namespace, out: Path) -> list[dict
 
 
 def fill_links(name: str, rows: list[str], args: argparse.Namespace, out: Path) -> list[dict[str, Any]]:
-    """Train what is missing of a column of links, and return all of its cells."""
+    """Train the missing rows of a column of links, and return all of its cells."""
     file, has_features = LINKS[name]
     links = Links(args.data / "nodes" / f"{file}.npz", has_features)
 
@@ -267,7 +268,7 @@ def cells(
     out: Path,
     values: Callable[[str, int, Path], list[float]],
 ) -> list[dict[str, Any]]:
-    """The cells of a column whose figure is the mean of one value for each pair of graphs or nodes."""
+    """Return the cells of a column whose figure is a mean over pairs of graphs or nodes."""
     found: dict[str, dict[int, list[float]]] = {}
     for row in every:
         paths = {seed: out / f"{row.replace(', ', '-')}-s{seed}" for seed in args.seeds}
@@ -281,7 +282,7 @@ def cells(
 
 
 def cell(column: str, metric: str, row: str, found: Mapping[str, Mapping[int, list[float]]]) -> dict[str, Any]:
-    """A cell of such a column in the form of the others."""
+    """Return a cell of such a column in the form of the others."""
     means, differences = [statistics.fmean(values) for values in found[row].values()], {}
     for reference in REFERENCES:
         seeds = [seed for seed in found[row] if seed in found.get(reference, {})]
@@ -302,7 +303,7 @@ NOT_FOR = {
     **dict.fromkeys(LINKS, NOT_LINKS),
     BREC: NOT_BREC,
 }
-"""Rows that a column has not."""
+"""Rows that are not run on a column."""
 
 
 def main() -> None:
@@ -327,7 +328,7 @@ def main() -> None:
 
 
 def run(args: argparse.Namespace, out: Path) -> None:
-    """Fill the columns one after the other, and collect all that is there."""
+    """Fill the columns one after the other, and collect all complete cells."""
     if args.data is None and not args.quick:
         sys.exit("--data is needed")
     groups = {"first": FIRST, "all": list(ROWS)}
@@ -348,7 +349,7 @@ def run(args: argparse.Namespace, out: Path) -> None:
 
 
 def encoding_costs(number: int = 100) -> dict[str, float]:
-    """Seconds of encoding a graph of 20 to 40 nodes, by row, all in one process, batches of 32."""
+    """Measure the seconds to encode a graph of 20 to 40 nodes, by row, in one process with batches of 32."""
     splits = cycles(Path(), 5, 6 * number)
     graphs, costs = whole(splits.test[:number]), dict[str, float]()
     for row, candidate in ROWS.items():
@@ -360,7 +361,7 @@ def encoding_costs(number: int = 100) -> dict[str, float]:
 
 
 def fill(name: str, rows: list[str], args: argparse.Namespace, out: Path) -> list[dict[str, Any]]:
-    """Train what is missing of a column, and return all of its cells, those of earlier calls too."""
+    """Train the missing rows of a column, and return all of its cells, including those of earlier calls."""
     column = COLUMNS[name]
     splits = first_of(column.load(args.data), 60, 20) if args.quick else column.load(args.data)
     config = replace(default_config(splits), batch_size=column.batch_size)

@@ -1,18 +1,23 @@
-"""What the first k channels of an encoder are worth, for every k.
+"""Measure what the first k channels of an encoder are worth, for every k.
 
     python benchmarks/k.py [--quick] [--data DIR] [--json FILE]
 
-DIR holds the molecules of ZINC-12k; without it the molecules are those that ship with RDKit. Compared are the shipped
-encoder, whose channels are principal components; read-outs of the same filters from nested training on kernels, where
-each node reads a prefix of the channels drawn at random, with and without random walks among the kernels; gram-k8 and
-heat-k8, whose channels have no order; return probabilities of 2 to k + 1 steps. The figures are those of unseen graphs:
+DIR holds the molecules of ZINC-12k; without it, the molecules are those that ship with RDKit. The encodings are
 
-- unexplained: the share of the variance of heat kernels, resistances and random walks that linear regression on the k
-  channels leaves, for molecules and for random graphs;
-- F1 of a small network that tells atoms of 5-rings, 6-rings and other rings from the k channels of the atom alone;
+- the shipped encoder, whose channels are principal components;
+- read-outs of the same filters from nested training on kernels, with and without random walks; in this training each
+  node reads a random prefix of the channels;
+- gram-k8 and heat-k8, whose channels have no order;
+- return probabilities of 2 to k + 1 steps.
+
+The figures are measured on unseen graphs:
+
+- unexplained: linear regression on the k channels predicts heat kernels, resistances and random walks, and this share
+  of their variance remains, for molecules and for random graphs;
+- F1 of a small network that classifies atoms of 5-rings, 6-rings and other rings from the atom's k channels;
 - label MAE of ridge regression on sums over atoms of random features of the atom's type and k channels.
 
-Writes the results, and a figure beside them.
+The script writes the results, and a figure next to them.
 """
 
 from __future__ import annotations
@@ -58,13 +63,13 @@ COLORS = {
 
 
 def over(dataset: GraphDataset, function: Callable[[Graph], Tensor]) -> Tensor:
-    """A function of the nodes of every graph, float64 ``[num_nodes, width]``."""
+    """Evaluate a function of the nodes of every graph, float64 ``[num_nodes, width]``."""
     with torch.no_grad():
         return torch.cat([function(graph).double() for graph in incidences(dataset, CHUNK)])
 
 
 def nested_encoder(graphs: GraphDataset, kernels: Sequence[str], steps: int) -> GramTransformer:
-    """Read-out and linear decoder to kernels trained together; each node of a step reads its first channels alone."""
+    """Train a read-out and a linear decoder to kernels; each node of a step reads a prefix of the channels."""
     generator = torch.Generator().manual_seed(0)
     encoder = filters()
     values = over(graphs, lambda graph: encoder.gram(graph)[0])
@@ -72,7 +77,7 @@ def nested_encoder(graphs: GraphDataset, kernels: Sequence[str], steps: int) -> 
     mean, scale = values.mean(0), values.std(0)
     scale = torch.where(scale > 1e-9, 1 / scale, 0.0)
     variance, axes = torch.linalg.eigh(((values - mean) * scale).mT.cov())
-    kept = variance > 1e-9  # without whitening, gradients hardly see the directions of little variance
+    kept = variance > 1e-9  # without whitening, gradients hardly see directions of small variance
     whiten = scale[:, None] * axes[:, kept] / variance[kept].sqrt()
     inputs, targets = ((values - mean) @ whiten).float(), targets.float()
     read, decode = linear(inputs.size(1), CHANNELS, generator), linear(CHANNELS, targets.size(1), generator)
@@ -97,7 +102,7 @@ def nested_encoder(graphs: GraphDataset, kernels: Sequence[str], steps: int) -> 
 
 
 def linear(in_features: int, out_features: int, generator: torch.Generator) -> nn.Linear:
-    """A linear map with weights from a generator."""
+    """Make a linear map with weights from a generator."""
     layer = nn.Linear(in_features, out_features)
     with torch.no_grad():
         layer.weight.normal_(0, in_features**-0.5, generator=generator)
@@ -106,13 +111,13 @@ def linear(in_features: int, out_features: int, generator: torch.Generator) -> n
 
 
 def standardized(values: Tensor, like: Tensor | None = None) -> Tensor:
-    """Columns scaled to mean zero and variance one of ``like``, of themselves if absent, cut off at ten."""
+    """Standardise columns by mean and variance of ``like``, or their own, and clip them at ten."""
     like = values if like is None else like
     return ((values - like.mean(0)) / like.std(0).clamp(min=1e-9)).clamp(-10, 10)
 
 
 def unexplained(fit: Tensor, fit_targets: Tensor, held: Tensor, held_targets: Tensor) -> float:
-    """Share of the variance of targets that linear regression leaves, mean over their channels that vary."""
+    """Return the share of variance that linear regression leaves, averaged over the target channels that vary."""
     fit, held = (torch.cat([part, part.new_ones(len(part), 1)], 1) for part in (fit, held))
     left = held_targets - held @ torch.linalg.lstsq(fit, fit_targets).solution
     variance = held_targets.var(0)
@@ -120,7 +125,7 @@ def unexplained(fit: Tensor, fit_targets: Tensor, held: Tensor, held_targets: Te
 
 
 def ring_scores(fit: Tensor, fit_rings: Tensor, held: Tensor, held_rings: Tensor, steps: int) -> list[float]:
-    """F1 of atoms of 5-rings, 6-rings and other rings."""
+    """Return the F1 scores for atoms of 5-rings, 6-rings and other rings."""
     generator = torch.Generator().manual_seed(0)
     x, seen = standardized(fit).float(), standardized(held, fit).float()
     sizes = [x.size(1), 64, 64, 4]
@@ -145,12 +150,12 @@ def ring_scores(fit: Tensor, fit_rings: Tensor, held: Tensor, held_rings: Tensor
 
 
 def ring_classes(rings: Tensor) -> Tensor:
-    """0 without a ring, 1 and 2 for a smallest ring of 5 and 6 atoms, 3 for others."""
+    """Return 0 without a ring, 1 or 2 if the smallest ring has 5 or 6 atoms, 3 for other rings."""
     return torch.where(rings == NO_RING, 0, torch.where(rings == 5, 1, torch.where(rings == 6, 2, 3)))
 
 
 def smallest_rings(dataset: GraphDataset) -> Tensor:
-    """Size of the smallest ring that each node was seen in, on a shortest way between the ends of each edge."""
+    """Return the size of the smallest ring of each node, from shortest detours between the ends of each edge."""
     sizes: list[int] = []
     for data in dataset:
         neighbours: list[list[int]] = [[] for _ in range(data.num_nodes)]
@@ -166,7 +171,7 @@ def smallest_rings(dataset: GraphDataset) -> Tensor:
 
 
 def way(neighbours: Sequence[Sequence[int]], first: int, last: int) -> list[int]:
-    """Nodes of a shortest way that is not the edge itself; none if there is no such way."""
+    """Return the nodes of a shortest path between the ends of an edge without the edge; empty if there is none."""
     before, queue = {first: first}, deque([first])
     while queue and last not in before:
         node = queue.popleft()
@@ -181,7 +186,7 @@ def way(neighbours: Sequence[Sequence[int]], first: int, last: int) -> list[int]
 
 
 def label_error(fit: Tensor, held: Tensor, train: Any, test: Any) -> float:
-    """Mean absolute error of the label, mean over two draws of 256 random features."""
+    """Return the mean absolute error of the label, averaged over two draws of 256 random features."""
     errors = []
     for seed in range(2):
         generator = torch.Generator().manual_seed(seed)
@@ -201,7 +206,7 @@ def label_error(fit: Tensor, held: Tensor, train: Any, test: Any) -> float:
 
 
 def encodings(graphs: GraphDataset, steps: int) -> dict[str, Callable[[Graph], Tensor]]:
-    """Encodings of nodes by name."""
+    """Return encodings of nodes by name."""
     encoders = {
         NAME: load_encoder(NAME),
         NESTED: nested_encoder(graphs, KERNELS, steps),
@@ -216,7 +221,7 @@ def encodings(graphs: GraphDataset, steps: int) -> dict[str, Callable[[Graph], T
 
 
 def draw(rows: list[dict[str, Any]], path: Path) -> None:
-    """Write the figure: every measure over k."""
+    """Draw every measure against k."""
     figure = Figure(figsize=(13, 3.4), layout="constrained")
     FigureCanvasAgg(figure)
     titles = {
@@ -261,7 +266,7 @@ def main() -> None:
     train, test, widths, steps = splits.train, splits.test, WIDTHS, 3000
     if args.quick:
         train, test, widths, steps = train[:400], test[:200], (2, 8), 300
-    train, test = train.copy(), test.copy()  # storage of their own, whole
+    train, test = train.copy(), test.copy()  # copies with their own storage
     graphs = training_graphs(train)
     sets = {
         "fit": GraphDataset.from_data_list(bare(train)),

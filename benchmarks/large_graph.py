@@ -1,10 +1,10 @@
-"""One large graph through random probes: time per edge, memory, and error of the estimate.
+"""Encode one large graph with random probes: time per edge, memory, and error of the estimate.
 
     python benchmarks/large_graph.py [--quick] [--json FILE]
 
 A Gram transformer with 8 channels for nodes encodes random regular graphs of degree 6 of growing size with
 `probes="rademacher"`. Time should be linear in the edges. On a graph small enough for identity probes the estimate is
-compared with the exact encoding: its root mean square error must fall as one over the square root of the probes.
+compared with the exact encoding; its root mean square error must fall with the square root of the number of probes.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ LAYERS, FILTERS = 16, 4
 
 
 def regular_graph(num_nodes: int, seed: int) -> Tensor:
-    """A random graph of degree 6, int64 ``[2, 3 num_nodes]``."""
+    """Draw a random graph of degree 6, int64 ``[2, 3 num_nodes]``."""
     return random_regular_edges(num_nodes, DEGREE, torch.Generator().manual_seed(seed))
 
 
 def encoder(probes: str, num_probes: int) -> GramTransformer:
-    """The encoder, with the same weights for any probes."""
+    """Make the encoder, with the same weights for any probes."""
     torch.manual_seed(0)
     return GramTransformer(8, 0, FILTERS, LAYERS, probes=probes, num_probes=num_probes).eval()
 
 
 def seconds(num_nodes: int, num_probes: int, repeats: int) -> tuple[list[float], int]:
-    """Time of encoding a graph given as a list of edges, and its number of undirected edges."""
+    """Return the time to encode a list of edges, and the number of undirected edges."""
     edge_index, model = regular_graph(num_nodes, seed=1), encoder("rademacher", num_probes)
     times = []
     for _ in range(repeats):
@@ -53,7 +53,7 @@ def seconds(num_nodes: int, num_probes: int, repeats: int) -> tuple[list[float],
 
 
 def error(num_probes: int, num_nodes: int) -> float:
-    """Root mean square error of the diagonals over their root mean square, on a graph of moderate size."""
+    """Return the relative root mean square error of the diagonals on a graph of moderate size."""
     graph = Graph(regular_graph(num_nodes, seed=2), num_nodes)
     with torch.inference_mode():
         exact, _ = encoder("identity", 1).gram(graph)

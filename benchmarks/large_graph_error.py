@@ -1,12 +1,12 @@
-"""Error of the Gram read-outs of large graphs, and the time they take, by kind of graph, probes and nodes.
+"""Measure error and time of Gram read-outs on large graphs, by kind of graph, probes and number of nodes.
 
     python benchmarks/large_graph_error.py [--quick] [--json FILE]
 
-A Gram transformer of 4 filters and 16 layers, its entries at nodes and edges. `probes="rademacher"` estimates every
-layer from random signs; `probes="auto"` computes exactly what few edges decide, and estimates the rest. The truth comes
-from products of identity columns in float64, at some nodes drawn at random and at their edges. An error is a root mean
-square over all layers, over the root mean square of the truth; `worst_layer` is that of the layer with the largest,
-without layers whose root mean square is below 1 % of the largest layer's: some are zero on bipartite graphs.
+The Gram transformer has 4 filters and 16 layers, with entries at nodes and edges. `probes="rademacher"` estimates every
+layer from random signs; `probes="auto"` computes entries exactly if they depend on few edges, and estimates the others.
+The truth comes from products of identity columns in float64, at some random nodes and at their edges. Errors are root
+mean squares over all layers, relative to the root mean square of the truth; `worst_layer` is the largest error of a
+single layer, without layers whose root mean square is below 1 % of the largest: some are zero on bipartite graphs.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from tg_lpe.training.run_folder import environment
 FILTERS, LAYERS = 4, 16
 METHODS = [("rademacher", 64), ("auto", 16), ("auto", 64)]
 NUM_COLUMNS = 128
-"""Nodes at which the truth is computed."""
+"""Number of nodes at which the truth is computed."""
 
 
 def road(num_nodes: int) -> Tensor:
-    """The shortest edges of a triangulation of random points in the plane, 1.4 a node."""
+    """Return the shortest edges of a triangulation of random points in the plane, 1.4 per node."""
     points = np.random.default_rng(1).random((num_nodes, 2))
     triangles = Delaunay(points).simplices
     edges = np.unique(np.sort(triangles[:, [[0, 1], [1, 2], [0, 2]]].reshape(-1, 2), axis=1), axis=0)
@@ -45,7 +45,7 @@ def road(num_nodes: int) -> Tensor:
 
 
 def polymer(num_nodes: int) -> Tensor:
-    """Rings of six in a random tree, as a molecule's: each is bonded to one before it, at random atoms."""
+    """Join rings of six in a random tree: each is bonded to an earlier ring, at random atoms."""
     generator, rings = torch.Generator().manual_seed(1), num_nodes // 6
     first = torch.arange(rings).unsqueeze(1) * 6
     around = torch.stack([first + torch.arange(6), first + torch.arange(1, 7) % 6]).flatten(1)
@@ -59,7 +59,7 @@ def listed(graph: nx.Graph) -> Tensor:
 
 
 def power_law(num_nodes: int) -> Tensor:
-    """Random edges between nodes whose degrees have a tail of exponent 2.3."""
+    """Draw random edges between nodes whose degrees have a tail with exponent 2.3."""
     degree = np.minimum((np.random.default_rng(1).pareto(1.3, num_nodes) + 1) * 1.5, num_nodes**0.75).astype(int)
     degree[0] += degree.sum() % 2
     return listed(nx.Graph(nx.configuration_model(degree.tolist(), seed=1)))
@@ -77,13 +77,13 @@ FAMILIES: dict[str, Callable[[int], Tensor]] = {
 
 
 def model_of(probes: str, num_probes: int) -> GramTransformer:
-    """The same weights for any probes."""
+    """Make the encoder with the same weights for any probes."""
     torch.manual_seed(0)
     return GramTransformer(None, None, FILTERS, LAYERS, probes=probes, num_probes=num_probes).eval()
 
 
 def truth(graph: Graph) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Some nodes with their diagonals, and edges with their entries, ``[..., num_filters, num_layers]``."""
+    """Compute exact entries at some nodes and edges, ``[..., num_filters, num_layers]``."""
     model = model_of("rademacher", 1).double()
     adjacency = model._adjacency(graph, None, None).numpy()
     tail, head, size = graph.tail.numpy(), graph.head.numpy(), (graph.num_nodes,) * 2
@@ -105,7 +105,7 @@ def truth(graph: Graph) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 
 
 def errors(got: Tensor, exact: Tensor) -> tuple[float, float]:
-    """Relative root mean square error of all layers together, and of the worst."""
+    """Return the relative root mean square error of all layers together, and of the worst layer."""
     error = (got.unflatten(1, (FILTERS, LAYERS)).double() - exact).square().mean((0, 1))
     size = exact.square().mean((0, 1))
     is_read = size > 1e-4 * size.max()
@@ -113,7 +113,7 @@ def errors(got: Tensor, exact: Tensor) -> tuple[float, float]:
 
 
 def measure(family: str, num_nodes: int, repeats: int) -> list[dict[str, object]]:
-    """Time and error of each method on one graph."""
+    """Measure time and error of each method on one graph."""
     edge_index = FAMILIES[family](num_nodes)
     graph = Graph(edge_index, int(edge_index.max()) + 1)
     chosen, edges, *exact = truth(graph)

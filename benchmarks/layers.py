@@ -1,4 +1,4 @@
-"""Layers that a tolerance needs by the bounds, and the error after them.
+"""Compare the layers that the bounds require for a tolerance with the error after these layers.
 
     python benchmarks/layers.py [--quick] [--json FILE]
 
@@ -28,7 +28,7 @@ from tg_lpe.training.run_folder import environment
 TOLERANCES = (1e-2, 1e-4, 1e-6)
 TEMPERATURE = 0.5
 WIDTH = 3
-"""Eigenvectors; the error is that of the projector onto their span, the sine of the largest angle."""
+"""Number of eigenvectors; the error is that of the projector onto their span, the sine of the largest angle."""
 PATH_SEED = 2418
 """Seed of the weighted path with lambda_min = 0.039 and lambda_max = 9.64."""
 
@@ -51,7 +51,7 @@ class Spectrum:
         return float(self.values[1]), float(self.values[-1])
 
     def function(self, f: Callable[[Tensor], Tensor]) -> Tensor:
-        """``f(L)``, where ``f`` is taken at all eigenvalues but the first, which is zero."""
+        """Return ``f(L)``, with ``f`` evaluated at all eigenvalues except the first, which is zero."""
         return self.vectors[:, 1:] * f(self.values[1:]) @ self.vectors[:, 1:].mT
 
     @property
@@ -61,7 +61,7 @@ class Spectrum:
 
 @dataclass
 class Construction:
-    """One lemma: the number of layers that its bound requires, and its output after them."""
+    """A lemma: the number of layers that its bound requires, and its output after these layers."""
 
     lemma: str
     what: str
@@ -92,7 +92,7 @@ def _fast_heat(g: Spectrum, layers: int) -> Tensor:
 
 
 def _iterated(g: Spectrum, top: bool) -> tuple[Tensor, Tensor]:
-    """Eigenvalues of what is iterated, the wanted ones first, and their eigenvectors."""
+    """Return eigenvalues and eigenvectors of the iterated matrix, the wanted ones first."""
     if top:
         return g.values.flip(0), g.vectors.flip(1)
     return g.values[-1] - g.values, g.vectors
@@ -184,7 +184,7 @@ CONSTRUCTIONS = (
 
 
 def incidence(edges: Tensor, num_nodes: int, generator: torch.Generator) -> Tensor:
-    """Dense ``B`` of a graph with random conductances."""
+    """Return the dense incidence matrix ``B`` of a graph with random conductances."""
     root = random_conductances((edges.size(1),), generator).sqrt()
     columns = torch.arange(edges.size(1))
     b = torch.zeros(num_nodes, edges.size(1), dtype=torch.float64)
@@ -198,7 +198,7 @@ def path(num_nodes: int, generator: torch.Generator) -> Tensor:
 
 
 def random_graphs(count: int, seed: int) -> Iterator[Tensor]:
-    """Connected graphs, ``count`` of them, a quarter of each kind."""
+    """Draw ``count`` connected graphs, a quarter of each kind."""
     generator = torch.Generator().manual_seed(seed)
     yield from random_incidences("complete", count // 4, generator)
     yield from random_incidences("csl", count // 4, generator)
@@ -214,7 +214,7 @@ def random_graphs(count: int, seed: int) -> Iterator[Tensor]:
 def measure(
     construction: Construction, graphs: list[Spectrum], tolerances: Sequence[float], where: str
 ) -> dict[str, Any]:
-    """Layers and errors over some graphs, for each tolerance."""
+    """Measure layers and errors over some graphs for each tolerance."""
     start = time.perf_counter()
     row: dict[str, Any] = {
         "graphs": where,

@@ -1,12 +1,12 @@
-"""Comparable accuracy with less computation, section 6 of the paper: error and encoding time by layers and columns.
+"""Section 6 of the paper, comparable accuracy with less computation: error and encoding time by layers and columns.
 
     python benchmarks/less_computation.py --data ZINC_DIR [--epochs 30] [--seeds 0] [--rows NAME ...]
 
-The linear transformer of `--preset paper` with fewer layers, and with fewer columns, beside Laplacian eigenvectors and
-no encoding, under one budget. B is not updated, so that a layer costs O(num_edges k). Each encoder is first pretrained
-on eigenvectors, with the same number of layers and columns. Time is that of encoding the test set by itself, the median
-of repeated calls: all layers, or the eigenvectors, without loading and without the model. Complete runs under --out are
-not repeated, a stopped run is resumed. The figure is written beside the JSON file.
+The linear transformer of `--preset paper` with fewer layers or fewer columns is compared with Laplacian eigenvectors
+and no encoding under one budget. B is not updated, so a layer costs O(num_edges k). Each encoder is first pretrained on
+eigenvectors with the same number of layers and columns. The encoding time is the median time of repeated calls that
+encode the test set, without loading and without the model. Complete runs under --out are not repeated, and a stopped
+run is resumed. The figure is written next to the JSON file.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from tg_lpe.encoders.base import Encoder
 from tg_lpe.transforms import AddPositionalEncoding
 
 SIZES = [(layers, 8) for layers in (1, 2, 3, 6, 9, 15)] + [(9, k) for k in (1, 2, 4, 16)]
-"""Layers and columns. Up to three layers have weights of their own; more are three blocks, looped as in the paper."""
+"""Layers and columns. Up to three layers have separate weights; more layers loop three blocks, as in the paper."""
 
 WIDTH = 6
-"""Channels that every encoding has when it enters the model, the paper's for ZINC."""
+"""Channels of every encoding in the model, as in the paper for ZINC."""
 
 
 def main() -> None:
@@ -67,7 +67,7 @@ def main() -> None:
 
 
 def compare(args: argparse.Namespace) -> None:
-    """Run the missing runs, time the encoders, collect and draw."""
+    """Run the missing runs, time the encoders, collect the results and draw the figure."""
     source = "zinc" if args.data else "nci"
     model = f"{args.num_layers}x{args.hidden_channels}"
     base = Path(args.out) / f"{source}-{args.probes}-{model}-{args.pretrain_epochs}-{args.epochs}"
@@ -96,19 +96,19 @@ def compare(args: argparse.Namespace) -> None:
 
 
 def label(layers: int | None, k: int | None) -> str:
-    """A row's name, and that of its folders."""
+    """Return the name of a row, also used for its folders."""
     return f"linear-transformer-{layers}x{k}" if layers else "laplacian" if k else "none"
 
 
 def pretrained(base: Path, name: str) -> Path:
-    """Where the encoder of a row begins."""
+    """Pretrain the encoder of a row."""
     return base / "pretrain" / name / "encoder"
 
 
 def train(
     name: str, layers: int | None, k: int | None, seed: int, base: Path, source: str, args: argparse.Namespace
 ) -> None:
-    """One run, after the pretraining of its encoder."""
+    """Run a training after the pretraining of its encoder."""
     options = ["--preset", "paper", "--epochs", str(args.epochs), "--seed", str(seed)]
     options += ["--model.hidden_channels", str(args.hidden_channels), "--model.num_layers", str(args.num_layers)]
     if layers is None:
@@ -126,7 +126,7 @@ def train(
 
 
 def encoding_times(encoder: Encoder, graphs: GraphDataset, repeats: int = 7) -> dict[str, float]:
-    """Median microseconds to encode a graph, and graphs a second."""
+    """Return the median microseconds to encode a graph, and graphs per second."""
     transform = AddPositionalEncoding(encoder)
     transform.encode_dataset(graphs, progress=False)
     seconds = []

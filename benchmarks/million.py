@@ -1,11 +1,11 @@
-"""A million molecules on two cores, killed once and resumed: time, memory, and throughput beside one process in memory.
+"""Encode a million molecules on two cores, killed once and resumed: time, memory and throughput.
 
     python benchmarks/million.py [--quick] [--data FILE ...] [--molecules N] [--processes N] [--json FILE]
 
 The molecules are those of the files (.smi or .smi.xz, such as ZINC's), or the 5,000 that ship with RDKit, each repeated
 with its atoms renumbered at random from a seed. `tg-lpe encode IN.parquet OUT --part i/N` runs in N processes of one
-thread; all of them are killed (SIGKILL) when 40 % of the shards are there, and started again. The other rows take the
-same molecules in memory: SMILES to graphs to encodings with one thread, in one process and in N at once.
+thread. All of them are killed (SIGKILL) when 40 % of the shards are complete, and started again. For comparison, other
+rows encode the same molecules in memory with one thread, in one process and in N processes at once.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ from tg_lpe.jobs import ROWS
 from tg_lpe.training.run_folder import environment
 
 KILLED_AT = 0.4
-"""Share of the shards that are there when the processes are killed."""
+"""Share of complete shards at which the processes are killed."""
 
 SAMPLE = 20_000
-"""Molecules of the rows in memory."""
+"""Number of molecules of the rows in memory."""
 
 
 def renumbered(files: list[Path], count: int, seed: int) -> Iterator[list[str]]:
-    """SMILES of ``count`` molecules in batches: each molecule of the files as often as needed, its atoms shuffled."""
+    """Yield ``count`` SMILES in batches, repeating the molecules of the files with shuffled atoms."""
     RDLogger.DisableLog("rdApp.*")
     base: list[str] = []
     for file in files:
@@ -55,7 +55,7 @@ def renumbered(files: list[Path], count: int, seed: int) -> Iterator[list[str]]:
     for number, smiles in enumerate(base):
         molecule = Chem.MolFromSmiles(smiles)
         if molecule is None or molecule.GetNumAtoms() == 0:
-            strings = [smiles] * each  # refused rows are rows
+            strings = [smiles] * each  # includes refused rows
         else:
             strings = list(Chem.MolToRandomSmilesVect(molecule, each, randomSeed=seed + number + 1))
         yield strings[: count - made]
@@ -65,7 +65,7 @@ def renumbered(files: list[Path], count: int, seed: int) -> Iterator[list[str]]:
 
 
 def write_input(path: Path, files: list[Path], count: int) -> None:
-    """The molecules as a Parquet file with the column ``smiles``."""
+    """Write the molecules as a Parquet file with a column ``smiles``."""
     schema, waiting = pa.schema([("smiles", pa.string())]), []
     with pq.ParquetWriter(path, schema) as writer:
         for strings in renumbered(files, count, seed=0):
@@ -77,7 +77,7 @@ def write_input(path: Path, files: list[Path], count: int) -> None:
 
 
 def in_memory(source: Path, count: int) -> dict[str, float]:
-    """Seconds from SMILES to encodings in memory, one thread."""
+    """Measure the seconds from SMILES to encodings in memory with one thread."""
     torch.set_num_threads(1)
     transform = LinearTransformerPE()
     smiles = next(pq.ParquetFile(source).iter_batches(count)).column(0).to_pylist()
@@ -92,7 +92,7 @@ def in_memory(source: Path, count: int) -> dict[str, float]:
 
 
 def in_processes(source: Path, count: int, processes: int) -> dict[str, float]:
-    """The same in processes of their own at once; their mean."""
+    """Measure the mean of :func:`in_memory` in several processes at once."""
     command = [sys.executable, __file__, "--in-memory", str(source), "--molecules", str(count)]
     running = [subprocess.Popen(command, stdout=subprocess.PIPE, env=one_thread()) for _ in range(processes)]
     found = [json.loads(process.communicate()[0]) for process in running]
@@ -105,7 +105,7 @@ def one_thread() -> dict[str, str]:
 
 
 def run_job(source: Path, out: Path, rows: int, shards: int, processes: int, kill_at: int | None) -> float:
-    """Seconds of a job, or until it was killed with so many shards there."""
+    """Run a job, optionally killed after some shards, and return its seconds."""
     start, running = time.perf_counter(), []
     for part in range(processes):
         options = ["--rows_per_shard", str(rows), "--part", f"{part}/{processes}", "--threads", "1", "--quiet"]
@@ -126,7 +126,7 @@ def run_job(source: Path, out: Path, rows: int, shards: int, processes: int, kil
 
 
 def check(source: Path, out: Path) -> int:
-    """Refuse a result that is not the input, row by row, with an encoding; return the number of refused rows."""
+    """Check that the result is the input, row by row, with an encoding; return the number of refused rows."""
     refused = 0
     given = (row for batch in pq.ParquetFile(source).iter_batches(ROWS) for row in batch.column(0).to_pylist())
     for file in sorted(out.glob("part-*.parquet")):

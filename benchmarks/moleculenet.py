@@ -1,20 +1,20 @@
-"""MoleculeNet, https://arxiv.org/abs/1703.00564: trained from scratch, and from a model trained on ZINC.
+"""Train on MoleculeNet, https://arxiv.org/abs/1703.00564, from scratch and from a model trained on ZINC.
 
     python benchmarks/moleculenet.py --data DIR [--sets bbbp bace ...] [--rows ROW ...] [--seeds 0 1 2]
     python benchmarks/moleculenet.py --data DIR --starts scratch
 
-DIR holds the folders moleculenet, with a csv file for each set, and zinc, with train, val and test. Sets are split by
-scaffold, 80/10/10. The figure is the ROC-AUC, the mean over the columns of labels, and for esol the RMSE. For the start
-from ZINC a model of each row is first trained on the constrained solubility of ZINC's molecules; its weights but the
-head's are the start, one for all seeds. Both read ogb's features of atoms and bonds.
+DIR holds the folders moleculenet, with a csv file for each dataset, and zinc, with train, val and test. Datasets are
+split by scaffold, 80/10/10. The figure is the ROC-AUC averaged over the label columns, and for esol the RMSE. For the
+start from ZINC, a model of each row is first trained on the constrained solubility of ZINC's molecules; its weights
+without the head are the start of all seeds. Both trainings read ogb's features of atoms and bonds.
 
-The row "fingerprints" is the control without a graph: a random forest of scikit-learn's for each column of labels, 500
-trees, on counts of the 2,048 Morgan fragments of radius 2, fitted to the training part; --add keeps the other rows.
+The row "fingerprints" is a control without a graph: for each label column, a random forest of scikit-learn with 500
+trees on counts of the 2,048 Morgan fragments of radius 2, fitted to the training part; --add keeps the other rows.
 
-Every other run is one `tg-lpe train` command with a folder of its own under --out. Complete runs are not repeated, a
-stopped run is resumed, and a run that another process works on is skipped: start the command several times to use
-several cores, or again to add seeds. The complete runs are then collected into a JSON file: for each set and row, mean
-and spread over seeds of the test figures at the best epoch of validation, beside the published figures.
+Every other run is one `tg-lpe train` command with its own folder under --out. Complete runs are not repeated, a stopped
+run is resumed, and a run of another process is skipped: start the command several times to use several cores, or again
+to add seeds. The complete runs are collected into a JSON file with mean and spread over seeds of the test figures at
+the best validation epoch, for each dataset and row, together with the published figures.
 """
 
 from __future__ import annotations
@@ -62,9 +62,9 @@ ROWS = {
     **ENCODERS,
     **{f"(2,1)-GT, {name}": [*ENCODERS[name], *TUPLES] for name in ("LPE", "SPE", NOT_PRETRAINED)},
 }
-"""Options of the training from scratch, and of the one on ZINC."""
+"""Options of the trainings from scratch and on ZINC."""
 FINGERPRINTS, TREES = "fingerprints", 500
-"""The control, which is no training of tg-lpe's."""
+"""The control, which is no training of tg-lpe."""
 
 MODEL = ["--model.hidden_channels", "64", "--model.num_layers", "4", "--model.attention_options.dropout", "0.1"]
 UNSCALED = ["--task.mean", "[0]", "--task.std", "[1]"]  # as in the runs of the table
@@ -86,9 +86,9 @@ PUBLISHED: dict[str, dict[str, dict[str, float]]] = {
         "pretrained": {"bbbp": 0.703, "bace": 0.793, "clintox": 0.859, "tox21": 0.762, "toxcast": 0.637},
     },
 }
-"""ROC-AUC as https://arxiv.org/abs/2406.03148 prints it; its transformers are pretrained on PCQM4Mv2.
+"""ROC-AUC from https://arxiv.org/abs/2406.03148, whose transformers are pretrained on PCQM4Mv2.
 
-ToxCast is not among the sets that are run here."""
+ToxCast is not run here."""
 
 
 def main() -> None:
@@ -165,7 +165,7 @@ def compare(args: argparse.Namespace) -> None:
 
 
 def by_fingerprints(name: str, args: argparse.Namespace) -> dict[str, Any]:
-    """Figures of random forests on the same split; missing labels take part in neither fit nor figure."""
+    """Return the figures of random forests on the same split; missing labels are left out of fits and figures."""
     start = time.process_time()
     file = args.data / "moleculenet" / f"{name}.csv"
     with open(file, newline="", encoding="utf-8") as lines:
@@ -230,18 +230,18 @@ def trained_on_zinc(row: str, args: argparse.Namespace) -> Path | None:
 
 
 def model(row: str, args: argparse.Namespace) -> list[str]:
-    """Options of a model with fresh weights."""
+    """Return the options of a model with fresh weights."""
     tiny = ["--model.hidden_channels", "16", "--model.num_layers", "1"] if args.quick else MODEL
     return ["--features", "ogb", *ROWS[row], *tiny]
 
 
 def loop_options(row: str) -> list[str]:
-    """The options of a row's loop, which a start does not bring."""
+    """Return the options of a row's loop, which ``--start`` does not set."""
     return next((options for options in (SLOW, FROZEN) if set(options) <= set(ROWS[row])), [])
 
 
 def folder_name(name: str, row: str, start: str, args: argparse.Namespace) -> str:
-    """Folders of the runs of a set, row and start, without their seeds."""
+    """Return the folder of the runs of a dataset, row and start, without the seed."""
     budget = f"{args.epochs}" if start == "scratch" else f"{args.zinc_epochs}-{args.tuning_epochs}"
     return f"{name}--{slug(row)}--{start}-{budget}"
 
@@ -251,14 +251,14 @@ def metric(name: str) -> str:
 
 
 def entry(name: str, row: str, by_start: dict[str, dict[int, RunFolder]]) -> dict[str, Any]:
-    """Figures of a set and row, from scratch and from ZINC; ``None`` where no run is complete."""
+    """Return the figures of a dataset and row, from scratch and from ZINC; ``None`` without complete runs."""
     starts = {start: summary(runs, metric(name)) if runs else None for start, runs in by_start.items()}
     seconds = sum(one["seconds"] for one in starts.values() if one is not None)
     return {"set": name, "row": row, "metric": metric(name), "options": ROWS[row], **starts, "seconds": seconds}
 
 
 def write_molecules(folder: Path) -> None:
-    """Small files of the same form, from molecules that RDKit brings; labels are read off the SMILES, some missing."""
+    """Write small files of the same form from RDKit's molecules; labels come from the SMILES, some are missing."""
     from rdkit import RDConfig
 
     lines = Path(RDConfig.RDDataDir, "NCI", "first_5K.smi").read_text(encoding="utf-8").splitlines()

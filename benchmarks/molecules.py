@@ -1,4 +1,4 @@
-"""Comparison of encodings on molecules: one graph transformer, one budget, several seeds.
+"""Compare encodings on molecules: one graph transformer, one budget, several seeds.
 
     python benchmarks/molecules.py zinc12k --data DIR [--rows ROW ...] [--seeds 0 1 2] [--epochs 15]
     python benchmarks/molecules.py zinc12k --data DIR --rows ablations
@@ -8,15 +8,15 @@
     python benchmarks/molecules.py zinc12k --data DIR --rows pairs --seeds 0 1 2
     python benchmarks/molecules.py qm9 --data DIR --rows properties --targets gap frontier all --epochs 40
 
-DIR holds train, val and test of the set named (see `tg-lpe train --help`), or the table of properties of `qm9`; `nci`
-needs none. Every run is one `tg-lpe train` command with a folder of its own under --out. Complete runs are not
-repeated, a stopped run is resumed, and a run that another process works on is skipped: start the command several times
-to use several cores, or again to add seeds.
+DIR holds train, val and test of the dataset (see `tg-lpe train --help`), or the table of properties of `qm9`; `nci`
+needs none. Every run is one `tg-lpe train` command with its own folder under --out. Complete runs are not repeated, a
+stopped run is resumed, and a run of another process is skipped: start the command several times to use several cores,
+or again to add seeds.
 
-The complete runs are then collected into a JSON file, with --add beside the file's other rows: for each row mean and
-spread over seeds of the test error at the best epoch of validation, the same with the atoms of every test molecule
-renumbered at random, parameters, time. Each of the --targets of `qm9` has a file of its own; the error of `frontier`
-is the mean over homo, lumo and gap in Hartree, that of `all` the mean over twelve properties in standard deviations.
+The complete runs are collected into a JSON file; --add keeps the file's other rows. Each row has mean and spread over
+seeds of the test error at the best validation epoch, the same after the atoms of every test molecule are renumbered at
+random, parameters and time. Each of the --targets of `qm9` has its own file. The error of `frontier` is the mean over
+homo, lumo and gap in Hartree; that of `all` is the mean over twelve properties in standard deviations.
 """
 
 from __future__ import annotations
@@ -47,15 +47,15 @@ TARGETS: dict[str, list[str]] = {
     "frontier": ["--target", "homo", "lumo", "gap", "--task.metric", "mae"],
     "all": ["--target", *QM9_UNITS],
 }
-"""Properties of qm9 that one model learns."""
+"""Properties of qm9 that one model predicts."""
 
 GRAM = "GramTransformer"
-"""The row that all others are compared with: Gram read-outs, pretrained on kernels of the Laplacian, eight channels."""
+"""The reference row: Gram read-outs with eight channels, pretrained on kernels of the Laplacian."""
 
 NOT_PRETRAINED = f"{GRAM}, not pretrained"
 
 PRETRAINED = "PRETRAINED"
-"""Placeholder for the encoder that is first pretrained on the molecules of the same set, without labels."""
+"""Placeholder for an encoder pretrained on the molecules of the same dataset, without labels."""
 
 GRAM_CLASS = ["--encoder", "GramTransformer", "--encoder.probes", "identity"]
 START = ["--pretrained", PRETRAINED]
@@ -127,10 +127,10 @@ REGULAR = [
     *["--model.hidden_channels", "64", "--model.num_layers", "9", "--model.attention_options.local", "gine"],
     *["--model.attention_options.norm", "bounded", "--model.readout.norm", "running", "--recalibrate", "2560"],
 ]
-"""Below 500,000 parameters, with message passing beside the attention and less noise of batch norms."""
+"""Below 500,000 parameters, with message passing in addition to attention, and less noise of batch norms."""
 
 FIXED_NODES = ["--pretrained", "gram-k16", "--encoder_lr", "0", *NODES_ALONE]
-"""What LinearTransformerPE(k=16) writes."""
+"""The encoding of LinearTransformerPE(k=16)."""
 
 WHITENED = ["--encoder", "Whitened", *NODES_ALONE, "--encoder.encoder"]
 WHITENED_ROWS: dict[str, list[str]] = {
@@ -140,7 +140,7 @@ WHITENED_ROWS: dict[str, list[str]] = {
     "heat kernel, whitened, nodes alone": [*WHITENED, "HeatKernel"],
     "gram-k16, frozen, whitened, nodes alone": [*WHITENED, "gram-k16"],
 }
-"""The same encodings without correlations between their channels: tells better information from conditioning."""
+"""The same encodings without correlations between channels, to separate information from conditioning."""
 
 BUDGET = {
     **{f"{name}, 9 layers": [*ENCODINGS[name], *REGULAR] for name in ("none", "laplacian", "random-walk", GRAM)},
@@ -218,7 +218,7 @@ OVER_PAIRS = {
     ],
     "pairs": ["--model.attention", "pairs", "--model.hidden_channels", "96"],
 }
-"""Attention over all pairs of nodes beside that over edges, all below 500,000 parameters."""
+"""Attention over all pairs of nodes, compared with attention over edges, all below 500,000 parameters."""
 
 OF_PAIRS = {
     "none": ENCODINGS["none"],
@@ -231,7 +231,7 @@ OF_NODES = {
     "gram-k16": FIXED_NODES,
     "gram-k16 and ShortestPath": [*COMBINED, "--encoder_lr", "0", *NODES_ALONE],
 }
-"""Kept as they are: what the weights of ``gram-k16`` add to counts of nodes by distance."""
+"""Frozen encodings that show what the weights of ``gram-k16`` add to counts of nodes by distance."""
 
 PAIR_ROWS = {
     **{
@@ -330,7 +330,7 @@ def main() -> None:
 
 
 def write_properties(folder: Path) -> str:
-    """Write a small table of QM9's form, with labels read off the SMILES of molecules that RDKit brings."""
+    """Write a small table in QM9's form from RDKit's molecules, with labels from the SMILES."""
     lines = Path(RDConfig.RDDataDir, "NCI", "first_5K.smi").read_text(encoding="utf-8").splitlines()
     smiles = [line.split()[0] for line in lines[:1200]]
     with open(folder / "properties.csv", "w", newline="", encoding="utf-8") as file:
@@ -368,7 +368,7 @@ def compare(args: argparse.Namespace) -> None:
         known, added = read_json(file), {entry["row"] for entry in collected}
         if (known["set"], known["epochs"]) != (data, args.epochs):
             sys.exit(f"{file} is of {known['set']} and {known['epochs']} epochs")
-        if machine != known["machine"]:  # that of the file is the other rows'
+        if machine != known["machine"]:  # the machine in the file is that of the other rows
             collected = [{**entry, "machine": machine} for entry in collected]
         machine = known["machine"]
         collected = [entry for entry in known["results"] if entry["row"] not in added] + collected
@@ -376,7 +376,7 @@ def compare(args: argparse.Namespace) -> None:
 
 
 def train(row: str, seed: int, base: Path, args: argparse.Namespace, more: list[str]) -> Path | None:
-    """The folder of one run, unless another process works on it or on what it begins from."""
+    """Run a training and return its folder; ``None`` while another process runs it or its pretraining."""
     folder = base / f"{slug(row)}-s{seed}"
     if RunFolder(folder).result.exists():
         return folder
@@ -387,7 +387,7 @@ def train(row: str, seed: int, base: Path, args: argparse.Namespace, more: list[
     }
     for word in begin.keys() & set(options):
         if (start := begin[word]()) is None:
-            print(f"{folder}: left out, what it begins from is still being trained", file=sys.stderr)
+            print(f"{folder}: left out, because its pretraining is not complete", file=sys.stderr)
             return None
         options[options.index(word)] = str(start)
     options += [*more, "--epochs", str(args.epochs), "--seed", str(seed)]
@@ -395,7 +395,7 @@ def train(row: str, seed: int, base: Path, args: argparse.Namespace, more: list[
 
 
 def pretrained(args: argparse.Namespace) -> Path | None:
-    """The encoder pretrained on the set; ``None`` while another process pretrains it."""
+    """Return the encoder pretrained on the dataset; ``None`` while another process pretrains it."""
     split = [] if args.target is None else ["--split", args.split]
     folder = Path(args.out) / "-".join([args.set, *split[1:], f"pretrain{'-quick' * args.quick}"])
     options = ["--kernels", "heat", "resistance", "--read_features", "--epochs", "1" if args.quick else "5"]
@@ -405,7 +405,7 @@ def pretrained(args: argparse.Namespace) -> Path | None:
 
 
 def collect(row: str, base: Path) -> dict[str, Any] | None:
-    """Figures of a row over all its seeds that are complete; ``None`` if there is none."""
+    """Return the figures of a row over all complete seeds; ``None`` if there are none."""
     runs = complete_runs(base, slug(row))
     if not runs:
         return None

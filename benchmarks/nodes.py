@@ -1,35 +1,37 @@
-"""Node classification and link prediction: what each encoding adds to one model.
+"""Compare encodings in node classification and link prediction with one model.
 
     python benchmarks/nodes.py --data DIR [--tasks NAME ...] [--encodings NAME ...] [--seeds 0 1 2] [--quick]
 
-DIR holds email, cora, citeseer, photo, cs, tolokers, chameleon_directed and squirrel_directed as .npz; tasks whose file
-is absent are skipped. CLUSTER and PATTERN are drawn from seed 0, 1,000 graphs for training. Runs that the JSON file has
+DIR holds email, cora, citeseer, photo, cs, tolokers, chameleon_directed and squirrel_directed as .npz; tasks without
+their file are skipped. CLUSTER and PATTERN are generated with seed 0 and 1,000 training graphs. Runs in the JSON file
 are not repeated.
 
-Splits: the published one of cora and citeseer; number SEED of the ten of tolokers, chameleon and squirrel; email, photo
-and cs 60/20/20 from the seed. For links, 5 % of the edges are hidden for validation and 10 % for test, with as many
-pairs without an edge; encoding and messages see the training edges alone, in all three parts.
+Splits: cora and citeseer have their published split; tolokers, chameleon and squirrel the published split number SEED
+of ten; email, photo and cs are split 60/20/20 by the seed. For links, 5 % of the edges are hidden for validation and
+10 % for test, with as many pairs without an edge; encoding and messages only use the training edges.
 
-Encodings have 16 columns and are computed once. A model reads them beside the features: a binary matrix with rows of
-length one, columns of variance one of tolokers, one-hot of CLUSTER and PATTERN, or, without, the logarithm of the
-degree. Their columns are divided by their root mean square, after their mean is taken away unless their sign is
-arbitrary. "size" is one column, n^-1/2 for a graph of n nodes, where there are many graphs. "positions, edges" reads
-also inner products and squared distances at the edges. "positions, trained" are those of two loops from the weights of
-positions-k16, trained with the model. "gram-k8 and positions" has eight columns of each, where there is
-one graph. Signs are drawn anew in each step where there are many graphs; on one graph, whose nodes are those of the
-test, they stay as they are.
+Features: binary with rows of length one; for tolokers columns of variance one; for CLUSTER and PATTERN one-hot; without
+features the logarithm of the degree.
 
-Chameleon and squirrel are encoded as directed graphs, and their messages go both ways along each edge. For these two
-alone are "directed walks", of 15 columns, "magnetic", eigenvectors of potentials 0.05 and 0.25, and "magnetic walks",
-the diagonals and currents of a GramTransformer of potential 0.25 and conductances one. No others see directions.
+Encodings have 16 columns, are computed once, and are read in addition to the features. Their columns are divided by
+their root mean square, after subtraction of the mean unless the sign is arbitrary. With many graphs, arbitrary signs
+are drawn in each step; on one graph, which has the test nodes, they are fixed.
 
-The model: a linear map to 64 channels, then layers of a linear map of the node itself, one of the sum over its
-neighbours and one of the sum weighted by each edge channel, batch norm, ReLU and a residual; then a net of one hidden
-layer, of a node's channels for scores of classes, of the product of two nodes' for the score of a link. On one graph:
-two layers, means for sums, dropout of 0.5 (of links 0), Adam with a rate of 0.01 and weight decay 5e-4, stopped 100
-epochs after the best one. On many: four layers, sums over the mean degree, batches of 16 graphs, a one-cycle rate up to
-0.003, classes weighted by their frequency. The test set is read once, at the best epoch of validation. Seconds are CPU
-time.
+- "size" is one column, n^-1/2 for a graph of n nodes, on tasks with many graphs.
+- "positions, edges" also has inner products and squared distances at the edges.
+- "positions, trained" has two loops from the weights of positions-k16, trained with the model.
+- "gram-k8 and positions" has eight columns of each, on tasks with one graph.
+- "directed walks" (15 columns), "magnetic" (eigenvectors of potentials 0.05 and 0.25) and "magnetic walks" (diagonals
+  and currents of a GramTransformer with potential 0.25 and conductances one) are for chameleon and squirrel. These two
+  are encoded as directed graphs, with messages in both directions. Other encodings do not see directions.
+
+The model has a linear map to 64 channels, then layers, then a net with one hidden layer, which reads the channels of a
+node to score classes, or the product of the channels of two nodes to score a link. A layer adds linear maps of the node
+itself, of the sum over its neighbours and of the sum weighted by each edge channel, then applies batch norm, ReLU and a
+residual. On one graph there are two layers with means instead of sums, dropout 0.5 (0 for links), and Adam with rate
+0.01 and weight decay 5e-4, stopped 100 epochs after the best one. On many graphs there are four layers with sums
+divided by the mean degree, batches of 16 graphs, a one-cycle rate up to 0.003, and classes weighted by frequency. The
+test set is read once, at the best validation epoch. Seconds are CPU time.
 """
 
 from __future__ import annotations
@@ -86,7 +88,7 @@ SIGNED = ("eigenvectors", "positions", "positions, edges", "positions, trained",
 
 
 class Task(NamedTuple):
-    """One data set and what is predicted on it."""
+    """A dataset and its prediction task."""
 
     kind: str
     source: str
@@ -96,11 +98,11 @@ class Task(NamedTuple):
     is_directed: bool = False
 
     def takes(self, encoding: str) -> bool:
-        """Whether the encoding is computed for this task."""
+        """Return whether the encoding is run on this task."""
         if encoding in ("size", "gram-k8 and positions"):
             return not self.is_directed and (self.kind == "graphs") == (encoding == "size")
         if self.is_directed:
-            return encoding != "positions, edges"  # of edges one way, where messages go both
+            return encoding != "positions, edges"  # from edges of one direction, while messages use both
         return encoding not in DIRECTED
 
 
@@ -124,7 +126,7 @@ TASKS = {
 
 
 class SymmetricProduct(torch.autograd.Function):
-    """The product with a symmetric sparse matrix, which is that of its gradient too."""
+    """Multiply by a symmetric sparse matrix; the gradient uses the same matrix."""
 
     @staticmethod
     def forward(ctx: Any, h: Tensor, matrix: Tensor) -> Tensor:
@@ -137,21 +139,21 @@ class SymmetricProduct(torch.autograd.Function):
 
 
 Neighbours = tuple[list[Tensor], Tensor | float]
-"""The edges as symmetric matrices, of ones and of each edge channel, and what their sums are multiplied by."""
+"""Symmetric matrices of ones and of each edge channel, and the factor on their sums."""
 
 
 def neighbours_of(data: Data, mean_degree: float | None = None) -> Neighbours:
-    """The matrices of sorted edges; sums become means, or are divided by one number for all nodes."""
+    """Return the matrices of sorted edges, with the factor for means, or for division by the mean degree."""
     row, col = data.edge_index
     degree = torch.bincount(row, minlength=data.num_nodes)
-    pointers, col = F.pad(degree.cumsum(0), (1, 0)).int(), col.int()  # products with int64 take half as long again
+    pointers, col = F.pad(degree.cumsum(0), (1, 0)).int(), col.int()  # products with int64 indices are 50 % slower
     values = [torch.ones(len(row)), *(data.edge_pe.T.contiguous() if "edge_pe" in data else ())]
     matrices = [torch.sparse_csr_tensor(pointers, col, v, 2 * degree.shape, check_invariants=False) for v in values]
     return matrices, 1 / mean_degree if mean_degree else 1 / degree.clamp(min=1).unsqueeze(1)
 
 
 class Layer(nn.Module):
-    """A linear map of the node itself, and one of each sum over its neighbours."""
+    """Add linear maps of the node itself and of each sum over its neighbours."""
 
     def __init__(self, num_matrices: int, dropout: float) -> None:
         super().__init__()
@@ -160,7 +162,7 @@ class Layer(nn.Module):
         self.norm, self.dropout = nn.BatchNorm1d(CHANNELS), nn.Dropout(dropout)
 
     def forward(self, h: Tensor, neighbours: Neighbours) -> Tensor:
-        """Channels of the nodes, ``[num_nodes, 64]``."""
+        """Return channels of the nodes, ``[num_nodes, 64]``."""
         total, (matrices, scale) = self.own(h), neighbours
         for linear, matrix in zip(self.others, matrices, strict=True):
             total = total + linear(SymmetricProduct.apply(h, matrix) * scale)
@@ -168,7 +170,7 @@ class Layer(nn.Module):
 
 
 class Model(nn.Module):
-    """Channels of the nodes, and a head of ``out`` scores: of a node, or of the product of two."""
+    """Layers for the channels of nodes, and a head with ``out`` scores of a node or of the product of two."""
 
     def __init__(self, widths: tuple[int, int], num_matrices: int, layers: int, dropout: float, out: int) -> None:
         super().__init__()
@@ -178,7 +180,7 @@ class Model(nn.Module):
         self.head = nn.Sequential(nn.Linear(CHANNELS, CHANNELS), nn.ReLU(), nn.Linear(CHANNELS, out))
 
     def forward(self, x: Tensor, pe: Tensor, neighbours: Neighbours) -> Tensor:
-        """Channels of the nodes, before the head, ``[num_nodes, 64]``."""
+        """Return channels of the nodes before the head, ``[num_nodes, 64]``."""
         h = self.dropout(x @ self.features.weight.T + self.encoding(pe)).relu()  # x may be sparse
         for layer in self.layers:
             h = layer(h, neighbours)
@@ -186,7 +188,7 @@ class Model(nn.Module):
 
 
 def encode(given: list[Data], name: str) -> tuple[list[Data], float]:
-    """The graphs with standardised columns ``pe``, one of zeros for "none", and the seconds of encoding them."""
+    """Return the graphs with standardised columns ``pe``, a zero column for "none", and the encoding seconds."""
     make, start = ENCODINGS[name], time.process_time()
     if make is None:
         sizes = [data.num_nodes**-0.5 if name == "size" else 0.0 for data in given]
@@ -204,14 +206,14 @@ def encode(given: list[Data], name: str) -> tuple[list[Data], float]:
 
 
 def trained_positions() -> Positions:
-    """Two loops from the shipped weights, which take gradients."""
+    """Make positions of two loops with the shipped weights, to be trained."""
     encoder = Positions(K, 0, loops=2)
     encoder.load_state_dict(Positions.from_pretrained("positions-k16").state_dict())
     return encoder
 
 
 def features_of(data: Data, has_features: bool) -> Tensor:
-    """What the model reads at each node beside the encoding."""
+    """Return the features that the model reads in addition to the encoding."""
     if not has_features:
         degree = torch.bincount(data.edge_index[0], minlength=data.num_nodes).float().log1p().unsqueeze(1)
         return (degree - degree.mean()) / degree.std()
@@ -224,7 +226,7 @@ Losses, Evaluate = Callable[[], Iterator[Tensor]], Callable[[str], dict[str, flo
 
 
 def fit(model: Model, epochs: int, losses: Losses, evaluate: Evaluate, one_cycle_steps: int = 0) -> dict[str, Any]:
-    """Train, and give the figures of the epoch that is best on the validation set; the first of them decides."""
+    """Train and return the figures of the best epoch by the first validation figure."""
     optimizer = torch.optim.Adam(model.parameters(), 0.01, weight_decay=5e-4)
     schedule: Any = torch.optim.lr_scheduler.ConstantLR(optimizer, 1.0)
     if one_cycle_steps:
@@ -276,7 +278,7 @@ def nodes(data: Data, task: Task, seed: int, encoder: Positions | None) -> dict[
 
 
 def links(splits: tuple[Data, Data, Data], task: Task, seed: int, encoder: Positions | None) -> dict[str, Any]:
-    """Tell pairs with a hidden edge from pairs without; only the first graph, which is encoded, is read."""
+    """Predict hidden edges; only the first graph, which is encoded, is read."""
     data, pairs = splits[0], dict(zip(("train", "val", "test"), splits, strict=True))
     x, neighbours = features_of(data, task.has_features), neighbours_of(data)
     width, graph = data.pe.size(1) if encoder is None else K, Graph.from_data(data)
@@ -336,7 +338,7 @@ def graphs(
 
 
 def runs(name: str, encoding: str, seeds: list[int], folder: Path, quick: bool) -> Iterator[dict[str, Any]]:
-    """One run for each seed; encoded once, unless the seed decides the edges."""
+    """Run each seed, encoding once unless the edges depend on the seed."""
     task = TASKS[name] if not quick else TASKS[name]._replace(epochs=2)
     if task.kind == "graphs":
         loaded = load_block_model(task.source, 0, 32 if quick else 1000)
@@ -369,7 +371,7 @@ def runs(name: str, encoding: str, seeds: list[int], folder: Path, quick: bool) 
 
 
 def summary(name: str, encoding: str, found: list[dict[str, Any]]) -> dict[str, Any]:
-    """Mean and spread over the runs of an encoding on a task."""
+    """Return mean and spread over the runs of an encoding on a task."""
     row: dict[str, Any] = {"data": name, "encoding": encoding, "epochs": TASKS[name].epochs}
     for metric in found[0]["test"]:
         values = [run["test"][metric] for run in found]

@@ -1,17 +1,17 @@
-"""What an exchange through one virtual node can do and what it cannot: three tasks on twelve nodes without edges.
+"""Test what an exchange through one virtual node can learn: three tasks on twelve nodes without edges.
 
     python benchmarks/pooled_exchange.py [--quick] [--seeds N ...] [--tasks NAME ...] [--attentions NAME ...]
         [--json FILE]
 
 - "mean": y_i = sqrt(N) mean_j(x_j[0:3]) . x_i[3:6] for normal x in six channels. One mean of the graph is enough.
-- "recall": every node has a random key, a value and the key of some node, whose value it shall return. A node has to
-  look at that one.
-- "recall, fixed keys": the same, and the keys are always the same twelve, one for each node, as one-hot features. One
-  mean of the graph could hold a value for each key.
+- "recall": every node has a random key, a value and the key of some node, whose value it must return. So each node has
+  to read a particular other node.
+- "recall, fixed keys": as "recall", but with the same twelve one-hot keys in each graph. One mean of the graph could
+  hold a value for each key.
 
 Two hybrid layers without message passing, 64 channels and 4 heads, read out at every node; AdamW at 3e-3 and a cosine
-schedule, fresh graphs at every step. The figure is R^2 on graphs that were not trained on. Rows of the file that do not
-run now stay, with the machine they ran on where it was another.
+schedule, new graphs at every step. The figure is R^2 on unseen graphs. Rows of the file that are not run again are
+kept, with their machine if it was another one.
 """
 
 from __future__ import annotations
@@ -46,25 +46,25 @@ ATTENTIONS: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 def mean_task(graphs: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Features ``[graphs * NODES, 6]`` and targets ``[graphs * NODES, 1]``."""
+    """Draw features ``[graphs * NODES, 6]`` and targets ``[graphs * NODES, 1]``."""
     x = torch.randn(graphs, NODES, 6, generator=generator)
     y = NODES**0.5 * (x[..., :3].mean(1, keepdim=True) * x[..., 3:]).sum(2)
     return x.flatten(0, 1), y.reshape(-1, 1)
 
 
 def recall_task(graphs: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Features ``[graphs * NODES, 2 * KEY + 1]``: own key, key asked for, value; and targets ``[.., 1]``."""
+    """Draw features ``[graphs * NODES, 2 * KEY + 1]``, own key, requested key and value, and targets ``[.., 1]``."""
     keys = torch.nn.functional.normalize(torch.randn(graphs, NODES, KEY, generator=generator), dim=2)
     return recall(keys, generator)
 
 
 def fixed_recall_task(graphs: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """As :func:`recall_task`, ``[graphs * NODES, 2 * NODES + 1]``."""
+    """Draw as :func:`recall_task`, with features ``[graphs * NODES, 2 * NODES + 1]``."""
     return recall(torch.eye(NODES)[torch.rand(graphs, NODES, generator=generator).argsort(1)], generator)
 
 
 def recall(keys: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """The task for given keys, ``[graphs, NODES, width]``."""
+    """Draw the recall task for keys ``[graphs, NODES, width]``."""
     graphs = len(keys)
     asked = torch.rand(graphs, NODES, generator=generator).argsort(1).unsqueeze(2)
     values = torch.randn(graphs, NODES, 1, generator=generator)
@@ -77,11 +77,11 @@ TASKS = {
     "recall": (recall_task, 2 * KEY + 1),
     "recall, fixed keys": (fixed_recall_task, 2 * NODES + 1),
 }
-"""How graphs are drawn, and width of their features."""
+"""Functions that draw graphs, with the width of their features."""
 
 
 def run(task: str, attention: str, seed: int, steps: int) -> tuple[float, float]:
-    """R^2 on 1,000 new graphs, and seconds of training."""
+    """Train, and return R^2 on 1,000 new graphs and the seconds of training."""
     draw, channels = TASKS[task]
     name, options = ATTENTIONS[attention]
     torch.manual_seed(seed)
@@ -96,7 +96,7 @@ def run(task: str, attention: str, seed: int, steps: int) -> tuple[float, float]
         attention_options={
             "global_attention": name,
             "global_options": options,
-            "local": "gatedgcn" if name == "none" else "none",  # without edges it is a map of each node
+            "local": "gatedgcn" if name == "none" else "none",  # without edges, it maps each node separately
         },
     )
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)

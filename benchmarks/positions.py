@@ -1,16 +1,16 @@
-"""Positions: how much of the leading eigenvectors they hold, what they are worth for communities, and their time.
+"""Measure positions: the share of leading eigenvectors that they hold, their worth for communities, and their time.
 
     python benchmarks/positions.py [share | communities | large] [--quick] [--json FILE]
 
-share: nine families of graphs, sizes from 100 to 100,000 nodes, three seeds: the share of the first eight eigenvectors
-of the normalized adjacency that eight columns hold, against SciPy's `eigsh`, and the seconds of both.
-communities: blocks of equal size without features, a tenth of the nodes labelled by their block, two SAGE layers: the
-accuracy on the other nodes for each encoding, five seeds; one for more than 20,000 nodes, and --nodes names others.
-large: a million nodes, in one process: seconds, memory and share beside `eigsh`, `lobpcg` and PyG's transform; with
---device DEVICE, such as cuda, also ours there, from the arrays of the edges to those of the positions.
+- share: the share of the first eight eigenvectors of the normalized adjacency (from SciPy's `eigsh`) that eight columns
+  hold, and the seconds of both; nine families of graphs with 100 to 100,000 nodes, three seeds.
+- communities: the accuracy of two SAGE layers with each encoding on blocks of equal size without features, of which a
+  tenth of the nodes is labelled; five seeds, one for more than 20,000 nodes. --nodes chooses other sizes.
+- large: seconds, memory and share for a million nodes in one process, compared with `eigsh`, `lobpcg` and PyG's
+  transform; with --device DEVICE, such as cuda, also positions on that device, from edge arrays to arrays of positions.
 
-Seconds are processor time; with OMP_NUM_THREADS=1 that of one thread, whatever else the machine does. Those on another
-device are what a clock on the wall shows.
+Seconds are processor time; with OMP_NUM_THREADS=1 that of one thread, independent of other load. On another device they
+are wall time.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ PARTS = ("share", "communities", "large")
 
 
 def connected(u: np.ndarray, v: np.ndarray, num_nodes: int) -> csr_matrix:
-    """The largest component of a list of edges, as a symmetric matrix of ones."""
+    """Return the largest component of a list of edges as a symmetric matrix of ones."""
     different = u != v
     adjacency = coo_matrix((np.ones(different.sum()), (u[different], v[different])), (num_nodes, num_nodes)).tocsr()
     adjacency = adjacency + adjacency.T
@@ -60,7 +60,7 @@ def connected(u: np.ndarray, v: np.ndarray, num_nodes: int) -> csr_matrix:
 
 
 def blocks(num_nodes: int, count: int, inside: float, between: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Edges of a block model with so many neighbours, on average, inside the block of a node and in others."""
+    """Draw a block model with given mean numbers of neighbours inside and outside of a node's block."""
     random, size = np.random.default_rng(seed), num_nodes // count
     u, v = random.integers(0, size * count, (2, int(num_nodes * (inside + between) / 2)))
     is_inside = random.random(len(u)) < inside / (inside + between)
@@ -69,7 +69,7 @@ def blocks(num_nodes: int, count: int, inside: float, between: float, seed: int)
 
 
 def grid(num_nodes: int, kept: float = 1.0, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Edges of a grid, some of them left out."""
+    """Return the edges of a grid, some of them left out."""
     height = int(np.sqrt(num_nodes / 1.3))
     index = np.arange(height * (num_nodes // height)).reshape(height, -1)
     u = np.concatenate([index[:-1].ravel(), index[:, :-1].ravel()])
@@ -79,13 +79,13 @@ def grid(num_nodes: int, kept: float = 1.0, seed: int = 0) -> tuple[np.ndarray, 
 
 
 def geometric(num_nodes: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Edges between points of a square that lie close together, eight neighbours on average."""
+    """Return edges between near points of a square, eight neighbours on average."""
     tree = cKDTree(np.random.default_rng(seed).random((num_nodes, 2)))
     return tuple(tree.query_pairs(np.sqrt(8 / (np.pi * num_nodes)), output_type="ndarray").T)  # type: ignore[return-value]
 
 
 def preferential(num_nodes: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Edges of preferential attachment: each node joins three ends of earlier edges."""
+    """Draw edges of preferential attachment: each node joins three ends of earlier edges."""
     random, ends = np.random.default_rng(seed), np.zeros(6 * num_nodes, np.int64)
     for node in range(1, num_nodes):
         ends[6 * node : 6 * node + 3] = ends[random.integers(0, 6 * node, 3)]
@@ -95,20 +95,20 @@ def preferential(num_nodes: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def small_world(num_nodes: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Edges of a ring of six neighbours, one in twenty moved at random."""
+    """Draw a ring with six neighbours per node, with one in twenty edges moved at random."""
     random, u = np.random.default_rng(seed), np.repeat(np.arange(num_nodes), 3)
     v = (u + np.tile([1, 2, 3], num_nodes)) % num_nodes
     return u, np.where(random.random(len(v)) < 0.05, random.integers(0, num_nodes, len(v)), v)
 
 
 def regular(num_nodes: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Edges of a random graph in which nodes have six neighbours, almost all."""
+    """Draw a random graph in which almost all nodes have six neighbours."""
     ends = np.random.default_rng(seed).permutation(np.repeat(np.arange(num_nodes), 6))
     return ends[::2], ends[1::2]
 
 
 def recursive_tree(num_nodes: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Edges of a tree in which each node joins an earlier one."""
+    """Draw a tree in which each node joins an earlier one."""
     node = np.arange(1, num_nodes)
     return node, (np.random.default_rng(seed).random(num_nodes - 1) * node).astype(np.int64)
 
@@ -125,17 +125,17 @@ FAMILIES: dict[str, Callable[[int, int], tuple[np.ndarray, np.ndarray]]] = {
     "tree": recursive_tree,
 }
 PLANAR = ("grid", "road", "geometric", "tree")
-"""Families whose matrices are factorised fast: `eigsh` inverts them."""
+"""Families with fast factorisations, for which `eigsh` uses shift-invert."""
 
 
 def normalized(adjacency: csr_matrix) -> tuple[csr_matrix, np.ndarray]:
-    """``P = D^-1/2 A D^-1/2`` and its null vector."""
+    """Return ``P = D^-1/2 A D^-1/2`` and its trivial eigenvector."""
     root = np.sqrt(np.asarray(adjacency.sum(1)).ravel())
     return (diags(1 / root) @ adjacency @ diags(1 / root)).tocsr(), root / np.linalg.norm(root)
 
 
 def by_eigsh(family: str, matrix: csr_matrix, tolerance: float, k: int = K) -> np.ndarray:
-    """The first eigenvectors of ``P`` but the trivial one, by SciPy."""
+    """Compute the first non-trivial eigenvectors of ``P`` with SciPy."""
     if matrix.shape[0] <= 2000:
         return np.linalg.eigh(matrix.toarray())[1][:, ::-1][:, 1 : k + 1]
     options: dict[str, Any] = {"sigma": 1.00001} if family in PLANAR else {"ncv": 6 * k}
@@ -144,24 +144,24 @@ def by_eigsh(family: str, matrix: csr_matrix, tolerance: float, k: int = K) -> n
 
 
 def incidence(adjacency: csr_matrix, device: str = "cpu") -> Graph:
-    """The graph of a symmetric matrix."""
+    """Return the graph of a symmetric matrix."""
     upper = triu(adjacency, 1).tocoo()
     return Graph(torch.from_numpy(np.stack([upper.row, upper.col]).astype(np.int64)).to(device), adjacency.shape[0])
 
 
 def timed(run: Callable[[], Any], clock: Callable[[], float] = time.process_time) -> tuple[Any, float]:
-    """What a call returns, and its seconds, of processor time by default."""
+    """Return the result of a call and its seconds, by default of processor time."""
     start = clock()
     return run(), clock() - start
 
 
 def share_of(vectors: np.ndarray, columns: np.ndarray) -> float:
-    """Share of the energy of orthonormal vectors in the span of orthonormal columns."""
+    """Return the share of the energy of orthonormal vectors in the span of orthonormal columns."""
     return float(np.square(columns.T @ vectors).sum() / vectors.shape[1])
 
 
 def share(sizes: list[int], seeds: int) -> Iterator[dict[str, Any]]:
-    """One row for each family and size: the smallest share over seeds, medians of the rest."""
+    """Return a row for each family and size: the smallest share over seeds, and medians of the rest."""
     cut = load_encoder(SHIPPED).cut
     for family, edges in FAMILIES.items():
         for size in sizes:
@@ -186,12 +186,12 @@ class Reader(torch.nn.Module):
         self.first, self.second = SAGEConv(channels, 64), SAGEConv(64, classes)
 
     def forward(self, x: Tensor, adjacency: Tensor) -> Tensor:
-        """Scores of the classes, ``[num_nodes, classes]``."""
+        """Return scores of the classes, ``[num_nodes, classes]``."""
         return self.second(self.first(self.norm(x), adjacency).relu(), adjacency)
 
 
 def accuracy(x: Tensor, data: Data, classes: int, seed: int) -> float:
-    """Accuracy at the nodes that are not labelled, after 60 steps of Adam on a tenth of them."""
+    """Return the accuracy at unlabelled nodes after 60 steps of Adam on the labelled tenth."""
     torch.manual_seed(seed)
     model = Reader(x.size(1), classes)
     is_train = torch.rand(data.num_nodes) < 0.1
@@ -209,9 +209,9 @@ def accuracy(x: Tensor, data: Data, classes: int, seed: int) -> float:
 
 
 def communities(sizes: list[int], seeds: int) -> Iterator[dict[str, Any]]:
-    """One row for each size and encoding on five blocks; PyG's transform is timed on one seed, to compare seconds.
+    """Return a row for each size and encoding on five blocks; PyG's transform is timed on one seed.
 
-    Above 200,000 nodes there are four columns, which separate five blocks: no gap comes after the next.
+    Above 200,000 nodes there are four columns, which separate five blocks; there is no gap after later eigenvalues.
     """
 
     def encodings(k: int) -> dict[str, Callable[[], Any]]:
@@ -227,7 +227,7 @@ def communities(sizes: list[int], seeds: int) -> Iterator[dict[str, Any]]:
     for size, name, make in ((n, *pair) for n in sizes for pair in encodings(columns[n]).items()):
         is_large = size > LARGEST_FOR_ALL
         if is_large and name in ("noise", "LinearTransformerPE(16)", "RandomWalk(16)"):
-            continue  # chance at any size, and a run takes minutes
+            continue  # at chance level for any size, and slow
         figures, seconds = [], []
         for seed in range(1 if is_large else seeds):
             data = block_data(size, seed)
@@ -250,7 +250,7 @@ def communities(sizes: list[int], seeds: int) -> Iterator[dict[str, Any]]:
 
 
 def block_data(size: int, seed: int) -> Data:
-    """Five blocks, with the block of each node as its label."""
+    """Draw five blocks, with the block of each node as its label."""
     coo = connected(*blocks(size, 5, 12, 8, seed), size).tocoo()
     edge_index = torch.from_numpy(np.stack([coo.row, coo.col]).astype(np.int64))
     data = Data(edge_index=edge_index, num_nodes=coo.shape[0])
@@ -259,7 +259,7 @@ def block_data(size: int, seed: int) -> Data:
 
 
 def pyg_columns(matrix: csr_matrix, k: int) -> np.ndarray:
-    """The columns of PyG's transform."""
+    """Return the columns of PyG's transform."""
     coo = matrix.tocoo()
     edge_index = torch.from_numpy(np.stack([coo.row, coo.col]).astype(np.int64))
     transform = AddLaplacianEigenvectorPE(k, attr_name="pe", is_undirected=True)
@@ -271,9 +271,9 @@ LARGE = (("5 blocks", 4), ("grid", 8), ("geometric", 8))
 
 
 def large(size: int, device: str | None) -> Iterator[dict[str, Any]]:
-    """One row for each family and method; the share is that of eigenvectors to 1e-8."""
+    """Return a row for each family and method; the share is that of eigenvectors to 1e-8."""
     cut = load_encoder(SHIPPED).cut
-    if device is not None:  # its libraries are loaded
+    if device is not None:  # loads its libraries
         leading_subspace(incidence(connected(*grid(2000), 2000), device), 4, cut=cut)
     for family, k in LARGE:
         adjacency = connected(*FAMILIES[family](size, 0), size)
@@ -326,12 +326,12 @@ def main() -> None:
 
 
 def _shown(rows: Iterator[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The rows, each printed as soon as it is there."""
-    kept = []
+    """Return the rows, printing each as soon as it is computed."""
+    result = []
     for row in rows:
         print(row, file=sys.stderr, flush=True)
-        kept.append(row)
-    return kept
+        result.append(row)
+    return result
 
 
 if __name__ == "__main__":

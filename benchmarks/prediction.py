@@ -1,10 +1,10 @@
-"""Predictions for a file of molecules: molecules per second and memory of `tg-lpe predict`, and where the time goes.
+"""Measure molecules per second and memory of `tg-lpe predict` for a file, and where the time goes.
 
     python benchmarks/prediction.py [--quick] [--file FILE] [--model NAME] [--rounds N] [--json FILE]
 
-`tg-lpe predict` runs in a process of its own, start included, so that its peak memory is its own. The other rows take
-the same molecules in this process: reading SMILES into graphs, and the model with one thread. Without --file, the 5,000
-molecules that ship with RDKit are taken.
+`tg-lpe predict` runs in a separate process, so that its peak memory can be measured; its time includes the start. Other
+rows measure reading SMILES and the model with one thread, on the same molecules in this process. Without --file, these
+are the 5,000 molecules that ship with RDKit.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tg_lpe.training.run_folder import environment
 
 
 def median_seconds(run: Callable[[], Any], rounds: int) -> float:
-    """Of several runs."""
+    """Return the median seconds of several runs."""
     times = []
     for _ in range(rounds):
         start = time.perf_counter()
@@ -40,7 +40,7 @@ def median_seconds(run: Callable[[], Any], rounds: int) -> float:
 
 
 def measure(model: str, file: Path, rounds: int) -> list[dict[str, Any]]:
-    """The rows of the result."""
+    """Return the rows of the result."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "out.csv"
         command = [sys.executable, "-m", "tg_lpe.cli", "predict", model, str(file), str(out), "--quiet"]

@@ -1,15 +1,19 @@
-"""Pretraining of `Positions` on many families of graphs: the rule for the cut, and what else was tried.
+"""Pretrain `Positions` on many families of graphs, and compare rules for the cut.
 
     python benchmarks/pretrain_positions.py [--steps 1500] [--ship] [--quick] [--json FILE]
 
-Random columns look the same in every orthonormal basis, and the filter is a polynomial of the normalized adjacency.
-So a graph is its eigenvalues here, and a simulated loop multiplies the rows of Gaussian columns by numbers. The loss of
-a run of 2 to 5 loops is the mean over its loops of log(1 - share + 1e-3), where the share is how much of the first k
-eigenvectors the span of all columns holds: no signs, no bases. Families that were not trained on are held out.
+The distribution of Gaussian columns is the same in every orthonormal basis, and the filter is a polynomial of the
+normalized adjacency. So a simulation only needs the eigenvalues of a graph: a loop multiplies the rows of Gaussian
+columns by numbers. A run has 2 to 5 loops, and its loss is the mean over the loops of log(1 - share + 1e-3). The share
+is the part of the first k eigenvectors in the span of all columns, which does not depend on signs and bases. Some
+families are held out for the test.
 
-Compared, by the layers after which the first eight of sixteen columns hold 0.995 of the first eight eigenvectors: the
-cut set by hand, the smallest Ritz value, whose loops may amplify by 1,000 or 100; a cut learned from the Ritz values;
-and that with learned coefficients of the recurrence in the first loop, or in all.
+Rules are compared by the number of layers until the first eight of sixteen columns hold 0.995 of the first eight
+eigenvectors:
+
+- the cut set by hand to the smallest Ritz value, with an amplification of up to 1,000 or 100 per loop;
+- a cut learned from the Ritz values;
+- a learned cut with learned coefficients of the recurrence, in the first loop or in all loops.
 """
 
 from __future__ import annotations
@@ -68,11 +72,11 @@ Layers, mean over sizes and seeds, for the smallest Ritz value as cut, set by ha
 """
 
 Spectrum = tuple[Tensor, Tensor]
-"""Eigenvalues of the normalized adjacency but the trivial one, descending, and how many each stands for."""
+"""Non-trivial eigenvalues of the normalized adjacency, descending, and the number that each stands for."""
 
 
 def spectrum(values: np.ndarray, kept: int = 400, bins: int = 40, rows: int = 16) -> Spectrum:
-    """The first eigenvalues of a graph as they are, the rest in bins of as many rows as there are columns."""
+    """Return the first eigenvalues of a graph, and bins of the others."""
     values = np.sort(values)[::-1]
     if len(values) <= kept + bins * rows:
         return torch.from_numpy(values.copy()), torch.ones(len(values), dtype=torch.float64)
@@ -87,7 +91,7 @@ def of_matrix(adjacency: csr_matrix) -> Spectrum:
 
 
 def weighted(adjacency: csr_matrix, seed: int) -> csr_matrix:
-    """The same edges with weights over four orders."""
+    """Return the edges with weights over four orders of magnitude."""
     upper = triu(adjacency, 1).tocsr()
     upper.data = 10 ** np.random.default_rng(seed).uniform(-2, 2, len(upper.data))
     return (upper + upper.T).tocsr()
@@ -99,13 +103,13 @@ def of_networkx(graph: nx.Graph) -> Spectrum:
 
 
 def grid(height: int, width: int, ends: int) -> Spectrum:
-    """A grid, ``ends=1``, or torus, ``ends=2``, by the eigenvalues of its sides, in which ends have half the weight."""
+    """Return the spectrum of a grid, ``ends=1``, or torus, ``ends=2``, from the eigenvalues of its sides."""
     sides = (np.cos(ends * np.pi * np.arange(n) / (n - (ends == 1))) for n in (height, width))
     return spectrum(np.sort(np.add.outer(*sides).ravel() / 2)[::-1][1:])
 
 
 def trained(is_quick: bool) -> dict[str, list[Spectrum]]:
-    """Spectra by family."""
+    """Return the spectra of the training families."""
     sizes = (150,) if is_quick else (150, 400, 1000, 2000)
     found = {
         family: [
@@ -129,7 +133,7 @@ def trained(is_quick: bool) -> dict[str, list[Spectrum]]:
 
 
 def held_out(is_quick: bool) -> dict[str, list[Spectrum]]:
-    """Families that are not trained on."""
+    """Return the spectra of the held-out families."""
     makers: dict[str, Callable[[int], nx.Graph]] = {
         "Watts-Strogatz, 10 % moved": lambda n: nx.connected_watts_strogatz_graph(n, 4, 0.1, seed=1),
         "power law with triangles": lambda n: nx.powerlaw_cluster_graph(n, 3, 0.3, seed=1),
@@ -147,7 +151,7 @@ def held_out(is_quick: bool) -> dict[str, list[Spectrum]]:
 
 
 class LearnedFilter(LearnedCut):
-    """A learned cut, and layers ``y <- (2 t + b) y - c y'`` with learned ``b`` and ``c`` in place of 0 and 1."""
+    """Learn the cut, and ``b`` and ``c`` in layers ``y <- (2 t + b) y - c y'``, instead of 0 and 1."""
 
     def __init__(self, in_all_loops: bool) -> None:
         super().__init__()
@@ -157,7 +161,7 @@ class LearnedFilter(LearnedCut):
         nn.init.zeros_(self.net[2].bias)
 
     def coefficients(self, length: int, loop: int) -> Tensor:
-        """``b`` and ``c`` of each layer, ``[length, 2]``."""
+        """Return ``b`` and ``c`` of each layer, ``[length, 2]``."""
         place = (torch.arange(length, dtype=torch.float64) + 0.5) / length
         read = [place, torch.full_like(place, math.log2(length) / 6), torch.full_like(place, float(loop == 0))]
         b, c = self.net(torch.stack(read, dim=1)).unbind(1)
@@ -165,7 +169,7 @@ class LearnedFilter(LearnedCut):
 
 
 def polynomial(values: Tensor, cut: Tensor, length: int, rule: Cut, loop: int) -> Tensor:
-    """The filter at each eigenvalue, at most one, ``[num_graphs, num_values]``."""
+    """Evaluate the filter, at most one, at each eigenvalue ``[num_graphs, num_values]``."""
     centre, radius = (cut.unsqueeze(1) - 1) / 2, (cut.unsqueeze(1) + 1) / 2
     t = (values - centre) / radius
     is_learned = isinstance(rule, LearnedFilter) and (loop == 0 or rule.in_all_loops)
@@ -177,7 +181,7 @@ def polynomial(values: Tensor, cut: Tensor, length: int, rule: Cut, loop: int) -
 
 
 class Run:
-    """A simulated run on some graphs at once; loops end when all are told to."""
+    """Simulate a run on several graphs at once."""
 
     def __init__(self, graphs: list[Spectrum], columns: int, generator: torch.Generator) -> None:
         self.values = nn.utils.rnn.pad_sequence([values for values, _ in graphs], batch_first=True)
@@ -210,7 +214,7 @@ class Run:
 
 
 def fit(rule: LearnedCut, graphs: list[Spectrum], steps: int, seed: int = 0) -> LearnedCut:
-    """Train a rule, by Adam with a cosine schedule."""
+    """Train a rule by Adam with a cosine schedule."""
     generator, choose = torch.Generator().manual_seed(seed), random.Random(seed)
     optimizer = torch.optim.Adam(rule.parameters(), lr=0.02)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
@@ -232,7 +236,7 @@ def fit(rule: LearnedCut, graphs: list[Spectrum], steps: int, seed: int = 0) -> 
 
 @torch.no_grad()
 def course(rule: Cut, graph: Spectrum, amplification: float, seed: int) -> list[tuple[int, float]]:
-    """Layers and share of the first columns after each loop, until the share is reached."""
+    """Return layers and share of the first columns after each loop, until the share is reached."""
     run, layers, found = Run([graph], COLUMNS, torch.Generator().manual_seed(seed)), 0, []
     while not found or (found[-1][1] < GOAL and layers < MOST):
         run.step(rule, K, amplification)
@@ -244,7 +248,7 @@ def course(rule: Cut, graph: Spectrum, amplification: float, seed: int) -> list[
 def compared(
     rules: dict[str, tuple[Cut, float]], families: dict[str, list[Spectrum]], seeds: int
 ) -> list[dict[str, Any]]:
-    """One row for each rule: layers by family, and their geometric mean by the first rule's; shares by loop."""
+    """Return a row for each rule: layers by family, their mean relative to the first rule, and shares by loop."""
     rows, first = [], []
     for name, (rule, amplification) in rules.items():
         start = time.process_time()

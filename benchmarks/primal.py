@@ -1,11 +1,11 @@
-"""What attention over all nodes costs: one graph of a thousand to a million nodes, and batches of small graphs.
+"""Measure the cost of attention over all nodes: one graph of up to a million nodes, and batches of small graphs.
 
     python benchmarks/primal.py [--quick] [--sizes N ...] [--rounds N] [--json FILE]
 
-Every attention of the hybrid layer by itself, 64 channels and 4 heads, float32: microseconds a node forward, and
-forward and backward with the regulariser, and bytes a node that the backward pass keeps. Rounds go through all rows in
-turn, so that other load on the machine does not affect one row only; a row is the median of its rounds. Softmax stops
-at 10,000 nodes, Performer at 100,000.
+Each attention of the hybrid layer is measured by itself, with 64 channels and 4 heads in float32: microseconds per node
+for the forward pass, and for forward and backward with the regulariser; and bytes per node kept for the backward pass.
+Rounds go through all rows in turn, so that other load affects all rows; a row is the median of its rounds. Softmax
+stops at 10,000 nodes, Performer at 100,000.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ ROWS: dict[str, tuple[str, dict[str, Any], int]] = {
     "Performer": ("performer", {}, 10**5),
     "softmax": ("softmax", {}, 10**4),
 }
-"""Name, options and largest graph."""
+"""Name, options and largest graph of each attention."""
 
 SIZES = (1_000, 10_000, 100_000, 1_000_000)
 SMALL = (10, 25, 50, 100, 200)
@@ -46,7 +46,7 @@ SMALL_BATCH = 128
 
 
 class Case:
-    """One attention and one batch of graphs of the same size."""
+    """An attention and a batch of graphs of the same size."""
 
     def __init__(self, name: str, size: int, graphs: int) -> None:
         self.name, self.size, self.graphs = name, size, graphs
@@ -65,7 +65,7 @@ class Case:
         return out.sum() if state is None else out.sum() + state.penalty
 
     def measure(self) -> None:
-        """One round."""
+        """Run one round."""
         start = time.perf_counter()
         with torch.no_grad():
             self.loss()
@@ -75,7 +75,7 @@ class Case:
         self.training_seconds.append(time.perf_counter() - start)
 
     def saved_bytes(self) -> int:
-        """Bytes that a forward pass keeps for the backward pass, without weights, features and the graph."""
+        """Return the bytes kept for the backward pass, without weights, features and the graph."""
         own = {tensor.untyped_storage().data_ptr() for tensor in (*self.attention.parameters(), self.h)}
         own |= {tensor.untyped_storage().data_ptr() for tensor in (self.neighbourhoods.batch,)}
         kept: dict[int, Tensor] = {}

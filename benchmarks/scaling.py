@@ -1,12 +1,12 @@
-"""One graph from a thousand to ten million nodes: time per edge, compared with the memory bandwidth.
+"""Encode one graph of a thousand to ten million nodes: time per edge, compared with the memory bandwidth.
 
     python benchmarks/scaling.py [--quick] [--sizes N ...] [--rounds N] [--json FILE]
 
-The linear transformer with 8 columns and 9 layers on a 2-D grid (nodes row by row: neighbours are close in memory) and
-on a random graph of degree 10 with its nodes in random order, and in reverse Cuthill-McKee order. Each size runs in a
-process of its own, so that peak memory is its own. All sizes run three times in turn, so that other load on the machine
-does not affect one size only; a row is the median of its three. The floor is the least memory traffic of a layer, the
-adjacency and Phi read once and Phi written once, at the memory bandwidth of a copy, measured in the same process.
+The linear transformer with 8 columns and 9 layers runs on a 2-D grid, whose neighbours are close in memory, and on a
+random graph of degree 10 with its nodes in random order and in reverse Cuthill-McKee order. Each size runs in a
+separate process, so that its peak memory can be measured. All sizes run three times in turn, so that other load affects
+all sizes; a row is the median of its three runs. The floor is the time for the least memory traffic of a layer, which
+reads adjacency and Phi once and writes Phi once, at the memory bandwidth of a copy in the same process.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from tg_lpe.training.run_folder import environment
 K, LAYERS, DEGREE = 8, 9, 10
 GRAPHS = ("grid", "random", "random, reordered")
 REORDERED_NODES = 1_000_000
-"""Above this size, the reordering itself would take longest."""
+"""Largest size with a reordering, which would take longest above it."""
 
 SIZES = (1_000, 10_000, 100_000, 1_000_000, 10_000_000)
 
 
 def edges_of(kind: str, num_nodes: int) -> tuple[Tensor, int]:
-    """The edges of a graph of about the given number of nodes, each once, and its exact number of nodes."""
+    """Return the edges of a graph of about the given size, each once, and the exact number of nodes."""
     if kind == "grid":
         side = round(num_nodes**0.5)
         return grid_edges(side), side * side
@@ -58,13 +58,13 @@ def edges_of(kind: str, num_nodes: int) -> tuple[Tensor, int]:
 
 
 def encoder() -> LinearTransformer:
-    """The encoder as initialised: a low-pass filter and some orthogonalisation at each layer."""
+    """Make the encoder with initial weights: a low-pass filter and some orthogonalisation at each layer."""
     torch.manual_seed(0)
     return LinearTransformer(k=K, num_blocks=LAYERS // 3, num_loops=3).eval().requires_grad_(False)
 
 
 def copy_bandwidth() -> float:
-    """Bytes per second, read and written, of copying a large array with all threads."""
+    """Measure the bytes per second, read and written, of copying a large array with all threads."""
     source = torch.zeros(2**26)
     target = torch.zeros_like(source)
     times = []
@@ -76,12 +76,12 @@ def copy_bandwidth() -> float:
 
 
 def floor_bytes(num_nodes: int, num_edges: int) -> int:
-    """Memory traffic of a layer in bytes: a row of Phi in and out for each node, two column indices for each edge."""
+    """Return the memory traffic of a layer in bytes: a row of Phi in and out per node, two indices per edge."""
     return num_nodes * 2 * 4 * K + num_edges * 2 * 4
 
 
 def measure(kind: str, num_nodes: int, repeats: int) -> dict[str, Any]:
-    """Times and memory of one graph."""
+    """Measure times and memory of one graph."""
     edges, num_nodes = edges_of(kind, num_nodes)
     model = encoder()
     bandwidth = copy_bandwidth()

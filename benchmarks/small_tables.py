@@ -1,13 +1,12 @@
-"""Regressions on small tables of molecules with default settings, from scratch and from a model that ships.
+"""Train regressions on small tables of molecules with default settings, from scratch and from a shipped model.
 
     python benchmarks/small_tables.py [--data DIR] [--tables esol logP ...] [--seeds 0 1 2]
 
 DIR holds MoleculeNet's esol.csv; without it that table is left out. The other tables are properties that RDKit computes
-of its NCI molecules, in the order of the file, with 300, 600 or 1,200 rows. Every run is one `tg-lpe train` command
-with a folder of its own under --out, of 20 epochs: with nothing but the target, and with `--start transformer-zinc12k
---lr 1e-4` as the tutorial says. Each test error stands beside that of the constant, the median of the training labels:
-a run that is no better has learned nothing. Complete runs are not repeated, and a run that another process works on is
-skipped.
+for its NCI molecules, in the order of the file, with 300, 600 or 1,200 rows. Every run is one `tg-lpe train` command of
+20 epochs with its own folder under --out: with only the target as option, and with `--start transformer-zinc12k --lr
+1e-4` as in the tutorial. Each test error is compared with the error of the constant, the median of the training labels.
+Complete runs are not repeated, and a run of another process is skipped.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ TABLES = {
     "fraction_sp3": 1200,
     "BalabanJ": 600,
 }
-"""Rows of each table, some of whose molecules cannot be used."""
+"""Rows of each table; some of their molecules cannot be used."""
 STARTS = {"scratch": [], "transformer-zinc12k": ["--start", "transformer-zinc12k", "--lr", "1e-4"]}
 
 
@@ -86,7 +85,7 @@ def compare(args: argparse.Namespace, options: list[str]) -> None:
 
 
 def entry(name: str, start: str, runs: dict[int, RunFolder]) -> dict[str, Any]:
-    """Test errors of a table by seed, and those of the constant."""
+    """Return test errors of a table by seed, and the errors of the constant."""
     results = {seed: read_json(folder.result) for seed, folder in runs.items()}
     return {
         "table": name,
@@ -100,7 +99,7 @@ def entry(name: str, start: str, runs: dict[int, RunFolder]) -> dict[str, Any]:
 
 
 def table(name: str, args: argparse.Namespace) -> Path | None:
-    """The csv file of a table, written unless it is there; ``None`` for esol without ``--data``."""
+    """Return the csv file of a table, written if absent; ``None`` for esol without ``--data``."""
     if name == "esol":
         return None if args.data is None else args.data / "esol.csv"
     from rdkit import Chem, RDConfig
@@ -119,7 +118,7 @@ def table(name: str, args: argparse.Namespace) -> Path | None:
 
 
 def properties() -> dict[str, Callable[[Any], float]]:
-    """RDKit's functions of a molecule by column."""
+    """Return RDKit's functions of a molecule by column."""
     from rdkit.Chem import QED, Crippen, Descriptors, GraphDescriptors, rdMolDescriptors
 
     return {

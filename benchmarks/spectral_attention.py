@@ -1,18 +1,18 @@
-"""Speed of spectral attention: missing pairs as batched products, eigenpairs of a dataset, steps of training.
+"""Measure the speed of spectral attention: missing pairs, eigenpairs of a dataset, training steps.
 
     python benchmarks/spectral_attention.py [--data ZINC12K_DIR] [--quick] [--json FILE]
 
-- Attention over missing pairs, and over these and edges, forwards and backwards, for batches of 16 graphs of CLUSTER
-  (117 nodes on average), 48 channels and 8 heads: batched products of padded graphs under a mask, a list of all pairs,
-  and such a list in which each pair has an edge feature of its own that is projected, as in the published code. The
-  edges have one feature in common, as in CLUSTER, or each its own, as with an encoding of edges; then all three gather
-  at edges. The three give the same result, which is checked.
-- Eigenpairs of a dataset, as they are precomputed before training: eigenvectors, and what stands at nodes and edges.
-- A step of training of the published model for ZINC-12k, batches of 32: with feed-forward nets of 2048 channels in its
-  encoding, with 64, and with the encodings without signs and bases.
+- Attention over missing pairs, and over missing pairs and edges, forward and backward, for batches of 16 graphs of
+  CLUSTER (117 nodes on average) with 48 channels and 8 heads. Three methods give the same result, which is checked:
+  batched products of padded graphs under a mask; a list of all pairs; and a list in which each pair has its own
+  projected edge feature, as in the published code. Edges have one common feature, as in CLUSTER, or a feature each, as
+  with an encoding of edges; then all three methods gather at edges.
+- Precomputation of the eigenpairs of a dataset: eigenvectors, and values at nodes and edges.
+- A training step of the published model for ZINC-12k with batches of 32: with feed-forward nets of 2048 channels in its
+  encoding, with 64 channels, and with the encodings that do not depend on signs and bases.
 
-The methods of a group take turns, so that other load on the machine affects all alike. One thread; medians of the CPU
-time of this process. Without --data the molecules are those that ship with RDKit.
+The methods of a group take turns, so that other load affects all of them. Times are medians of the CPU time of this
+process with one thread. Without --data, the molecules are those that ship with RDKit.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ from tg_lpe.training.run_folder import environment
 from tg_lpe.training.tasks import Regression
 
 CHANNELS, HEADS, GAMMA, BATCH = 48, 8, 0.1, 16
-"""Of the published model for CLUSTER."""
+"""Settings of the published model for CLUSTER."""
 
 Group = dict[str, tuple[int, Callable[[], Any]]]
-"""Graphs and function of each method."""
+"""Number of graphs and function of each method."""
 
 
 class PairList(SpectralAttention):
-    """The same attention with pairs as lists, which are found once for a batch."""
+    """Compute the attention with lists of pairs, made once for a batch."""
 
     feature_of_each = False
     edges: Tensor
@@ -84,16 +84,16 @@ class PairList(SpectralAttention):
 
 
 class PublishedPairList(PairList):
-    """As the published code: each pair has an edge feature, and each is projected."""
+    """Compute the attention as the published code, projecting an edge feature of each pair."""
 
     feature_of_each = True
 
 
 def attention_groups() -> dict[str, Group]:
-    """Passes over a batch of CLUSTER."""
+    """Return passes over a batch of CLUSTER."""
     batch = next(iter(DataLoader(cluster_graphs(BATCH, 0), BATCH)))
     neighbourhoods = Graph(batch.edge_index, batch=batch.batch, num_graphs=BATCH)
-    # Made once for a batch, and serves all layers.
+    # Made once for a batch and used by all layers.
     pairs = missing_pairs(neighbourhoods, torch.randn(CHANNELS).requires_grad_())
     listed = []
     for mask, node in zip(pairs.missing, pairs.rows.pad(torch.arange(len(batch.batch))), strict=True):
@@ -134,7 +134,7 @@ def attention_groups() -> dict[str, Group]:
 
 
 def eigenpairs_group(splits: Any, quick: bool) -> Group:
-    """Precomputation of a dataset."""
+    """Return precomputations of a dataset."""
     dataset = splits.train.copy(torch.arange(min(len(splits.train), 500 if quick else 10_000)))
     encoders = {
         "eigenvectors": SpectralEncoder(8, 0, tokens="eigenvectors"),
@@ -145,7 +145,7 @@ def eigenpairs_group(splits: Any, quick: bool) -> Group:
 
 
 def step_group(splits: Any) -> Group:
-    """Steps of training of the published model."""
+    """Return training steps of the published model."""
     options = san("train", "zinc12k", {"class": "SpectralEncoder"})
     model = {name.removeprefix("model."): value for name, value in options.items() if name.startswith("model.")}
     published = {"class": "SpectralEncoder", **options["encoder"]}
@@ -182,19 +182,19 @@ def step_group(splits: Any) -> Group:
 
 
 def measure(what: str, group: Group, repeats: int) -> list[dict[str, Any]]:
-    """Rows of a group, whose methods take turns."""
+    """Measure the methods of a group in turn, and return their rows."""
     wall: dict[str, list[float]] = {name: [] for name in group}
     cpu: dict[str, list[float]] = {name: [] for name in group}
     for turn in range(repeats + 1):
         for name, (_, run) in group.items():
             start, busy = time.perf_counter(), time.process_time()
             run()
-            if turn:  # the first is to warm up
+            if turn:  # the first round warms up
                 wall[name].append(time.perf_counter() - start)
                 cpu[name].append(time.process_time() - busy)
     rows = []
     for name, (graphs, _) in group.items():
-        # Paired by turn: the median of the ratios is steadier than the ratio of the medians.
+        # The median of ratios of the same turn varies less than the ratio of medians.
         ratio = statistics.median(base / own for base, own in zip(cpu[next(iter(group))], cpu[name], strict=True))
         seconds = statistics.median(cpu[name])
         rows.append(

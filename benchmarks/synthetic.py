@@ -1,16 +1,16 @@
-"""Figures 1, 2 and 3 of the paper: linear transformers trained to solve Laplacian problems, by number of layers.
+"""Reproduce figures 1, 2 and 3 of the paper: linear transformers trained on Laplacian problems, by number of layers.
 
     python benchmarks/synthetic.py [--quick] [--experiments NAME ...] [--collect] [--json FILE]
 
 `Graph Transformers Dream of Electric Flow <https://arxiv.org/abs/2410.16699>`_, sections 3.5, 4.1 and 15. An experiment
 is a problem, a kind of random graph and a transformer: eq. (3), or eq. (7) if its name ends in "efficient". Its models
-of all depths and seeds train at once, batched along the first axis. Each seed has an initialisation and a stream of
-random graphs of its own; test loss is the mean over the same held-out graphs for all.
+of all depths and seeds train at once, batched along the first axis. Each seed has its own initialisation and stream of
+random graphs; the test loss is the mean over the same held-out graphs for all.
 
-An experiment writes checkpoints and its result to a folder of its own under --runs. Started again, it resumes where it
-stopped; a finished one is skipped. If the settings have changed, it exits with an error: remove its folder, or give
-another --runs. When all experiments are done, or with --collect those that are, the results go to --json and the figure
-beside it. Several processes can share the work by --experiments.
+An experiment writes checkpoints and its result to its own folder under --runs. A repeated call resumes a stopped
+experiment and skips a complete one. If the settings have changed, it exits with an error: remove the folder, or choose
+another --runs. When all experiments are complete, or with --collect those that are, the results are written to --json
+with a figure next to it. Several processes can share the work by --experiments.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class Experiment:
 
     @property
     def num_vectors(self) -> int:
-        """Columns of the output that are trained."""
+        """Number of output columns that are trained."""
         return 5 if self.problem == "eigen5" else N
 
     @property
@@ -111,14 +111,14 @@ class Experiment:
 
     @property
     def depths(self) -> list[int]:
-        """Of its models, unless others are asked for."""
+        """Default depths of its models."""
         if self.eigenvectors and not self.efficient:
             return [1, 3, 6]
         return [1, 2, 3, 4, 5, 6, 8] if self.efficient else [1, 2, 3, 4, 5, 6]
 
     @property
     def settings(self) -> Settings:
-        """Found by short trials of few models."""
+        """Settings found in short trials with few models."""
         complete = self.kind == "complete"
         if self.efficient and self.eigenvectors:
             return Settings(4000, graphs=16, lr=2e-2, init=0.2, residual=1.0, identity=0.0)
@@ -142,7 +142,7 @@ EXPERIMENTS = {
 
 
 def sample(experiment: Experiment, num_graphs: int, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
-    """Random graphs and what is to be computed for them, in float64.
+    """Draw random graphs with demands and targets, in float64.
 
     Returns:
         ``B``, ``[graphs, n, d]``; demands ``Psi``, ``[graphs, n, n]``, empty for eigenvectors; targets of length one,
@@ -164,9 +164,9 @@ class Stack:
     """The models of an experiment, the deepest first: layer ``l`` is run on the leading models that have it.
 
     Args:
-        experiment: which.
-        depths, seeds: there is a model for each pair.
-        settings: how it is initialised.
+        experiment: the experiment.
+        depths, seeds: depths and seeds; each pair has a model.
+        settings: settings of the initialisation.
 
     Attributes:
         models: ``(depth, seed)`` of each.
@@ -186,7 +186,7 @@ class Stack:
         }
 
     def _draw(self, depth: int, seed: int, settings: Settings) -> dict[str, Tensor]:
-        """Initial weights of a model: Gaussian, plus what the settings say."""
+        """Draw the initial weights of a model: Gaussian, plus the offsets of the settings."""
         generator = torch.Generator().manual_seed(1000 * seed + depth)
         blocks = self.experiment.efficient or settings.muon
         height = WIDTH if blocks else self.experiment.num_edges + WIDTH
@@ -215,7 +215,7 @@ class Stack:
         return tensors
 
     def __call__(self, b: Tensor, psi: Tensor, parameters: dict[str, Tensor]) -> Tensor:
-        """Outputs of all models.
+        """Compute the outputs of all models.
 
         Args:
             b, psi: ``B`` and demands of each seed, ``[seeds, graphs, n, ...]``.
@@ -239,7 +239,7 @@ class Stack:
         return torch.cat(outputs[::-1])
 
     def _full(self, b: Tensor, phi: Tensor, parameters: dict[str, Tensor]) -> Iterator[Tensor]:
-        """``Phi`` after each layer of eq. (3), of the models that have it."""
+        """Yield ``Phi`` after each layer of eq. (3), for the models that have the layer."""
         how = "columns" if self.experiment.eigenvectors else "frobenius"
         z = torch.cat([b, phi], dim=-1).mT
         for layer, count in enumerate(self.counts):
@@ -248,7 +248,7 @@ class Stack:
             yield z.mT[..., self.experiment.num_edges :]
 
     def _efficient(self, b: Tensor, phi: Tensor, parameters: dict[str, Tensor]) -> Iterator[Tensor]:
-        """``Phi`` after each layer of eq. (7), of the models that have it."""
+        """Yield ``Phi`` after each layer of eq. (7), for the models that have the layer."""
         how = "columns" if self.experiment.eigenvectors else "frobenius"
         for layer, count in enumerate(self.counts):
             weights = [parameters[f"{layer}.{name}"] for name in Weights._fields]
@@ -259,14 +259,14 @@ class Stack:
 
 
 def column_losses(experiment: Experiment, output: Tensor, target: Tensor) -> Tensor:
-    """Squared distance of each column of length one from its target, ``[..., vectors]``; eigenvectors up to sign."""
+    """Return the squared distance of each unit column from its target, ``[..., vectors]``; eigenvectors up to sign."""
     output = unit(output[..., : target.size(-1)], -2)
     loss = (output - target).square().sum(-2)
     return torch.minimum(loss, (output + target).square().sum(-2)) if experiment.eigenvectors else loss
 
 
 def orthogonal(matrices: Tensor) -> Tensor:
-    """Approximate ``U V^T`` of each ``U S V^T``, ``[..., h, h]``, by the five Newton-Schulz steps of Muon."""
+    """Return approximately ``U V^T`` of each ``U S V^T``, ``[..., h, h]``, by the five Newton-Schulz steps of Muon."""
     x = unit(matrices, (-2, -1))
     for _ in range(5):
         square = x @ x.mT
@@ -277,8 +277,8 @@ def orthogonal(matrices: Tensor) -> Tensor:
 class Optimizer:
     """Adam, or Muon for the matrices, with a learning rate, and gradient clipping, per model.
 
-    A model's gradient is clipped to twice the running mean of its norm. Under Muon the blocks that add ``Phi`` to ``B``
-    stay zero, as in Lemma 9: with a little of ``Phi`` in it, ``B`` is another graph.
+    A model's gradient is clipped to twice the running mean of its norm. With Muon, the blocks that add ``Phi`` to ``B``
+    stay zero, as in Lemma 9, because they would change the graph.
 
     Args:
         stack: the models.
@@ -298,7 +298,7 @@ class Optimizer:
 
     @torch.no_grad()
     def step(self, number: int, lr: Tensor) -> None:
-        """Update ``number`` (from one), with learning rates ``[models]``."""
+        """Make update ``number``, from one, with learning rates ``[models]``."""
         gradients = {name: p.grad for name, p in self.parameters.items() if p.grad is not None}
         square = torch.zeros_like(self.state["norm"])
         for gradient in gradients.values():
@@ -324,7 +324,7 @@ class Optimizer:
 
 
 def schedule(settings: Settings, step: int) -> float:
-    """Factor on the learning rate at ``step``, from zero."""
+    """Return the factor on the learning rate at ``step``, from zero."""
     warmup = max(1.0, settings.warmup * settings.steps)
     if step < warmup:
         return (step + 1) / (warmup + 1)
@@ -333,7 +333,7 @@ def schedule(settings: Settings, step: int) -> float:
 
 @torch.no_grad()
 def evaluate(stack: Stack, num_graphs: int) -> Tensor:
-    """Test loss of each model and column, ``[models, vectors]``, in float64."""
+    """Return the test loss of each model and column, ``[models, vectors]``, in float64."""
     b, psi, target = sample(stack.experiment, num_graphs, torch.Generator().manual_seed(TEST_SEED))
     parameters = {name: p.double() for name, p in stack.parameters.items()}
     total: Tensor | float = 0.0
@@ -414,7 +414,7 @@ def train(
 
 
 def by_depth(stack: Stack, values: Tensor) -> tuple[list[int], list[float]]:
-    """Depths, and geometric means over seeds of ``values``, ``[models]``."""
+    """Return the depths, and geometric means of ``values`` ``[models]`` over seeds."""
     depths = sorted(set(stack.depth.tolist()))
     return depths, [float(values[stack.depth == depth].log().mean().exp()) for depth in depths]
 
@@ -422,7 +422,7 @@ def by_depth(stack: Stack, values: Tensor) -> tuple[list[int], list[float]]:
 def save(
     path: Path, stack: Stack, optimizer: Optimizer, generators: list[torch.Generator], step: int, seconds: float
 ) -> None:
-    """Write everything that resuming needs."""
+    """Write a checkpoint to resume from."""
     tensors = {f"parameter.{name}": p for name, p in stack.parameters.items()}
     tensors |= {f"optimizer.{name}": state for name, state in optimizer.state.items()}
     tensors |= {f"generator.{seed}": generator.get_state() for seed, generator in enumerate(generators)}
@@ -430,7 +430,7 @@ def save(
 
 
 def restore(path: Path, stack: Stack, optimizer: Optimizer, generators: list[torch.Generator]) -> tuple[int, float]:
-    """Read what :func:`save` wrote; returns the steps done and the seconds they took."""
+    """Read a checkpoint of :func:`save`; return its steps and their seconds."""
     tensors, metadata = load_tensors(path)
     with torch.no_grad():
         for name, p in stack.parameters.items():
@@ -443,7 +443,7 @@ def restore(path: Path, stack: Stack, optimizer: Optimizer, generators: list[tor
 
 
 def slope(depths: Sequence[int], losses: Sequence[Sequence[float]]) -> tuple[float, list[float]]:
-    """Least-squares slope of ``ln(loss)`` against depth over all depths and seeds, with its 95 % t interval.
+    """Fit the slope of ``ln(loss)`` against depth over all depths and seeds, with its 95 % t interval.
 
     Args:
         depths: of the models.
@@ -456,7 +456,7 @@ def slope(depths: Sequence[int], losses: Sequence[Sequence[float]]) -> tuple[flo
 
 
 def curves(experiment: Experiment) -> Iterator[tuple[str, str, list[int] | None]]:
-    """Figure and panel, name, and columns (all: ``None``) of every curve an experiment gives."""
+    """Return figure and panel, name, and columns (``None`` for all) of every curve of an experiment."""
     place = {"electric": "a", "resistive": "b", "heat": "c", "eigen10": "d"}
     if experiment.efficient:
         name = "loss_1-10" if experiment.eigenvectors else f"loss_{experiment.problem}"
@@ -472,7 +472,7 @@ def curves(experiment: Experiment) -> Iterator[tuple[str, str, list[int] | None]
 
 
 def collect(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """A row for each curve of each panel."""
+    """Return a row for each curve of each panel."""
     rows = []
     for result in results:
         experiment = EXPERIMENTS[result["experiment"]]
@@ -502,7 +502,7 @@ def collect(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 @torch.no_grad()
 def construction(kind: str, num_graphs: int) -> dict[str, Any]:
-    """Loss 1-10 of the weights of Lemma 6 themselves, by layers: eleven are one step of subspace iteration."""
+    """Return the loss 1-10 of the weights of Lemma 6, by layers; eleven layers are one step of subspace iteration."""
     experiment = EXPERIMENTS[f"eigen10-{kind}"]
     b, _, target = sample(experiment, num_graphs, torch.Generator().manual_seed(TEST_SEED))
     phi = torch.randn(N, N, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
@@ -546,7 +546,7 @@ def main() -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Train what was asked for; write results if it was asked for, or if all are there."""
+    """Train the chosen experiments; write results with --collect, or if all are complete."""
     runs = Path(args.runs)
     for name in [] if args.collect else args.experiments:
         experiment = EXPERIMENTS[name]

@@ -1,15 +1,15 @@
-"""Published systems on the data sets of their papers, at budgets of minutes.
+"""Train published systems on the datasets of their papers, with budgets of minutes.
 
     python benchmarks/systems.py primphormer --data DIR [--experiments NAME ...] [--rows ROW ...] [--seeds 0 1 2]
     python benchmarks/systems.py san --data DIR
 
-DIR has a folder for each set: zinc12k, peptides and molhiv with train, val and test, and nodes with photo.npz and
-cs.npz; PATTERN and CLUSTER are drawn. Every run is one `tg-lpe train` command with a folder of its own under --out.
-Complete runs are not repeated, a stopped run is resumed, and a run that another process works on is skipped: start the
-command several times to use several cores, or again to add seeds.
+DIR has a folder for each dataset: zinc12k, peptides and molhiv with train, val and test, and nodes with photo.npz and
+cs.npz; PATTERN and CLUSTER are generated. Every run is one `tg-lpe train` command with its own folder under --out.
+Complete runs are not repeated, a stopped run is resumed, and a run of another process is skipped: start the command
+several times to use several cores, or again to add seeds.
 
-All complete runs of the system are then collected into a JSON file: for each experiment and row mean and spread over
-seeds of the test figure at the best epoch of validation, and beside it the published figure and its number of epochs.
+All complete runs of the system are collected into a JSON file: for each experiment and row the mean and spread over
+seeds of the test figure at the best validation epoch, and the published figure with its number of epochs.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ from tg_lpe.checkpoints.files import write_json
 
 
 class Experiment(NamedTuple):
-    """One data set and budget, on which rows are compared."""
+    """A dataset and budget on which rows are compared."""
 
     source: str
-    """Of ``tg-lpe train``; for node tasks a file below --data."""
+    """Source for ``tg-lpe train``; for node tasks a file below --data."""
     metric: str
     epochs: int
     options: list[str]
-    """Of all rows."""
+    """Options of all rows."""
     rows: dict[str, list[str]]
     folder: str | None = None
-    """Of the data, below --data."""
+    """Folder of the data below --data."""
     published: str = ""
-    """The published figure and its epochs."""
+    """The published figure and its number of epochs."""
 
 
 def hybrid(attention: str, **options: Any) -> list[str]:
-    """Options of a hybrid layer's global part."""
+    """Return the options of a hybrid layer's global part."""
     chosen = ["--model.attention_options.global_attention", attention]
     return [*chosen, *(["--model.attention_options.global_options", json.dumps(options)] if options else [])]
 
@@ -63,7 +63,7 @@ ATTENTIONS = {
 
 
 def attentions(*names: str) -> dict[str, list[str]]:
-    """Rows by their names."""
+    """Return rows by their names."""
     return {name: ATTENTIONS[name] for name in names}
 
 
@@ -114,7 +114,7 @@ PRIMPHORMER = {
 }
 
 PRESET = ["--preset", "san", "--schedule", "one-cycle"]
-"""The published schedule waits longer than these budgets last."""
+"""The san preset with another schedule, because the published one waits longer than these budgets last."""
 
 SAN_ROWS = {
     "none": ["--encoder", "none"],
@@ -165,7 +165,7 @@ def main() -> None:
 
 
 def quick(experiments: dict[str, Experiment]) -> dict[str, Experiment]:
-    """All rows of the first experiment, tiny."""
+    """Make a tiny version of the first experiment with all rows."""
     name, first = next(iter(experiments.items()))
     tiny = ["--graphs", "64", "--model.hidden_channels", "40", "--model.num_layers", "1"]
     source = "nci" if first.source == "zinc12k" else first.source
@@ -196,7 +196,7 @@ def compare(args: argparse.Namespace, experiments: dict[str, Experiment]) -> Non
 
 
 def train(name: str, experiment: Experiment, row: str, seed: int, base: Path, args: argparse.Namespace) -> None:
-    """One run, unless it is complete or another process works on it."""
+    """Run a training, unless it is complete or another process runs it."""
     source, data = experiment.source, None
     if source.endswith(".npz") or source == "peptides":
         source = str(Path(args.data) / source)
@@ -207,7 +207,7 @@ def train(name: str, experiment: Experiment, row: str, seed: int, base: Path, ar
 
 
 def collect(name: str, experiment: Experiment, row: str, base: Path) -> dict[str, Any] | None:
-    """Figures of a row over all its seeds that are complete; ``None`` if there is none."""
+    """Return the figures of a row over all complete seeds; ``None`` if there are none."""
     runs = complete_runs(base, folder_name(name, row))
     if not runs:
         return None
@@ -216,7 +216,7 @@ def collect(name: str, experiment: Experiment, row: str, base: Path) -> dict[str
 
 
 def folder_name(experiment: str, row: str) -> str:
-    """Folders of the runs of a row, without their seeds."""
+    """Return the folder of the runs of a row, without the seed."""
     return slug(f"{experiment}--{row}")
 
 

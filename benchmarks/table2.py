@@ -1,18 +1,19 @@
-"""Table 2 of "Graph Transformers Dream of Electric Flow": six cells, each beside the paper's figure and relabelled.
+"""Reproduce Table 2 of "Graph Transformers Dream of Electric Flow": six cells, also with renumbered test atoms.
 
     python benchmarks/table2.py --data DIR [--cells CELL ...] [--epochs N] [--seeds 0 1 2]
     python benchmarks/table2.py --data DIR --cells zinc-linear-transformer --epochs 200
 
-DIR holds the folders zinc and qm9, each with train, val and test. Every run is one `tg-lpe train --preset paper` with a
-folder of its own under --out; complete runs are not repeated, a stopped run is resumed, and a run that another process
-works on is skipped. Without --epochs a cell has the paper's, 2,000 for ZINC and 1,000 for QM9; the fall of the learning
-rate scales with them. The linear transformer is first pretrained on eigenvectors, from --starts initialisations, of
-which validation chooses. Products of the training are in float32, or with --precision bfloat16 in half the time on
-processors that have it. Beside the paper's cells there is the same encoder from probes that read atom types, which
-is equivariant.
+DIR holds the folders zinc and qm9, each with train, val and test. Every run is one `tg-lpe train --preset paper`
+command with its own folder under --out. Complete runs are not repeated, a stopped run is resumed, and a run of another
+process is skipped. Without --epochs, a cell has as many as in the paper, 2,000 for ZINC and 1,000 for QM9; the decay of
+the learning rate scales with the number. The linear transformer is first pretrained on eigenvectors from --starts
+initialisations, of which validation chooses one. Training is in float32, or with --precision bfloat16 in half the time
+on processors that support it. In addition to the paper's cells there is the same encoder with probes that read atom
+types, which is equivariant.
 
-The complete runs under --out are then collected into a JSON file: for each cell and number of epochs mean and spread
-over seeds of the test error, the same with the atoms of every test molecule renumbered at random, parameters, time.
+The complete runs under --out are collected into a JSON file: for each cell and number of epochs the mean and spread
+over seeds of the test error, the same after the atoms of every test molecule are renumbered at random, parameters and
+time.
 """
 
 from __future__ import annotations
@@ -39,11 +40,11 @@ PAPER: dict[str, dict[str, Any]] = {
     "qm9-laplacian": {"mae": 0.227, "std": 0.0094, "parameters": "799,747", "epochs": 1000},
     "qm9-linear-transformer": {"mae": 0.221, "std": 0.0060, "parameters": "799,747 + 240", "epochs": 1000},
 }
-"""The six cells as the paper prints them: mean and standard deviation over four seeds."""
+"""The six published cells: mean and standard deviation over four seeds."""
 
 SETS = ("zinc", "qm9")
 SOURCES = {"qm9": "qm9-solubility"}
-"""Names of the data on the command line, where the set has another."""
+"""Names of the data on the command line, if they differ."""
 
 ROWS: dict[str, list[str]] = {
     "none": ["--encoder", "none"],
@@ -51,7 +52,7 @@ ROWS: dict[str, list[str]] = {
     "linear-transformer": ["--encoder.probes", "learned"],
     "linear-transformer-features": ["--encoder.probes", "features"],
 }
-"""Options of the training, or of the pretraining that it starts from."""
+"""Options of the training, or of its pretraining."""
 
 PRETRAINED = ("linear-transformer", "linear-transformer-features")
 CELLS = [f"{name}-{row}" for name in SETS for row in ROWS]
@@ -112,7 +113,7 @@ def compare(args: argparse.Namespace) -> None:
 
 
 def train(cell: str, seed: int, args: argparse.Namespace) -> None:
-    """One run, after the pretraining of its encoder."""
+    """Run a training after the pretraining of its encoder."""
     name, _, row = cell.partition("-")
     data = str(Path(args.data) / name) if args.data else None
     epochs = args.epochs or PAPER[f"{name}-none"]["epochs"]
@@ -132,7 +133,7 @@ def train(cell: str, seed: int, args: argparse.Namespace) -> None:
 
 
 def pretrained(cell: str, data: str | None, args: argparse.Namespace) -> Path | None:
-    """The encoder of the best start by validation; ``None`` while another process pretrains one of them."""
+    """Return the encoder with the best validation loss; ``None`` while another process pretrains one."""
     name, _, row = cell.partition("-")
     base = Path(args.out) / "pretrain"
     for start in range(args.starts):
@@ -146,7 +147,7 @@ def pretrained(cell: str, data: str | None, args: argparse.Namespace) -> Path | 
 
 
 def collect(base: Path) -> list[dict[str, Any]]:
-    """Figures of each cell and number of epochs over all seeds that are complete, in the order of the table."""
+    """Return the figures of each cell and number of epochs over all complete seeds, in table order."""
     found = {match for path in base.glob("*-s[0-9]*") if (match := re.fullmatch(r"(.+)-(\d+)-s\d+", path.name))}
     keys = {(match[1], int(match[2])) for match in found}
     order = {row: place for place, row in enumerate(ROWS)}

@@ -1,14 +1,16 @@
-"""Graphs per second of each positional encoding, in one run on one machine.
+"""Measure the graphs per second of each positional encoding, in one run on one machine.
 
     python benchmarks/throughput.py [--quick] [--data ZINC_DIR] [--device DEVICE] [--json FILE]
 
-Batches: ours on a collated dataset and on a list of Data (collation counted), against torch.linalg.eigh on padded
-graphs, scipy.linalg.eigh with joblib, PyG's AddLaplacianEigenvectorPE and AddRandomWalkPE one graph at a time, and
-PyG's AddGPSE, whose network of 20 layers has random weights here. Single graphs: ours against PyG's. Every figure is
-the median of repeated runs after a warm-up. With --device, all graphs as one Batch on that device instead: ours, and
-the peers that run there, against AddLaplacianEigenvectorPE, which computes one graph at a time on the CPU. Before torch
-2.12, batched torch.linalg.eigh takes matrices above 32 x 32 one by one there. Without --data the molecules are those
-that ship with RDKit.
+On batches, the encodings of this library run on a collated dataset and on a list of Data, whose collation counts. They
+are compared with torch.linalg.eigh on padded graphs, scipy.linalg.eigh with joblib, PyG's AddLaplacianEigenvectorPE and
+AddRandomWalkPE one graph at a time, and PyG's AddGPSE, whose network of 20 layers has random weights here. Single
+graphs are compared with PyG. Every figure is the median of repeated runs after a warm-up.
+
+With --device, all graphs are one Batch on that device instead. The encodings of this library and the peers that run
+there are compared with AddLaplacianEigenvectorPE, which computes one graph at a time on the CPU. Before torch 2.12,
+batched torch.linalg.eigh takes matrices above 32 x 32 one by one there. Without --data, the molecules are those that
+ship with RDKit.
 """
 
 from __future__ import annotations
@@ -41,7 +43,7 @@ ENCODERS = ("gram-k8", "positions-k16")
 
 
 def batch_rows(graphs: list[Any], encoders: dict[str, LinearTransformerPE], device: torch.device) -> list[Any]:
-    """All graphs as one batch on a device: name, number of graphs, and call."""
+    """Return name, number of graphs and call for all graphs as one batch on a device."""
     batch = Batch.from_data_list(graphs).to(str(device))
     calls: dict[str, Callable[[], Any]] = {
         **{f"LinearTransformerPE({name!r})": partial(pe, batch) for name, pe in encoders.items()},
@@ -53,17 +55,17 @@ def batch_rows(graphs: list[Any], encoders: dict[str, LinearTransformerPE], devi
 
 
 def eigenvectors_by_torch(batch: Batch, dtype: torch.dtype = torch.float64) -> torch.Tensor:
-    """The first eigenvectors of the normalised Laplacian of each graph, padded, ``[num_graphs, max_nodes, K]``."""
+    """Compute the first eigenvectors of each normalised Laplacian, padded, ``[num_graphs, max_nodes, K]``."""
     adjacency = to_dense_adj(batch.edge_index, batch.batch, batch_size=batch.num_graphs).to(dtype)
     scale = adjacency.sum(-1).clamp(min=1).rsqrt()
-    diagonal = torch.full_like(scale, 3.0)  # above all eigenvalues, at the padding
+    diagonal = torch.full_like(scale, 3.0)  # padding has eigenvalues above all others
     diagonal[batch.batch, torch.arange(batch.num_nodes, device=scale.device) - batch.ptr[batch.batch]] = 1.0
     laplacian = torch.diag_embed(diagonal) - scale.unsqueeze(-1) * adjacency * scale.unsqueeze(-2)
     return torch.linalg.eigh(laplacian)[1][:, :, 1 : K + 1]
 
 
 def one_by_one(transform: Callable[[Any], Any], graphs: list[Any]) -> Callable[[], None]:
-    """A transform applied to each graph in turn."""
+    """Apply a transform to each graph in turn."""
 
     def run() -> None:
         for data in graphs:
@@ -73,7 +75,7 @@ def one_by_one(transform: Callable[[Any], Any], graphs: list[Any]) -> Callable[[
 
 
 def eigenvectors_by_scipy(parts: list[tuple[np.ndarray, int]]) -> list[np.ndarray]:
-    """The first eigenvectors of the normalised Laplacian of each graph, as PyG's transform takes them."""
+    """Compute the first eigenvectors of each normalised Laplacian as PyG's transform does."""
     out = []
     for edge_index, n in parts:
         adjacency = np.zeros((n, n))
@@ -95,9 +97,9 @@ def main() -> None:
     num_graphs, repeats = (500, 5) if args.quick else (5000, 15)
     splits = load_molecules(args.data or "nci", name="zinc" if args.data else "nci")
     train = splits.train
-    dataset = train.copy(torch.arange(min(num_graphs, len(train))))  # a copy has storage of its own, whole
+    dataset = train.copy(torch.arange(min(num_graphs, len(train))))  # copy the subset, so that it has its own storage
     graphs = [dataset[i] for i in range(len(dataset))]
-    large_enough = [data for data in graphs if data.num_nodes > K]  # PyG's eigenvectors break on the others
+    large_enough = [data for data in graphs if data.num_nodes > K]  # PyG's eigenvectors fail on the others
     few = large_enough[: max(50, num_graphs // 10)]
 
     ours = {name: LinearTransformerPE.from_pretrained(name, K) for name in ENCODERS}

@@ -1,18 +1,18 @@
-"""Time of a training step: our graph transformer with each positional encoding, and transformers of PyG.
+"""Time a training step of the graph transformer with each positional encoding, and of transformers of PyG.
 
     python benchmarks/training.py [--quick] [--data ZINC_DIR] [--device DEVICE] [--json FILE]
 
-The same batches of 128 molecules go through all models in turn, step by step, so that other load on the machine affects
-all alike. All have 4 layers of 128 channels and 8 heads, and about as many parameters. Medians over the steps; a step
-is forward, backward, clipping and AdamW, without collation. Encodings computed beforehand (laplacian, random-walk) cost
-only their embedding here. The encoder's share is the time of its passes, forwards and backwards, by themselves, over
-that of the step. Peak memory is the memory that a model's step adds, in a separate process. Work is that of the matrix
-products of a forward pass over one batch, the same for all, as torch counts it; an encoder's is left out, since the
-compiled passes cannot be counted. Without --data the molecules are those that ship with RDKit.
+The same batches of 128 molecules go through all models in turn, step by step, so that other load affects all models.
+All models have 4 layers of 128 channels and 8 heads, and similar numbers of parameters. Times are medians over the
+steps; a step is forward, backward, clipping and AdamW, without collation. Encodings computed beforehand (laplacian,
+random-walk) only cost their embedding here. The encoder's share is the time of its forward and backward passes by
+themselves, divided by the time of the step. Peak memory is the memory that a model's step adds, in a separate process.
+Work is the number of operations in the matrix products of a forward pass over one batch, as torch counts it, without
+the encoder, whose compiled passes cannot be counted. Without --data, the molecules are those that ship with RDKit.
 
-With --device there are rows under torch.compile besides, and rows whose batches are padded to a few sizes by graphs
-without a label, since CUDA graphs replay launches of fixed sizes. The padding takes part in batch norm: these rows say
-what a step costs, and are no recipe for training.
+With --device there are also rows with torch.compile, and rows with batches padded to a few sizes by graphs without a
+label, because CUDA graphs replay launches of fixed sizes. The padding takes part in batch norm, so these rows measure
+the cost of a step but are no recipe for training.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
 
 
 class TransformerLayer(nn.Module):
-    """PyG's TransformerConv with the other parts of a transformer layer: residuals, norms, a feed-forward net."""
+    """Combine PyG's TransformerConv with residuals, norms and a feed-forward net."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -77,7 +77,7 @@ class TransformerLayer(nn.Module):
 
 
 class EdgeUpdatingLayer(nn.Module):
-    """TransformerConv with the products of our layer: six on the nodes, four on the edges, or one in the last layer."""
+    """Combine TransformerConv with the products of our layer: six on nodes, four on edges, one in the last layer."""
 
     def __init__(self, update_edges: bool) -> None:
         super().__init__()
@@ -95,7 +95,7 @@ class EdgeUpdatingLayer(nn.Module):
 
 
 class StreamUpdate(nn.Module):
-    """Output projection and feed-forward net of one stream, as wide as ours."""
+    """Output projection and feed-forward net of one stream, as wide as in our layer."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -109,7 +109,7 @@ class StreamUpdate(nn.Module):
 
 
 class Peer(nn.Module):
-    """The embeddings and the read-out of our graph transformer around layers of PyG."""
+    """Wrap layers of PyG in the embeddings and the read-out of our graph transformer."""
 
     def __init__(self, kind: str, num_node_types: int, num_edge_types: int) -> None:
         super().__init__()
@@ -140,7 +140,7 @@ class Peer(nn.Module):
 
 
 class PeerTraining:
-    """Steps of a peer as :class:`~tg_lpe.training.joint.JointTraining` has them."""
+    """Train a peer with the steps of :class:`~tg_lpe.training.joint.JointTraining`."""
 
     def __init__(self, kind: str, splits: Any, device: torch.device) -> None:
         self.config, self.device = TrainConfig(), device
@@ -170,7 +170,7 @@ VARIANTS: dict[str, tuple[bool, dict[str, Any] | None]] = {
 """Whether batches are padded, and the arguments of torch.compile, on a device."""
 
 PADDING_NODES, PADDING_EDGES, PADDING_GRAPHS = 512, 1024, 24
-"""Padded batches have multiples of so many nodes and directed edges, and so many graphs more, and a large one."""
+"""Padded batches have multiples of these numbers of nodes and directed edges, and this many additional graphs."""
 
 
 def variants_on(device: torch.device) -> dict[str, tuple[str, bool, dict[str, Any] | None]]:
@@ -187,10 +187,10 @@ def variants_on(device: torch.device) -> dict[str, tuple[str, bool, dict[str, An
 
 
 def padded(batch: Batch, max_nodes: int) -> Batch:
-    """The batch with graphs without label, of which one has ``max_nodes`` nodes, so that sizes are round.
+    """Pad a batch to round sizes by graphs without labels, one of which has ``max_nodes`` nodes.
 
     Raises:
-        ValueError: if the graphs cannot have as many edges as are needed.
+        ValueError: if these graphs cannot have as many edges as needed.
     """
     spare = max_nodes + 4 * PADDING_GRAPHS
     num_nodes = -(-(batch.num_nodes + spare) // PADDING_NODES) * PADDING_NODES - batch.num_nodes - max_nodes
@@ -224,7 +224,7 @@ def training_of(row: str, splits: Any, device: torch.device) -> Any:
 
 
 def step(training: Any, batch: Batch, generator: torch.Generator) -> float:
-    """Seconds of one training step."""
+    """Run a training step and return its seconds."""
     device = batch.edge_index.device
     synchronize(device)
     start = time.perf_counter()
@@ -240,7 +240,7 @@ def step(training: Any, batch: Batch, generator: torch.Generator) -> float:
 
 
 def encoder_step(encoder: nn.Module, batch: Batch) -> float:
-    """Seconds of the encoder alone, forwards and backwards."""
+    """Run only the encoder, forward and backward, and return the seconds."""
     synchronize(batch.edge_index.device)
     start = time.perf_counter()
     out = encoder(batch.x, batch.edge_index, batch.edge_attr, batch.batch, num_graphs=batch.num_graphs)
@@ -252,7 +252,7 @@ def encoder_step(encoder: nn.Module, batch: Batch) -> float:
 
 
 def forward_gflop(training: Any, batch: Batch) -> float:
-    """1e9 floating-point operations in the matrix products of a forward pass, without those of the encoder."""
+    """Count the operations in matrix products of a forward pass without the encoder, in 1e9."""
     # GPSConv's attention: the counter supports only the CUDA version of this operation.
     flash = {
         torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: lambda q, k, v, *_, **__: sdpa_flop_count(q, k, v)
@@ -269,7 +269,7 @@ def load(data: str | None, num_batches: int) -> Any:
 
 
 def peak_mib(row: str, data: str | None) -> float:
-    """Memory that training steps add to what the process held before them, at their peak."""
+    """Return the peak memory that training steps add to that of the process."""
     training = training_of(row, load(data, 3), torch.device("cpu"))
     training.model.train()
     batches = list(DataLoader(training.train_set, BATCH))
@@ -281,7 +281,7 @@ def peak_mib(row: str, data: str | None) -> float:
 
 
 def peak_on_device(training: Any, batch: Batch) -> float:
-    """As :func:`peak_mib`, of one step on a GPU."""
+    """Return the peak memory of one step on a GPU."""
     torch.cuda.reset_peak_memory_stats(batch.edge_index.device)
     before = torch.cuda.memory_allocated(batch.edge_index.device)
     step(training, batch, torch.Generator().manual_seed(0))
@@ -289,7 +289,7 @@ def peak_on_device(training: Any, batch: Batch) -> float:
 
 
 def resident(field: str) -> float:
-    """A field of the process's status, in MiB."""
+    """Return a field of the process's status in MiB."""
     line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(field))
     return int(line.split()[1]) / 2**10
 
@@ -336,7 +336,7 @@ def main() -> None:
             encoder = getattr(training.model, "encoder", None)
             if row in rows and encoder is not None and any(p.requires_grad for p in encoder.parameters()):
                 encoder_seconds[row].append(encoder_step(encoder, batches[row][number]))
-    # The same batch for all, and after the clock has stopped.
+    # The same batch for all, outside the timing.
     gflop = {row: forward_gflop(trainings[row], batches[row][0]) for row in rows}
     gflop |= {row: gflop[variants[row][0]] for row in variants}
     warm = {row: times[2:] for row, times in seconds.items()}
@@ -345,7 +345,7 @@ def main() -> None:
     results = []
     print(f"{'':44} ms a step   graphs/s   over none   encoder   GFLOP   parameters   peak MiB")
     for row, times in warm.items():
-        # Paired by batch: the median of the ratios is steadier than the ratio of the medians.
+        # The median of ratios of the same batch varies less than the ratio of medians.
         ratio = statistics.median(ours / base for ours, base in zip(times, warm["none"], strict=True))
         share = None
         if encoder_seconds[row]:

@@ -1,8 +1,9 @@
-"""Textbook encodings: our transforms compared with PyTorch Geometric's, one graph at a time and in batches.
+"""Compare transforms for textbook encodings with those of PyTorch Geometric, one graph at a time and in batches.
 
-Random connected graphs of 10 to 300 nodes, and molecules; random walks and effective resistances on a grid and on a
-graph that expands. Seconds for one graph, medians after a warm-up. A ratio is a peer's time over ours in the same run:
-that of PyG's ``AddLaplacianEigenvectorPE(8, is_undirected=True)`` unless a row says otherwise.
+The graphs are random connected graphs of 10 to 300 nodes, and molecules; for random walks and effective resistances
+also a grid and an expander. Times are medians after a warm-up, in seconds for one graph. A ratio is the time of a peer
+divided by the time of this library in the same run; the peer is PyG's ``AddLaplacianEigenvectorPE(8,
+is_undirected=True)`` unless a row names another.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ LARGE = {
 
 
 def random_graphs(num_nodes: int, count: int) -> list[Data]:
-    """Trees plus a third as many edges: about as sparse as molecules."""
+    """Draw trees plus a third as many edges, about as sparse as molecules."""
     graphs = []
     for seed in range(count):
         tree = nx.random_labeled_tree(num_nodes, seed=seed)
@@ -52,7 +53,7 @@ def random_graphs(num_nodes: int, count: int) -> list[Data]:
 
 
 def resistances_by_scipy(data: Data) -> NDArray[np.float64]:
-    """Effective resistances of the edges: a sparse factorisation, and a system for each node."""
+    """Compute the effective resistances of the edges by a sparse factorisation and a system for each node."""
     laplacian = get_laplacian(data.edge_index, num_nodes=data.num_nodes, dtype=torch.float64)
     matrix = to_scipy_sparse_matrix(*laplacian, data.num_nodes).tocsc()[1:, 1:]
     solve = splu(matrix, permc_spec="MMD_AT_PLUS_A", options={"SymmetricMode": True}).solve

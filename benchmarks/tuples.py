@@ -1,12 +1,12 @@
-"""What tokens of tuples cost on molecules: how many there are, how fast they are found, and steps of training.
+"""Measure the cost of tuples as tokens on molecules: their number, the time to find them, and training steps.
 
     python benchmarks/tuples.py [--data ZINC12K_DIR] [--quick] [--rounds N] [--json FILE]
 
-Each row is a set of tuples and an attention of the tuple transformer with 64 channels, 4 heads (6 where six kinds of
-neighbours need them, with 66 channels) and 4 layers, in float32, batches of 128 molecules, one thread: tokens a
-molecule, molecules whose tokens are found in a second, milliseconds a molecule forwards and in training, and KiB that a
-forward pass keeps for the backward pass. Rounds go through all rows in turn, so that other load on the machine does not
-affect one row only; a row is the median of its rounds. Without --data the molecules are those that ship with RDKit.
+Each row is a set of tuples and an attention of the tuple transformer with 4 layers, 64 channels and 4 heads (66 and 6
+if there are six kinds of neighbours), in float32 with batches of 128 molecules and one thread. The figures are tokens
+per molecule, molecules per second whose tokens are found, milliseconds per molecule of a forward pass and of a training
+step, and KiB kept for the backward pass. Rounds go through all rows in turn, so that other load affects all rows; a row
+is the median of its rounds. Without --data, the molecules are those that ship with RDKit.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ ROWS = {
     "(3,1), local, GramTransformer with pairs": (3, 1, "local", True),
     "(3,1), local and global": (3, 1, "delta", False),
 }
-"""Tuples, attention, and whether there is an encoder, which encodes pairs too."""
+"""Tuples, attention, and whether there is an encoder, which also encodes pairs."""
 
 
 class Case:
-    """One set of tuples and one attention, on some batches."""
+    """A set of tuples and an attention on some batches."""
 
     def __init__(self, name: str, batches: list[Any], types: dict[str, Any]) -> None:
         self.name, self.batches = name, batches
@@ -87,7 +87,7 @@ class Case:
             self.model.zero_grad(set_to_none=True)
 
     def saved_bytes(self) -> int:
-        """Bytes that the forward pass of a batch keeps for the backward pass, without weights."""
+        """Return the bytes kept for the backward pass of a batch, without weights."""
         own = {tensor.untyped_storage().data_ptr() for tensor in self.model.parameters()}
         kept: dict[int, int] = {}
 
