@@ -42,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: arguments without the program's name; those of the process if absent.
 
     Returns:
-        Exit status: 0 for success, 1 for refused input, 2 for invalid arguments, 130 after Ctrl-C.
+        The exit status, which is 0 for success, 1 for refused input, 2 for invalid arguments, 130 after Ctrl-C.
     """
     command, *words = list(sys.argv[1:] if argv is None else argv) or ["--help"]
     if command in ("-h", "--help"):

@@ -380,8 +380,8 @@ def random_link_split(data: Data, seed: int, val: float = 0.05, test: float = 0.
         val, test: shares of the edges to hide.
 
     Returns:
-        Graphs with pairs of nodes ``edge_label_index`` ``[2, num_pairs]`` and ``edge_label``: 1 for a hidden edge, and
-        0 for equally many pairs without an edge. The training graph has only its edges, with label 1: draw new pairs of
+        Graphs with pairs of nodes ``edge_label_index`` ``[2, num_pairs]`` and ``edge_label``, 1 for a hidden edge and 0
+        for equally many pairs without an edge. The training graph has only its edges, with label 1: draw new pairs of
         label 0 in each step, from all pairs. Excluding hidden edges from the draw would reveal them.
 
     Raises:

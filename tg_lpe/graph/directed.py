@@ -74,8 +74,8 @@ def directed_walks(graph: Graph, steps: int, first: Tensor, second: Tensor) -> T
         first, second: start and end nodes, int64 ``[num_entries]``.
 
     Returns:
-        Probabilities after 1 to ``steps`` steps, float64 ``[num_entries, 3 * steps]``: along the edges, then against
-        them, then in turn.
+        Probabilities after 1 to ``steps`` steps, float64 ``[num_entries, 3 * steps]``, of walks along the edges, then
+        against them, then alternating.
     """
     stacks = DirectedMatrices(graph)
     # Transposed, so that a step multiplies from the left, by a sparse matrix if graphs are large.

@@ -67,9 +67,9 @@ def outer_eigenvectors(
         normalization: of the Laplacian, ``None`` or ``"sym"``.
 
     Returns:
-        Eigenvectors ``[num_nodes, k]``, orthonormal within a graph, and eigenvalues ``[num_graphs, k]``: first
-        ``k - num_largest`` columns of :func:`bottom_eigenvectors`, then ``num_largest`` columns, largest eigenvalue
-        first. Columns that a graph does not have are zero, their eigenvalues NaN.
+        Eigenvectors ``[num_nodes, k]``, orthonormal within a graph, and eigenvalues ``[num_graphs, k]``. The first
+        ``k - num_largest`` columns are those of :func:`bottom_eigenvectors`; then follow ``num_largest`` columns, the
+        largest eigenvalue first. Columns that a graph does not have are zero, their eigenvalues NaN.
     """
     bottom, smallest = bottom_eigenvectors(graph, k - num_largest, normalization=normalization)
     if not num_largest:

@@ -104,7 +104,7 @@ def neighbouring_tuples(graph: Graph, tuples: Tensor, place: int, *, everywhere:
             two nodes (global neighbours), so each tuple is also its own neighbour.
 
     Returns:
-        int64 ``[2, num_pairs]``: tuples, ascending, and their neighbours.
+        Tuples, ascending, and their neighbours, int64 ``[2, num_pairs]``.
 
     Raises:
         ValueError: if there are too many pairs to list.

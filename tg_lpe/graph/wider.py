@@ -91,7 +91,8 @@ def directions(graph: Graph) -> Tensor:
     """Return the direction in which each undirected edge is listed.
 
     Returns:
-        int64 ``[num_edges]``: 1 from the smaller node to the larger, -1 from the larger to the smaller, 0 both ways.
+        Directions, int64 ``[num_edges]``. 1 is from the smaller node to the larger, -1 from the larger to the smaller,
+        0 both ways.
     """
     row, col = graph.edge_index
     listed = graph.tail.new_zeros(2, graph.num_edges + 1)  # self-loops, numbered -1, go to the last column

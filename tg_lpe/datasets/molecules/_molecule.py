@@ -462,7 +462,7 @@ def process(
         with_names: Whether to compute the canonical SMILES, to find equal molecules.
 
     Returns:
-        `types`, the names of the atom types, and `molecules`, one entry per string: the reason why it is unusable, or
+        `types`, the names of the atom types, and `molecules`, one entry per string, the reason why it is unusable or
         `[atoms, bonds, terms, kinship, name]`. With types, atoms are indices into `types`, and bonds are flat as atom,
         atom, code, atom, ...; with ogb's features, both are lists of :func:`ogb_graph`.
     """

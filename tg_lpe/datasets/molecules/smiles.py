@@ -23,8 +23,8 @@ def smiles_to_data(smiles: str, vocabulary: AtomVocabulary, canonical: bool = Tr
             bonds in rings follow the order of the string.
 
     Returns:
-        Data with `x: int64 [num_nodes, 1]` (atom type), `edge_index: int64 [2, num_edges]` (both directions, sorted
-        by row, then column) and `edge_attr: int64 [num_edges]` (1 single, 2 double, 3 triple).
+        Data with int64 attributes `x` `[num_nodes, 1]` (atom type), `edge_index` `[2, num_edges]` (both directions,
+        sorted by row, then column) and `edge_attr` `[num_edges]` (1 single, 2 double, 3 triple).
 
     Raises:
         TypeError: If `smiles` is not a string or `vocabulary` not an AtomVocabulary.
