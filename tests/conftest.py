@@ -59,7 +59,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture(autouse=True)
 def names_of_one_test() -> Iterator[None]:
-    """Forget what a test registers: another test may define a class of the same name."""
+    """Unregister the classes of a test, because another test may define a class of the same name."""
     before = [dict(registry._entries) for registry in REGISTRIES]
     yield
     for registry, entries in zip(REGISTRIES, before, strict=True):
@@ -83,7 +83,7 @@ def one_thread(threads: None) -> None:
 
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
-    """The folder of real data: `TG_LPE_DATA`, or `shared/data` beside the repository."""
+    """Return the folder of real data: `TG_LPE_DATA`, or `shared/data` next to the repository."""
     default = Path(__file__).resolve().parents[1].parent / "shared" / "data"
     folder = Path(os.environ.get("TG_LPE_DATA") or default)
     if not folder.is_dir():

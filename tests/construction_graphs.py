@@ -119,7 +119,7 @@ def spectral_norm(x: Tensor) -> float:
 
 
 def angle(phi: Tensor, span: np.ndarray) -> float:
-    """The sine of the largest angle between the span of ``phi`` and that of the orthonormal columns ``span``."""
+    """Return the sine of the largest angle between the span of ``phi`` and the span of orthonormal columns ``span``."""
     q, _ = torch.linalg.qr(phi)
     wanted = torch.from_numpy(span.copy())
     return spectral_norm(q - wanted @ (wanted.mT @ q))

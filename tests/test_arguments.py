@@ -53,7 +53,7 @@ def test_options(options: object) -> None:
 
 
 def test_an_error_that_names_arguments_for_python_and_for_a_command_line() -> None:
-    """Braces in what is quoted stay, and processes hand it on."""
+    """Braces in quoted values are kept, and the error passes between processes."""
     error = ArgumentError(
         "{} holds {resume}, {targets}, {encoder} or {folder}",
         "a{b}.csv",

@@ -94,7 +94,7 @@ def test_a_command_that_there_is_not(capsys: pytest.CaptureFixture[str]) -> None
 
 
 def test_help_needs_neither_torch_nor_pyg() -> None:
-    """So it is there at once; ``python -X importtime`` would say what is slow."""
+    """Help must be instant; ``python -X importtime`` shows slow imports."""
     run = "import sys, tg_lpe.cli as c; c.main(['--help']); print({'torch', 'torch_geometric'} & {*sys.modules})"
     done = subprocess.run([sys.executable, "-c", run], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "set()"
@@ -297,7 +297,7 @@ def printed_config(capsys: pytest.CaptureFixture[str], *command: str) -> str:
 def test_names_in_a_configuration_file(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Names and imports mean in a file what they mean as options."""
+    """Names and imports in a file work as on the command line."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     for name in ("Walker", "Strider"):
@@ -328,7 +328,7 @@ def test_names_in_a_configuration_file(
 
 
 def test_options_inside_an_argument_of_the_model(capsys: pytest.CaptureFixture[str]) -> None:
-    """One that is given leaves the others of a preset, but those of an attention that is not chosen."""
+    """An explicit option keeps the preset's others, except those of another attention."""
 
     def model(*options: str) -> dict[str, Any]:
         return yaml.safe_load(printed_config(capsys, "train", "zinc12k", *options))["model"]
@@ -348,7 +348,7 @@ def test_options_inside_an_argument_of_the_model(capsys: pytest.CaptureFixture[s
 
 
 def test_a_preset_is_a_set_of_defaults(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """They depend on the data and the encoder, wherever those are named; whatever is given explicitly wins."""
+    """Defaults depend on the data and the encoder, and explicit options override them."""
 
     def shown(*command: str) -> dict[str, Any]:
         return yaml.safe_load(printed_config(capsys, *command))
@@ -755,7 +755,7 @@ def test_what_cannot_be_written_is_found_before_any_work(
 def test_an_error_inside_training_keeps_its_traceback(
     train: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is refused is the user's input; a mistake in the user's own code is shown whole."""
+    """Errors in input are one line; errors in the user's own code keep their traceback."""
 
     def wrong(*args: Any, **kwargs: Any) -> None:
         raise TypeError("from inside")
@@ -919,7 +919,7 @@ def test_labels_of_a_published_set_are_learned_as_they_are(tmp_path: Path, monke
 
 
 def test_properties_of_qm9_have_units(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """On the terminal, in tables, in the run's description, and with predictions; meV beside Hartree."""
+    """Units appear on the terminal, in tables, in the run's description and in predictions, also in meV."""
     rows = [f"{'C' * length}O,{length / 70},{length / 9},{length / 50}" for length in range(1, 31)]
     table = tmp_path / "properties.csv"
     table.write_text("smiles,gap,mu,homo\n" + "\n".join(rows) + "\n", encoding="utf-8")
@@ -1023,7 +1023,7 @@ def test_models_have_run_folders_of_their_own(labelled: str) -> None:
 
 
 def test_arguments_of_an_encoder_stay_with_its_class(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Those of a configuration or a start are not those of another class that is typed, though names may be equal."""
+    """Arguments from a configuration or a start do not apply to another class, even with equal names."""
     config = tmp_path / "walk.yaml"
     config.write_text("encoder: {class: SpectralEncoder, num_layers: 3, out_channels: 12}\n")
 

@@ -1,4 +1,4 @@
-"""What a table of one's own asks of ``tg-lpe train``: its own split, several seeds, folds, weights, further columns."""
+"""Training on one's own table: its own split, several seeds, folds, weights, further columns."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_a_column_that_does_not_divide(table: Path, tmp_path: Path, capsys: pyte
 
 
 def test_molecules_of_training_and_test(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """In whatever spelling, also where the split comes from the cache; not within one part."""
+    """Equal molecules in two parts are reported in any spelling, also from the cache; not within one part."""
     parts = {
         "train": ["CCO", "CCCl", "CCBr", "CCO", "c1ccccc1"],
         "val": ["CCN", "OCC"],
@@ -283,7 +283,7 @@ def test_weights_that_do_not_fit() -> None:
 
 
 def test_further_columns(table: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Two columns are read beside the molecule, in training, in predictions and from graphs."""
+    """The model also reads two columns, in training, in predictions and from graphs."""
     command = ("--extra_columns", "temperature", "weight", "--split_column", "part", "--graphs", "200")
     runs = [tmp_path / "runs" / name for name in ("s0", "s1")]
     train(table, *command, "--seeds", "0", "1", "--out", tmp_path / "runs", "--precision", "float32")

@@ -65,7 +65,7 @@ def flat(value: Any) -> list[Tensor]:
 
 
 def check(run: Callable[[Any, Callable[[Any], Any]], Any], model: nn.Module | None = None) -> None:
-    """The same result there as here; ``run(model, place)`` puts what it reads where ``place`` does."""
+    """Check that results on the device and on the CPU agree; ``run(model, place)`` moves its input with ``place``."""
     here = flat(run(model, lambda value: value))
     there = flat(run(moved(model), moved))
     assert len(here) == len(there) > 0

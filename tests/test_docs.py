@@ -82,13 +82,13 @@ def without_code(page: Path) -> str:
 
 
 def headings(page: Path) -> set[str]:
-    """What follows ``#`` in a link to each heading."""
+    """Return the anchors of all headings."""
     titles = re.findall(r"^#+ (.+)$", without_code(page), flags=re.M)
     return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
 def test_the_page_of_encodings_says_what_the_classes_say() -> None:
-    """Each encoder has one row; what it encodes, whether it has weights and its paper are those of the class."""
+    """Each encoder has one row, whose content, weights and paper agree with the class."""
     page = (ROOT / "docs" / "encodings.md").read_text(encoding="utf-8")
     rows = re.findall(
         r"^\| \{class\}`~tg_lpe\.(?:encoders\.)?(\w+)`(, learned)? \| ([nep ]+) \| (.*)$", page, flags=re.M

@@ -22,7 +22,7 @@ EDGES = torch.tensor([[0, 1, 2, 3], [1, 2, 3, 0]])
 
 @pytest.fixture(autouse=True)
 def _fresh_configuration() -> Iterator[None]:
-    """GraphGym has one configuration for the process: its defaults here, and what it was afterwards."""
+    """Reset GraphGym's global configuration to its defaults, and restore it afterwards."""
     before = cfg.clone()
     set_cfg(cfg)
     yield

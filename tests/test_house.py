@@ -74,7 +74,7 @@ def test_no_class_of_a_room_is_asked_for_outside_of_it(base: type, room: str) ->
 
 
 def test_public_names_change_only_with_their_list() -> None:
-    """CONTRIBUTING.md says what a changed line of the list means for users."""
+    """CONTRIBUTING.md explains what a change of this list means for users."""
     modules = {
         ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__")
         for path in PACKAGE.rglob("*.py")

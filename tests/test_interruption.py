@@ -1,4 +1,4 @@
-"""What a full disk, a killed process and a damaged file leave behind."""
+"""Runs survive a full disk, a killed process and a damaged file."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ def rings(*sizes: int) -> list[Data]:
 
 
 def names(folder: Path) -> list[str]:
-    """Without what killed processes leave."""
+    """List files, without leftovers of killed processes."""
     return sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))
 
 
@@ -193,7 +193,7 @@ def test_molecules_that_the_transform_refuses_are_named_and_the_others_encoded(t
 
 
 def test_a_bad_row_costs_little(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The rows beside it are encoded in large batches, not one by one."""
+    """The other rows are encoded in large batches, not one by one."""
     source = write_graphs(
         tmp_path / "in.parquet",
         rings(*[4] * 64),

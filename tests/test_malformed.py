@@ -1,4 +1,4 @@
-"""What random graphs and files have found: what was malformed and led to something else than words about it."""
+"""Malformed graphs and files found by fuzzing, which must raise clear errors."""
 
 from __future__ import annotations
 

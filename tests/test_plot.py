@@ -33,7 +33,7 @@ def assert_colour(shown: str, value: float, largest: float) -> None:
 
 
 def test_the_background_is_white_everywhere() -> None:
-    """Black titles are not seen where the background is transparent and the page dark."""
+    """Otherwise black titles would be invisible on dark pages."""
     pytest.importorskip("rdkit")
     image = pytest.importorskip("PIL.Image")
     picture = plot.molecule("CCO", RandomWalk(steps=4), channels=[0, 1], columns=1)

@@ -1,4 +1,4 @@
-"""What SECURITY.md promises: nothing is unpickled; files cannot name paths, ask for memory or put code into pages."""
+"""Promises of SECURITY.md: nothing is unpickled; files cannot name paths, exhaust memory or put code into pages."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def nothing_is_unpickled(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def dangers(source: str) -> list[str]:
-    """Imports that unpickle, and calls that run what a file says."""
+    """Find imports that unpickle, and calls that execute the content of a file."""
     found = []
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import | ast.ImportFrom):

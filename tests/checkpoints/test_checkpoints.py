@@ -28,7 +28,7 @@ OPTIONS = [
 
 
 class Other(CheckpointMixin, nn.Module):
-    """Another module whose constructor takes none of the encoder's arguments."""
+    """A module whose constructor takes none of the encoder's arguments."""
 
     def __init__(self, width: int = 3) -> None:
         super().__init__()
@@ -71,7 +71,7 @@ def test_parts_of_different_dtypes_stay_so(tmp_path: Path) -> None:
 
 
 def test_a_configuration_is_no_one_else_s(tmp_path: Path) -> None:
-    """Neither what the caller does with a dictionary later, nor with the configuration, changes the other."""
+    """Later changes of the caller's dictionary or of the configuration do not affect each other."""
     options = {"full": True, "gamma": 0.5}
     model = GraphTransformer(attention="spectral", attention_options=options, hidden_channels=8, heads=2, num_layers=1)
     options["gamma"] = 0.1

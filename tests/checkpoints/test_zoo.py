@@ -58,7 +58,7 @@ SMILES = [
 
 @pytest.mark.parametrize("name", zoo.names())
 def test_outputs_are_those_recorded(name: str) -> None:
-    """The fixture holds a batch of graphs, and what each checkpoint makes of it, or of the molecules above."""
+    """The fixture holds a batch of graphs, and the outputs of each checkpoint for it or for the molecules above."""
     recorded = load_tensors(FIXTURE)[0]
     if zoo.card(name)["class"] in MODELS:
         pytest.importorskip("rdkit")

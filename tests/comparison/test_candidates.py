@@ -1,4 +1,4 @@
-"""What may stand for an encoding in a comparison."""
+"""Names, files and objects that a comparison accepts as encodings."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ ROWS = ["none", "walks", "GramTransformer"]
 
 
 class OwnDegrees(tg_lpe.Encoder):
-    """A learned row for each degree; it is registered by the comparison."""
+    """Learn a row for each degree; the comparison registers the class."""
 
     def __init__(self, out_channels: int = 4) -> None:
         super().__init__()
@@ -52,14 +52,14 @@ class OwnDegrees(tg_lpe.Encoder):
 
 
 class OwnMistake(OwnDegrees):
-    """Returns a row too few."""
+    """Return one row too few."""
 
     def encode(self, graph: Any, *given: Any, **options: Any) -> tg_lpe.Encoding:
         return tg_lpe.Encoding(super().encode(graph).node[1:])
 
 
 def graph(size: int, seed: int, of_nodes: bool = False) -> Data:
-    """A ring with some chords; its label is a number that the structure decides."""
+    """Return a ring with some chords, with a label that depends on its structure."""
     draw = torch.Generator().manual_seed(seed)
     tail = torch.arange(size)
     chords = torch.randint(size, (2, size // 3), generator=draw)
@@ -75,7 +75,7 @@ def graphs() -> list[Data]:
 
 
 def figures(table: Comparison) -> list[dict[str, Any]]:
-    """The rows without what depends on the clock."""
+    """Return the rows without measured times."""
     return [{key: value for key, value in row.items() if not key.endswith("_seconds")} for row in table.rows]
 
 

@@ -1,4 +1,4 @@
-"""Batches straight from the storage: PyG's in every attribute, in their order, and taken apart again."""
+"""Batches made from the storage equal PyG's in every attribute and in order, and separate again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Splits and sizes of any PyG data: what is inferred, and what is refused because it is ambiguous."""
+"""Splits and sizes of PyG data: inferred values, and errors for ambiguous data."""
 
 from __future__ import annotations
 

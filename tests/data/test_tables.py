@@ -1,4 +1,4 @@
-"""Graphs as rows of Parquet files: what is written is read back, and a malformed row is refused by name."""
+"""Graphs as rows of Parquet files: rows round-trip, and an error names a malformed row."""
 
 from __future__ import annotations
 

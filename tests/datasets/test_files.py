@@ -210,7 +210,7 @@ def test_what_is_not_read_is_refused(tmp_path: Path, name: str, content: bytes, 
 
 
 def test_decimal_commas_are_not_guessed(tmp_path: Path) -> None:
-    """Not beside numbers with a point, nor in files whose cells are separated by commas."""
+    """Decimal commas are not read next to numbers with a point, nor in comma-separated files."""
     for content, at in (
         ("smiles;y\nC;1,5\nCC;2.5\nCCC;3\n", "'1,5' in line 2"),
         ('smiles,y\nC,"1,500"\nCC,2\n', "'1,500'"),

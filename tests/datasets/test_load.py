@@ -1,4 +1,4 @@
-"""Folders and files of molecules: what is read, left out, cached and refused."""
+"""Folders and files of molecules: reading, skipping, caching and errors."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ def test_amazon_photo(shared_data: Path) -> None:
 
 
 def plain(**more: np.ndarray) -> dict[str, np.ndarray]:
-    """The graph without features, and what else an archive may hold."""
+    """Return the graph without features, with further arrays of an archive."""
     return {"edge_index": ARRAYS["edge_index"], "y": ARRAYS["y"], **more}
 
 

@@ -1,4 +1,4 @@
-"""Graphs and labels against those of the published ZINC benchmark."""
+"""Graphs and labels equal the published ZINC benchmark."""
 
 from __future__ import annotations
 

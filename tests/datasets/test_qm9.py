@@ -1,4 +1,4 @@
-"""QM9's own properties: the published file, splits by name, units, and what is refused."""
+"""QM9's own properties: the published file, splits by name, units, and errors."""
 
 from __future__ import annotations
 

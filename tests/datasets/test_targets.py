@@ -289,7 +289,7 @@ def test_words_are_classes(write_folder: Write, tmp_path: Path) -> None:
 
 
 def test_cells_that_are_no_numbers_are_told_at_once(write_folder: Write, tmp_path: Path) -> None:
-    """All of them are counted, some are shown with file and line, each file once, and what to write is named."""
+    """The error counts all cells, shows some with file and line, and says what to write."""
     cells = ["1.5", "n/a", "2", "-", "n/a", ">5", "3"]
     table = "smiles,value\n" + "".join(f"{'C' * (n + 1)}O,{cell}\n" for n, cell in enumerate(cells))
     folder = write_folder({"train.csv": table, "val.csv": "smiles,value\nCC,1\n", "test.csv": table})

@@ -1,4 +1,4 @@
-"""Encodings side by side: each part is what its encoder computes alone."""
+"""In combined encodings, each part equals the encoding of its encoder."""
 
 from __future__ import annotations
 

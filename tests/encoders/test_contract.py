@@ -1,4 +1,4 @@
-"""What an encoder that breaks the contract is told, and that its arguments and weights are never lost in silence."""
+"""Errors for encoders that break the contract; arguments and weights are never lost silently."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ def test_an_encoder_of_edges_alone() -> None:
 
 
 class Wrong(Degrees):
-    """Returns what a test puts there."""
+    """Return an encoding that the test sets."""
 
     result: Any = None
 

@@ -56,7 +56,7 @@ def test_200_graphs() -> None:
 
 
 def test_known_numbers() -> None:
-    """Cycles of a clique through each node, and those of the Petersen graph, whose girth is five."""
+    """Count cycles through each node of a clique, and of the Petersen graph, whose girth is five."""
     node, edge = CycleCounts().encode(tg_lpe.Graph(from_networkx(nx.complete_graph(8)).edge_index(), 8))
     through = [np.prod(range(8 - length + 1, 8)) / 2 for length in range(3, 9)]
     assert node.tolist() == [through] * 8

@@ -99,7 +99,7 @@ class TestMagneticLaplacian(DirectedEncoderTestCase):
             self.check_values(Graph(graph.num_nodes, graph.edges, [1.0] * len(graph.edges)))
 
     def test_columns_of_a_path_turn_step_by_step(self) -> None:
-        """Up to phases the eigenvectors of a path are those without directions; its middle is real."""
+        """Up to phases, eigenvectors of a directed path equal those of the path; the middle entry is real."""
         index = torch.stack([torch.arange(6), torch.arange(1, 7)])
         node = MagneticLaplacian(3, 0.1).double()(None, index).node
         plain = MagneticLaplacian(3, 0.0).double()(None, index).node[:, :3]

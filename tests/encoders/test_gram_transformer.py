@@ -182,7 +182,7 @@ def test_corner_cases_against_numpy(basis: str, conductances: str) -> None:
     ids=["regular", "wheel"],
 )
 def test_a_graph_too_large_to_be_exact(whole: nx.Graph, exact_layers: tuple[int, int]) -> None:
-    """Orders that few edges decide are exact, the others estimated, alone and beside others; an error is told."""
+    """Orders that depend on few edges are exact and others estimated, also in a batch; the error is reported."""
     part, others = from_networkx(whole), [from_networkx(nx.path_graph(9)), Graph(3, [(0, 2)], [1.0])]
     graph = tg_lpe.Graph(part.edge_index(), part.num_nodes)
     options: dict[str, Any] = {"conductances": "fixed", "num_layers": 80}

@@ -1,4 +1,4 @@
-"""What encoders say that they have learned, against the encodings that they compute."""
+"""Learned tables of encoders agree with their encodings."""
 
 from __future__ import annotations
 

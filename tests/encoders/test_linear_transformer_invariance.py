@@ -1,4 +1,4 @@
-"""What may not change an encoding: labels, edge lists, batch-mates, precision; and what must."""
+"""Node numbers, edge lists, batch-mates and precision do not change an encoding; weights and structure do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""LPE and SPE against dense algebra, and what each may depend on."""
+"""LPE and SPE agree with dense algebra and have the documented invariances."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def incidence(*parts: Graph) -> tg_lpe.Graph:
 
 
 def spectrum(graph: Graph, normalization: str | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Eigenvalues, eigenvectors, and the number of the eigenspace that each belongs to."""
+    """Return eigenvalues, eigenvectors, and the number of the eigenspace of each."""
     if not graph.num_nodes:
         return np.zeros(0), np.zeros((0, 0)), np.zeros(0, int)
     matrix = graph.published_laplacian(normalization)

@@ -25,7 +25,7 @@ def all_pairs(graph: tg_lpe.Graph) -> Tensor:
 
 
 def plain(**options) -> GramTransformer:
-    """Fixed conductances and no ground: ``P`` is ``D^-1/2 A D^-1/2``, and what is read is returned as it is."""
+    """Return an encoder with ``P = D^-1/2 A D^-1/2`` and an identity read-out: fixed conductances, no ground."""
     fixed = {"conductances": "fixed", "num_filters": 1, "pair_out_channels": None}
     return GramTransformer(**{**fixed, "num_layers": 5, **options}).double().eval()
 

@@ -1,4 +1,4 @@
-"""PPGN against products of dense matrices, and what it can and cannot tell apart."""
+"""PPGN agrees with dense matrix products, and tells apart the graphs that it should."""
 
 from __future__ import annotations
 

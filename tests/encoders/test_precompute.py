@@ -1,4 +1,4 @@
-"""Precomputed values in datasets: equal to those computed graph by graph, through batches and renumbering."""
+"""Precomputed values in datasets equal those computed graph by graph, also in batches and after renumbering."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""R-PEARL against a dense reading, and what it is defined up to."""
+"""R-PEARL agrees with a dense implementation, up to its random draws."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class TestRPEARL(EncoderTestCase):
 
 
 def test_renumbered_nodes_differ_by_the_draw_alone() -> None:
-    """By one over the root of the number of samples; a generator draws anew, a seed always the same."""
+    """The difference falls with the root of the number of samples; a generator draws new ones, a seed the same."""
     graph = from_networkx(nx.gnm_random_graph(12, 20, seed=0))
     label = torch.randperm(12, generator=torch.Generator().manual_seed(1))
     index = graph.edge_index()
@@ -57,7 +57,7 @@ def test_renumbered_nodes_differ_by_the_draw_alone() -> None:
 
 
 def test_it_tells_apart_what_message_passing_cannot() -> None:
-    """Two rings of three nodes and one of six, beyond what two draws of the same graph differ."""
+    """Two rings of three nodes and one of six differ by more than two draws of the same graph."""
     encoder = randomize_(RPEARL(4, samples=2048)).double().eval()
     rings = [nx.disjoint_union(nx.cycle_graph(3), nx.cycle_graph(3)), nx.cycle_graph(6)]
     indices = [from_networkx(ring).edge_index() for ring in rings]

@@ -1,4 +1,4 @@
-"""SignNet against a dense reading, and what it may depend on."""
+"""SignNet agrees with a dense implementation, and does not depend on signs."""
 
 from __future__ import annotations
 

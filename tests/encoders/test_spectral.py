@@ -85,7 +85,7 @@ class TestKernel(SpectrumTestCase):
         return SpectralKernel(4, 2, M, hidden_channels=3, normalization=self.normalization)
 
     def variable(self, values: np.ndarray) -> np.ndarray:
-        """What the filters are polynomials of, between -1 and 1."""
+        """Return the variable of the polynomial filters, between -1 and 1."""
         return 1 - values
 
     def oracle(self, graph: Graph) -> tuple[np.ndarray, np.ndarray]:
@@ -131,7 +131,7 @@ class TestEigenvectorTokens(SpectrumTestCase):
 
 
 def test_a_large_graph_of_one_large_eigenspace() -> None:
-    """A star of 600 nodes has the eigenvalues 0, 1 and 600; that of 1 has 598 dimensions."""
+    """A star of 600 nodes has the eigenvalues 0, 1 and 600; the eigenspace of 1 has 598 dimensions."""
     leaves = torch.arange(1, 600)
     found = eigenspaces(tg_lpe.Graph(torch.stack([leaves * 0, leaves])), M, normalization=None)
     torch.testing.assert_close(found.values[0, :2], torch.tensor([0.0, 1.0], dtype=torch.float64), rtol=0, atol=1e-9)

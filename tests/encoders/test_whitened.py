@@ -144,7 +144,7 @@ def test_nothing_to_fit(dataset: list[Data], message: str) -> None:
 
 
 def test_encoders_by_name() -> None:
-    """One, its class and arguments, or that of a checkpoint; the caller's own is not changed."""
+    """The encoder may be an object, class and arguments, or a checkpoint; the object is not changed."""
     own = GramTransformer(2, num_layers=2).train()
     with pytest.warns(UserWarning, match="random weights"):
         Whitened(own)
@@ -170,7 +170,7 @@ def labelled(graphs: list[Data], seed: int) -> list[Data]:
 
 
 def test_a_training_fits_on_the_training_part(tmp_path: Path) -> None:
-    """Not on validation or test graphs; the statistics are those of the checkpoint, and are taken once."""
+    """Statistics are computed once, from training graphs only, and saved in the checkpoint."""
     rest = [data_of(from_networkx(barbell_graph(4, 2))) for _ in range(3)]
     splits = GraphSplits.of(labelled(TRAINING, 0), labelled(rest, 1), labelled(rest, 2), level="graph")
     task = make_task({"name": "regression", "metric": "mae"})

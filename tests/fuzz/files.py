@@ -27,7 +27,7 @@ SMILES = (
 
 @dataclass(frozen=True)
 class FileInput:
-    """The content of a file, and what is odd about it."""
+    """The content of a file, and how it is malformed."""
 
     kind: str
     content: bytes

@@ -218,7 +218,7 @@ def _entry(name: str, value: Any, blamed: tuple[str, ...]) -> Defect:
 
 
 def _whole(name: str, change: Callable[[Tensor], Any], blamed: tuple[str, ...]) -> Defect:
-    """A tensor replaced by what a function makes of it."""
+    """Replace a tensor by a function of it."""
 
     def make(rng: Random, graph: GraphInput) -> Made:
         values = getattr(graph, name)

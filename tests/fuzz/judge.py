@@ -113,7 +113,7 @@ def same(before: Tensor, now: Tensor) -> bool:
 
 
 def try_graph(seed: int, targets: Sequence[Target], graph: GraphInput, seconds: float = HANG) -> list[Finding]:
-    """Throw a graph at those targets whose turn it is."""
+    """Run a graph through the targets whose turn it is."""
     findings = []
     tensors = graph.tensors()
     copies = [tensor.clone() for tensor in tensors]

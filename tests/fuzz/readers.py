@@ -1,4 +1,4 @@
-"""Make what files are given to: every function that reads a file."""
+"""Make the functions that read files."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ class Target(NamedTuple):
 
 
 def in_turn(targets: Sequence[Target], seed: int) -> Iterator[Target]:
-    """The targets of a case: of those that take turns, one."""
+    """Return the targets of a case; of targets that take turns, one."""
     names: dict[str, list[str]] = {}
     for target in targets:
         names.setdefault(target.turns or target.name, []).append(target.name)
@@ -89,7 +89,7 @@ def all_targets(dtype: torch.dtype) -> list[Target]:
 
 
 def arguments_of(make: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of some arguments that a constructor has."""
+    """Return the given arguments that a constructor has."""
     return {name: value for name, value in given.items() if name in inspect.signature(make).parameters}
 
 
@@ -280,7 +280,7 @@ def _transform(transform: GraphTransform, dtype: torch.dtype) -> Callable[[Graph
 
 
 class _WithShared(nn.Module):
-    """A layer, and what the layers of a model share."""
+    """A layer with the state that the layers of a model share."""
 
     def __init__(self, layer: nn.Module, shared: nn.Module | None) -> None:
         super().__init__()

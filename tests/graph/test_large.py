@@ -1,4 +1,4 @@
-"""Encodings of larger graphs against dense algebra, the work that they take, and what they say before it."""
+"""Encodings of larger graphs agree with dense algebra; their cost, and their warnings beforehand."""
 
 from __future__ import annotations
 

@@ -289,7 +289,7 @@ def test_heat_takes_the_cheaper_way_above_1024_nodes() -> None:
 
 
 def test_heat_stays_where_weights_are_large() -> None:
-    """A null eigenvalue is zero, not what rounding leaves of 1e13."""
+    """A null eigenvalue is exactly zero, without the rounding error of weights of 1e13."""
     nodes, edges = heat_kernel_entries(
         tg_lpe.Graph(torch.tensor([[0, 1], [1, 2]]), 3, edge_weight=torch.full((2,), 1e13)), [9.0]
     )

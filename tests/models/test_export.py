@@ -30,7 +30,7 @@ MODELS: dict[str, dict[str, Any]] = {
 
 
 class Network(nn.Module):
-    """What the tutorial exports."""
+    """The network that the tutorial exports."""
 
     def __init__(self, model: FeatureModel) -> None:
         super().__init__()

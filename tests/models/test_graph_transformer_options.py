@@ -89,7 +89,7 @@ def test_pooled_features_are_normalised_by_name(pooling: str, pool_norm: str | N
 
 
 class Weighted(Encoder):
-    """The sum of the weights around each node; what it was given is noted."""
+    """Sum the weights around each node, and record the arguments."""
 
     out_channels = 1
     edge_out_channels = 0

@@ -1,4 +1,4 @@
-"""What layers have training add to its loss."""
+"""Penalties of layers are added to the training loss."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ def test_tuned(data: str, layers: int, h: int, k: int, encoder_layers: int, head
     ],
 )
 def test_preset(source: str, data: str, parameters: int) -> None:
-    """The options of the command line are those of the tuned model."""
+    """The options of the preset make the tuned model."""
     options = san("train", source, {"class": "SpectralEncoder"})
     model = {name.removeprefix("model."): value for name, value in options.items() if name.startswith("model.")}
     arguments = GraphTransformer.arguments_for("node" if source in ("pattern", "cluster") else "graph", model)

@@ -363,7 +363,7 @@ def test_reset_draws_the_weights_of_a_new_one() -> None:
 
 
 def test_where_a_graph_transformer_is_taken(tmp_path: Path) -> None:
-    """The same call, with what training passes; precomputed encodings; a checkpoint of its own."""
+    """The call of a graph transformer works, with the arguments of training, precomputed encodings and checkpoints."""
     data = Batch.from_data_list(
         [Data(edge_index=EDGES[:, :6], num_nodes=4), Data(edge_index=EDGES[:, 6:] - 4, num_nodes=3)]
     )

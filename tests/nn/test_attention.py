@@ -37,7 +37,7 @@ class TestEdgeAttention(AttentionTestCase):
     variants: ClassVar[list[dict[str, Any]]] = [*NORM_VARIANTS, {"residual": False}, {"local": "gine"}]
 
     def expected(self, layer: Any, h: Tensor, e: Tensor, edge_index: Tensor, batch: Tensor) -> tuple[Tensor, Tensor]:
-        """Dwivedi & Bresson's equations with dense incidence matrices, head by head, and PyG's GINE beside them."""
+        """Compute Dwivedi & Bresson's equations with dense incidence matrices, head by head, and PyG's GINE."""
         nodes = torch.eye(len(h), dtype=h.dtype)
         source, target = nodes[edge_index[0]], nodes[edge_index[1]]  # [num_edges, num_nodes]
         attention = layer.attention

@@ -77,7 +77,7 @@ def test_against_numpy(data: st.DataObject, edges: str, nodes: str, weighted: bo
 
 
 def test_start() -> None:
-    """The first filter is a random walk; those of the others are log-normal with the documented spread."""
+    """The first filter is a random walk; the conductances of the others are log-normal as documented."""
     torch.manual_seed(0)
     model = LearnedConductances(2001, num_edge_types=4, num_node_types=3)
     w, q = (torch.nn.functional.softplus(part.table) for part in (model.edge, model.ground))

@@ -13,7 +13,7 @@ from tg_lpe.nn.dot_product import ROWS_AT_ONCE, dot_product_attention, token_att
 
 
 def tokens(num_rows: int, num_tokens: int, heads: int, width: int, seed: int = 0) -> tuple[Tensor, Tensor]:
-    """Queries, keys and values in float64, and which tokens are absent: any, but for the first."""
+    """Return queries, keys and values in float64, and a mask of absent tokens, never the first."""
     generator = torch.Generator().manual_seed(seed)
     rows = torch.randn(num_rows, num_tokens, 3, heads, width, generator=generator, dtype=torch.float64)
     absent = torch.rand(num_rows, num_tokens, generator=generator) < 0.4

@@ -1,4 +1,4 @@
-"""Message passing beside an attention over all nodes: against published pseudo-code, dense algebra and PyG."""
+"""Message passing with attention over all nodes agrees with published pseudo-code, dense algebra and PyG."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ class TestHybrid(AttentionTestCase):
 
 
 def attention_of(name: str = "primal", seed: int = 0, heads: int = HEADS, **options: Any) -> tuple[Any, Any]:
-    """An attention over all nodes in float64 with random weights, and what its layers share."""
+    """Return an attention over all nodes in float64 with random weights, and the shared state of its layers."""
     attention = GLOBAL_ATTENTIONS[name](CHANNELS, heads, **options)
     shared = HybridLayer(CHANNELS, heads, global_attention=name, global_options=options).shared()
     return randomize_(attention, seed, 0.7).double(), randomize_(shared, seed + 1, 0.7).double()

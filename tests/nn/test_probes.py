@@ -1,4 +1,4 @@
-"""Probes: their distribution, what they depend on, and values that must never change."""
+"""Probes: their distribution, their dependencies, and values that must never change."""
 
 from __future__ import annotations
 

@@ -111,7 +111,7 @@ def layer_of(**options: Any) -> Any:
 
 @pytest.mark.parametrize("softmax", ["joint", "separate"])
 def test_gradient_where_logits_are_clamped(softmax: str) -> None:
-    """First and second derivatives are those of the dense formulas."""
+    """First and second derivatives equal those of the dense formulas."""
     layer = layer_of(softmax=softmax)
     for weight in layer.layer.attention.parameters():
         weight.data *= 7

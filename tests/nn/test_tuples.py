@@ -23,7 +23,7 @@ def incidence(*parts: Graph) -> tg_lpe.Graph:
 
 
 def listed(graph: Graph, k: int, s: int) -> list[tuple[int, ...]]:
-    """Of all ``n ** k`` tuples, those whose positions have at most ``s`` components."""
+    """List the tuples, of all ``n ** k``, whose positions have at most ``s`` components."""
     edges = {frozenset(edge) for edge in graph.edges}
     found = []
     for nodes in itertools.product(range(graph.num_nodes), repeat=k):

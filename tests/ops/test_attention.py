@@ -33,7 +33,7 @@ def sample(
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("read", [lambda out, score: (out, score), lambda out, _: (out,), lambda _, score: (score,)])
 def test_compiled(channels: int, heads: int, dtype: torch.dtype, read: Callable[..., tuple[Tensor, ...]]) -> None:
-    """Values and gradients are those of torch in float64, rounded once."""
+    """Values and gradients equal torch's in float64, rounded once."""
     rows, source, target = sample(channels, dtype)
     found = read(*attention.edge_attention(*rows, source, target, heads))
     grads = torch.autograd.grad(found, rows, [torch.ones_like(x) for x in found], materialize_grads=True)

@@ -136,7 +136,7 @@ def test_environment_variable_switches_torch_scatter_off() -> None:
 
 
 def test_largest_values_and_their_gradient() -> None:
-    """Equal entries share the gradient; what is zero is no different from others, and empty groups are zero."""
+    """Equal entries share the gradient, zeros are treated like other values, and empty groups are zero."""
     rows = torch.tensor([[-1.0, 0.0], [0.0, 3.0], [-2.0, 0.0], [-1.0, 3.0]], dtype=torch.float64, requires_grad=True)
     groups = RowGroups(torch.tensor([0, 2, 0, 2]), 4)
     found = groups.max(rows)

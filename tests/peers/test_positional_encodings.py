@@ -63,7 +63,7 @@ def test_pyg_return_probabilities_of_a_triangle_and_a_path() -> None:
 
 
 def test_pyg_nodes_without_edges() -> None:
-    """PyG keeps walkers on self-loops. Ours drop self-loops, as Laplacians do: nobody walks from such a node."""
+    """PyG keeps walkers on self-loops. We drop them, as Laplacians do, so no walk leaves such a node."""
     loops = Data(edge_index=torch.tensor([[0, 1, 2], [0, 1, 2]]), num_nodes=4)
     assert torch.equal(walks(loops, 3), torch.zeros(4, 3))
     assert torch.equal(walks(Data(edge_index=loops.edge_index[:, :0], num_nodes=1), 3), torch.zeros(1, 3))
@@ -92,7 +92,7 @@ def test_pyg_the_first_eigenvector_tells_clusters_apart(is_listed_twice: bool) -
 
 
 def test_dgl_a_walk_that_may_stay() -> None:
-    """0 to 1 and 1 to itself or 0: 0, 1/2 and 1/2, 3/4 in DGL. Ours drop the self-loop: the walk alternates."""
+    """For edges 0 to 1, and 1 to 1 and 0, DGL has 0, 1/2 and 1/2, 3/4. Without self-loops, the walk alternates."""
     data = Data(edge_index=torch.tensor([[0, 1, 1], [1, 1, 0]]), num_nodes=2)
     assert walks(data, 2).tolist() == [[0.0, 1.0], [0.0, 1.0]]
 
@@ -101,7 +101,7 @@ def test_dgl_a_walk_that_may_stay() -> None:
 
 
 def test_graphium_eigenvalues_of_cliques() -> None:
-    """Those of a clique of 6 are twice those of two cliques of 3, component by component."""
+    """Eigenvalues of a clique of 6 are twice those of two cliques of 3, component by component."""
     two, one = data_of(nx.disjoint_union(nx.complete_graph(3), nx.complete_graph(3))), data_of(nx.complete_graph(6))
     (columns, small), (others, large) = eigenvectors(two, 3), eigenvectors(one, 3)
     torch.testing.assert_close(2 * small, large)

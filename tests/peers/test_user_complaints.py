@@ -1,4 +1,4 @@
-"""Complaints about PyTorch Geometric's positional encodings, one test each; numbers are those of its issues."""
+"""Complaints about PyTorch Geometric's positional encodings, one test each, with the numbers of its issues."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ class OnDisk(InMemoryDataset):
 
 
 def test_computed_once_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """GraphGPS, issues 7 and 32: positional encodings are computed anew at every run."""
+    """GraphGPS, issues 7 and 32: positional encodings are computed again at every run."""
     transform = AddHeatKernelPE(attr_name="pe")
     first = [data.pe for data in OnDisk(tmp_path, transform)]
     monkeypatch.setattr(AddHeatKernelPE, "compute", lambda *_: pytest.fail("computed again"))

@@ -1,4 +1,4 @@
-"""Several models together: NumPy's mean and standard deviation of what each predicts."""
+"""Ensembles predict NumPy's mean and standard deviation of the single predictions."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def ring(size: int) -> Data:
 
 
 def check(ensemble: Ensemble, graphs: Any, **options: Any) -> Any:
-    """Compare with the single predictions, and return those of the ensemble."""
+    """Compare with the single predictions, and return the ensemble's predictions."""
     got = ensemble.predict(graphs, on_error="nan", **options)
     single = np.stack([one.predict(graphs, on_error="nan", **options).numpy() for one in ensemble.predictors])
     np.testing.assert_allclose(got.numpy(), single.mean(0), rtol=1e-5, atol=1e-6)

@@ -66,7 +66,7 @@ def test_columns_of_a_csv_file(tmp_path: Path, zinc: Predictor) -> None:
 
 
 def test_columns_that_the_file_has_already_are_kept(tmp_path: Path, zinc: Predictor) -> None:
-    """Labels beside the SMILES, an earlier prediction, columns of one name and of none."""
+    """The file has labels, an earlier prediction, and columns with equal names and without a name."""
     (tmp_path / "in.csv").write_text("solubility,smiles,line,,\n1.5,CCO,x,a,b\n2.5,C1CC(,y,,\n", encoding="utf-8")
     predict_file(zinc, tmp_path / "in.csv", tmp_path / "out.csv", progress=False)
     head, *rows = rows_of(tmp_path / "out.csv")

@@ -1,4 +1,4 @@
-"""Pictures of what an encoder has learned, before and after training."""
+"""Pictures of an encoder's learned tables, before and after training."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pictures of test predictions: what is drawn of runs of every task, against the run's own csv files."""
+"""Pictures of test predictions agree with the csv files of the run, for every task."""
 
 from __future__ import annotations
 

@@ -148,7 +148,7 @@ def labels(*runs: Run) -> list[str]:
 
 
 def differences(*runs: Run) -> dict[str, Any]:
-    """Return the difference to none of each row of the only table, rounded."""
+    """Return the difference of each row to the row without an encoding, for runs with one table."""
     (table,) = compare(runs)
     pairs = {row.label: table.against_none(row) for row in table.rows}
     return {label: None if pair is None else pytest.approx(pair[0]) for label, pair in pairs.items()}
@@ -187,7 +187,7 @@ def test_same_seed_again_is_no_evidence(make_run: MakeRun) -> None:
 def test_settings_without_effect_do_not_separate_runs(
     make_run: MakeRun, shared: dict[str, Any], idle: dict[str, Any]
 ) -> None:
-    """Sizes of the data, defaults that are spelled out, settings of what a run does not have."""
+    """Such settings are sizes of the data, explicit defaults, and settings of parts that a run does not have."""
     result = {"encoder_parameters": 232 if "encoder" not in shared else 0}
     runs = make_run("a", 0.3, result=result, **shared), make_run("b", 0.3, seed=1, result=result, **{**shared, **idle})
     assert [row.seeds for row in compare(runs)[0].rows] == [["0", "1"]]
@@ -236,7 +236,7 @@ def test_differing_settings_are_shown(
 
 
 def test_options_of_attention_layers_are_settings(make_run: MakeRun) -> None:
-    """Rows of one attention layer are told apart by the options that differ, not by all of them."""
+    """Labels of rows with one attention layer only name the options that differ."""
     primal = {"local": "gine", "global_attention": "primal", "global_options": {"eta": 0.0, "rank": 30}}
     options = [
         None,
@@ -362,7 +362,7 @@ def test_split_is_read_from_the_folder(make_run: MakeRun) -> None:
 
 
 def test_digests_tell_data_apart(make_run: MakeRun) -> None:
-    """Where the words about it are the same; but not where another split, or other features, gives another digest."""
+    """Digests separate data with equal descriptions, but not data with another split or other features."""
 
     def tables(*data: dict[str, Any]) -> list[str]:
         runs = [make_run(test=0.3, data=own) for own in data]
@@ -423,7 +423,7 @@ def test_diverged_run_is_neither_dropped_nor_best(make_run: MakeRun, page: Calla
 
 
 def test_pretrainings(make_run: MakeRun, make_pretraining: MakeRun, page: Callable[..., Page]) -> None:
-    """They are listed in the order named, not ranked, and told apart from trainings."""
+    """Pretrainings are listed in the order of the input, unranked, in a table of their own."""
     eigenvectors, kernels = PretrainConfig(epochs=2), KernelPretrainConfig(epochs=2, kernels=("heat", "resistance"))
     linear, gram = {"class": "LinearTransformer"}, {"class": "GramTransformer"}
     runs = [

@@ -127,7 +127,7 @@ def test_isolated_nodes_of_real_pairs(brec: ModuleType, shared_data: Path) -> No
 
 
 def test_published_code_tries_what_3_wl_tells_apart(brec: ModuleType, shared_data: Path) -> None:
-    """Pairs 0 to 109 and 160 to 319, as BREC counts them: by category. Here those of at most 60 nodes."""
+    """These are pairs 0 to 109 and 160 to 319 in BREC's order, of which graphs of at most 60 nodes are tested."""
     pairs = brec.read_pairs(shared_data / "brec")
     ordered = [pair for category in CATEGORIES for pair in pairs if pair.category == category]
     tried = {*range(110), *range(160, 320)}

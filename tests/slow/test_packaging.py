@@ -1,4 +1,4 @@
-"""Sdist and wheels: what they hold, that a package index takes them, that an empty environment runs them."""
+"""Sdist and wheels have the right content, are valid for a package index, and run in an empty environment."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def only(folder: Path, pattern: str) -> Path:
 
 
 def run(*arguments: str, cwd: Path | None = None, **environment: str) -> str:
-    """What a Python program prints."""
+    """Return the output of a Python program."""
     done = subprocess.run(
         [sys.executable, *arguments], cwd=cwd, env={**os.environ, **environment}, capture_output=True, text=True
     )

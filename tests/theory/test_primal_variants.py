@@ -91,7 +91,7 @@ class TestVariants(AttentionTestCase):
 
 
 def attention_of(name: str = "audited_primal", seed: int = 0, **options: Any) -> tuple[Any, Any]:
-    """An attention in float64 with random weights, and what its layers share."""
+    """Return an attention in float64 with random weights, and the shared state of its layers."""
     attention = GLOBAL_ATTENTIONS[name](CHANNELS, HEADS, **options)
     shared = HybridLayer(CHANNELS, HEADS, global_attention=name, global_options=options).shared()
     return randomize_(attention, seed, 0.7).double(), randomize_(shared, seed + 1, 0.7).double()

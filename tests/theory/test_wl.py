@@ -72,7 +72,7 @@ class Reference:
         }
 
     def refined(self) -> dict[tuple[int, ...], Color]:
-        """What the next colours stand for."""
+        """Return the next colours."""
         return {nodes: (self.color[nodes], *self.multisets(nodes)) for nodes in self.tuples}
 
     def multisets(self, nodes: tuple[int, ...]) -> list[Color]:

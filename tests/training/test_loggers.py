@@ -38,7 +38,7 @@ def run(folder: Path | None, logger: str, epochs: int = 3, **options: Any) -> di
 
 @pytest.fixture
 def recorded(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], tuple[Rows, dict[str, Any]]]:
-    """Put a fake in place of a logger's module; rows by step and what it was opened with."""
+    """Replace a logger's module by a fake that records its options and the rows by step."""
 
     def fake(name: str) -> tuple[Rows, dict[str, Any]]:
         rows: Rows = {}

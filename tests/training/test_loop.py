@@ -1,4 +1,4 @@
-"""The loop: schedules, seeds, and what the same seed fixes."""
+"""The loop: schedules, seeds and reproducibility."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The predictions that a run keeps: those that the loaded run makes for the same graphs, beside their labels."""
+"""The predictions in a run folder equal those of the loaded run, and have the right labels."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NAN = float("nan")
 
 
 def splits_of(labels: Any, columns: tuple[str, ...], **target: Any) -> GraphSplits:
-    """Twelve rings, thrice, with those labels in turn."""
+    """Return splits of twelve rings each, with these labels in turn."""
 
     def rings() -> list[Data]:
         graphs = []

@@ -13,7 +13,7 @@ from tg_lpe.training import figures_by_part, make_task, paired_difference
 
 
 def errors(num_seeds: int, num_rows: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Errors of a model and of a reference that share what is hard about a row, with heavy tails."""
+    """Draw correlated, heavy-tailed errors of a model and of a reference."""
     draw = np.random.default_rng(seed)
     hard = draw.exponential(size=num_rows) ** 2
     noise = draw.exponential(0.2, size=(2, num_seeds, num_rows))

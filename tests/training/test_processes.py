@@ -41,7 +41,7 @@ def two_processes(molecules: Path, tmp_path_factory: pytest.TempPathFactory) -> 
 
 @pytest.fixture(scope="module")
 def found(two_processes: Path) -> dict[str, Any]:
-    """What the first process found."""
+    """Return the results of the first process."""
     return read_json(two_processes / "found-0.json")
 
 

@@ -1,4 +1,4 @@
-"""Read-outs in closed form: principal components of what the layers compute."""
+"""Closed-form read-outs: principal components of the layers' values."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def encoder() -> GramTransformer:
 def values_and_channels(
     encoder: GramTransformer, graphs: GraphDataset, k: int, edge_k: int
 ) -> list[tuple[Tensor, Tensor]]:
-    """What the layers compute and the encoding, of nodes and of edges."""
+    """Return the layers' values and the encoding, for nodes and for edges."""
     fitted = principal_readouts(encoder, graphs, k, edge_k)
     with torch.no_grad():
         (graph,) = incidences(graphs, 100)
@@ -58,7 +58,7 @@ def explained(values: Tensor, channels: Tensor) -> float:
 
 
 def test_no_other_directions_explain_more(encoder: GramTransformer, graphs: GraphDataset) -> None:
-    """Every prefix explains what the singular values say is the most, and more than random directions."""
+    """Every prefix explains the maximum by the singular values, and more than random directions."""
     for level, (values, channels) in enumerate(values_and_channels(encoder, graphs, 6, 4)):
         y = values.numpy() - values.numpy().mean(0)
         y = y[:, y.std(0) > 1e-9]

@@ -29,7 +29,7 @@ def arguments(molecules: Path, cache: Path, out: Path, *more: str) -> list[str]:
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Processes started here can be interrupted; those of a job that a shell runs in the background ignore it."""
+    """Let processes started here be interrupted; background jobs of a shell would ignore it."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         yield

@@ -161,7 +161,7 @@ def test_from_pairs_of_nodes_to_triples(capsys: pytest.CaptureFixture[str]) -> N
 
 @pytest.mark.usefixtures("files", "threads")
 def test_options_of_the_encoder_belong_to_the_class_of_the_start(capsys: pytest.CaptureFixture[str]) -> None:
-    """Its other options stay those of the trained encoder."""
+    """The other options are those of the trained encoder."""
     small = ["--model.hidden_channels", "8", "--model.num_layers", "1"]
     train = ["train", "large.csv", *COMMON, "--target", "size", *small]
     assert main([*train, "--encoder", "RandomWalk", "--encoder.steps", "5", "--out", "first"]) == 0

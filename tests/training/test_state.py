@@ -66,7 +66,7 @@ def test_a_state_is_kept_whatever_happens() -> None:
 
 
 def test_metrics_lines(tmp_path: Path) -> None:
-    """Those after the checkpoint are dropped."""
+    """Lines after the checkpoint are dropped."""
     path = tmp_path / "metrics.jsonl"
     log = MetricsLog(path)
     assert path.read_text() == ""

@@ -390,7 +390,7 @@ def test_a_few_labels_do_not_decide_how_all_are_scaled() -> None:
 
 
 def test_labels_are_scaled() -> None:
-    """The loss is that of scaled labels; predictions and figures are in their units; missing labels stay missing."""
+    """The loss uses scaled labels; predictions and metrics are in the labels' units; missing labels stay missing."""
     labels = torch.tensor([[300.0, 0.5], [340.0, torch.nan], [torch.nan, 1.5]], dtype=torch.float64)
     found = Regression.arguments_for_training(labels)
     assert found == {"mean": [320.0, 1.0], "std": [20.0, 0.5]}

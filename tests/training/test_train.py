@@ -237,7 +237,7 @@ def test_columns_left_out_of_the_average_are_named() -> None:
 
 @pytest.mark.parametrize("encoder", [None, {"class": "RandomWalk", "steps": 4}], ids=str)
 def test_attributes_that_are_not_read_do_not_matter(encoder: dict[str, Any] | None) -> None:
-    """One-way rings have as many nodes as edges, so it is not clear what the rows of such an attribute belong to."""
+    """One-way rings have as many nodes as edges, so the level of such an attribute is ambiguous."""
 
     def ring(size: int, extra: bool) -> Data:
         ends = torch.arange(size)

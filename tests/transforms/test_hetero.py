@@ -101,7 +101,7 @@ def same_stores(got: HeteroData, expected: HeteroData) -> None:
 
 
 def test_features_are_read_and_appended() -> None:
-    """An encoder that reads ``x`` and ``edge_attr`` reads those of all types, and of each before any is changed."""
+    """An encoder reads ``x`` and ``edge_attr`` of all types, before any of them is changed."""
     torch.manual_seed(0)
     encoder = GramTransformer(out_channels=4, in_channels=2, edge_dim=1)
     data = films(weighted=False)

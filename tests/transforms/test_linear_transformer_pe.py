@@ -1,4 +1,4 @@
-"""The transform: the attributes that it writes, those that it leaves unchanged, and its repr."""
+"""The transform: attributes that it writes, attributes that it leaves unchanged, and its repr."""
 
 from __future__ import annotations
 

@@ -132,7 +132,7 @@ def test_whole_datasets() -> None:
 
 @every_transform
 def test_dtype_follows_the_default(name: str) -> None:
-    """That of PyTorch when the transform is made."""
+    """The dtype is PyTorch's default when the transform is made."""
     transform, attr = TRANSFORMS[name]()
     expected = written(transform, attr, data_of(SPECTRUM))
     assert expected.dtype == torch.float64 and not expected.requires_grad

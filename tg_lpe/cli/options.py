@@ -308,36 +308,36 @@ def parse_rest(parser: Parser, chosen: Chosen) -> Namespace:
     base = parser.parse_object(chosen.content, defaults=False)
     parser.asks_for_all = True
     _refuse_short(parser, chosen)
-    given = parser.parse_args(chosen.rest, namespace=base, defaults=False)
-    printed = given.pop("print_config", None)
+    explicit = parser.parse_args(chosen.rest, namespace=base, defaults=False)
+    printed = explicit.pop("print_config", None)
     defaults: dict[str, Any] = {}
     try:
         if chosen.start is not None:
-            defaults = _start_defaults(given, chosen)
-        elif "preset" in given:
-            defaults = _preset_defaults(parser.prog.split()[-1], given, chosen)
+            defaults = _start_defaults(explicit, chosen)
+        elif "preset" in explicit:
+            defaults = _preset_defaults(parser.prog.split()[-1], explicit, chosen)
         parser.set_defaults(defaults)
-        args: Namespace = parser.parse_object(given.clone(), defaults=True)
+        args: Namespace = parser.parse_object(explicit.clone(), defaults=True)
         if "model" in chosen.classes:
             model_defaults = {
                 name.removeprefix("model."): value for name, value in defaults.items() if name.startswith("model.")
             }
-            merged = chosen.classes["model"].merge_arguments(model_defaults, given.model.as_dict())
+            merged = chosen.classes["model"].merge_arguments(model_defaults, explicit.model.as_dict())
             for name in model_defaults:
                 args.model[name] = merged[name]
     except ValueError as error:
         parser.error(error.told(as_option) if isinstance(error, ArgumentError) else str(error))
     for name, schedule in READ_BY.items() if "schedule" in args else ():
-        if name in given and name not in chosen.content and args.schedule != schedule:
+        if name in explicit and name not in chosen.content and args.schedule != schedule:
             parser.error(
                 f"--{name} would have no effect with --schedule {args.schedule}: --schedule {schedule} reads it"
             )
     if "task" in args:
-        args.task = given.get("task", {})
+        args.task = explicit.get("task", {})
     if printed is not None:
         for name in ("config", "print_config"):
             args.pop(name, None)
-        print(parser.dump(given if printed == "skip_default" else args, skip_validation=True))
+        print(parser.dump(explicit if printed == "skip_default" else args, skip_validation=True))
         sys.exit(0)
     return args
 
@@ -351,27 +351,27 @@ def _refuse_short(parser: Parser, chosen: Chosen) -> None:
             parser.error(f"with {inside[0]} write {flag}.{options.short} instead of {flag}")
 
 
-def _preset_defaults(command: str, given: Namespace, chosen: Chosen) -> dict[str, Any]:
+def _preset_defaults(command: str, explicit: Namespace, chosen: Chosen) -> dict[str, Any]:
     """Return the defaults of ``--preset`` for the data and the encoder; raise ``ValueError`` for contradictions."""
-    preset = PRESETS[given.preset]
-    if command == "pretrain" and "kernels" in given:
-        raise ValueError(f"--preset {given.preset} pretrains on eigenvectors, so --kernels must not be given")
-    defaults = preset.options(command, given.source, chosen_encoder(given))
+    preset = PRESETS[explicit.preset]
+    if command == "pretrain" and "kernels" in explicit:
+        raise ValueError(f"--preset {explicit.preset} pretrains on eigenvectors, so --kernels must not be given")
+    defaults = preset.options(command, explicit.source, chosen_encoder(explicit))
     arguments = defaults.pop("encoder")
     if "model" in chosen.classes:
         cls = chosen.classes["model"]
         lacking = {key.removeprefix("model.") for key in defaults if key.startswith("model.")} - arguments_of(cls)
         if lacking:
             raise ValueError(
-                f"--preset {given.preset} sets {', '.join(sorted(lacking))}, which {cls.__name__} does not have"
+                f"--preset {explicit.preset} sets {', '.join(sorted(lacking))}, which {cls.__name__} does not have"
             )
     return {**defaults, **{f"encoder.{name}": value for name, value in arguments.items()}}
 
 
-def _start_defaults(given: Namespace, chosen: Chosen) -> dict[str, Any]:
+def _start_defaults(explicit: Namespace, chosen: Chosen) -> dict[str, Any]:
     """Return the defaults from the model that ``--start`` names; raise ``ValueError`` for contradictions."""
     for option in ("preset", "pretrained"):
-        if option in given:
+        if option in explicit:
             raise ValueError(f"--start and --{option} exclude each other: a trained model brings its own options")
     arguments = model_of(chosen.start).config_dict()
     encoder = arguments.pop("encoder", None) or {"class": "none"}
@@ -381,8 +381,8 @@ def _start_defaults(given: Namespace, chosen: Chosen) -> dict[str, Any]:
         complete = options.of(name, arguments.get(name)).to_dict()  # the defaults of a training may differ
         arguments[name] = {option: value for option, value in complete.items() if option not in OF_DATA}
     defaults = {f"model.{name}": value for name, value in arguments.items() if name not in FIXED}
-    defaults["head_lr"] = max(given.get("lr", TrainConfig.lr), TrainConfig.lr)  # the read-out is new
-    if encoder.pop("class") == given.encoder["class"]:  # another class has its own defaults
+    defaults["head_lr"] = max(explicit.get("lr", TrainConfig.lr), TrainConfig.lr)  # the read-out is new
+    if encoder.pop("class") == explicit.encoder["class"]:  # another class has its own defaults
         defaults |= {f"encoder.{name}": value for name, value in encoder.items() if name not in SIZES}
     return defaults
 

@@ -238,17 +238,17 @@ def _beside(title: str, value: float | None, constant: float | None, unit: str) 
     def text(number: float) -> str:
         return f"{figure_text(number)}{unit and f' {unit}'}{in_mev(number, unit)}"
 
-    beside = "" if constant is None else f", constant prediction {text(constant)}"
-    return f"{title} {DASH if value is None else text(value)}{beside}"
+    comparison = "" if constant is None else f", constant prediction {text(constant)}"
+    return f"{title} {DASH if value is None else text(value)}{comparison}"
 
 
 def task_arguments(args: Namespace) -> dict[str, Any]:
     """Return the arguments of :func:`tg_lpe.training.task_for`; the source gives the defaults if no task is named."""
-    given = {name: value for name, value in dict(args.task).items() if value not in (None, "")}
-    name = given.pop("class", None)
+    arguments = {name: value for name, value in dict(args.task).items() if value not in (None, "")}
+    name = arguments.pop("class", None)
     defaults = NAMED_TASKS.get(args.source, {}) if name is None else {"name": name}
     is_published = args.source in PUBLISHED_REGRESSIONS and args.target is None
     is_regression = issubclass(TASKS[defaults.get("name", Regression.name)], Regression)
-    if is_published and is_regression and not given.keys() & {"mean", "std"}:
+    if is_published and is_regression and not arguments.keys() & {"mean", "std"}:
         defaults = {**defaults, "mean": None, "std": None}
-    return {**defaults, **given}
+    return {**defaults, **arguments}

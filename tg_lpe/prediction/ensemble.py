@@ -187,8 +187,8 @@ def _combine(parts: Sequence[Part]) -> Part:
         refused = {refusal.index: refusal for refusal in part.refused} | refused
         for other in part.outside:
             reasons.setdefault(other.index, {}).update(dict.fromkeys(other.reason.split("; ")))
-    what = {other.index: other.what for part in parts for other in part.outside}
-    outside = [Outside(i, what[i], "; ".join(reasons[i])) for i in sorted(reasons) if i not in refused]
+    names = {other.index: other.what for part in parts for other in part.outside}
+    outside = [Outside(i, names[i], "; ".join(reasons[i])) for i in sorted(reasons) if i not in refused]
     return parts[0]._replace(
         values=values.mean(0).float(),
         spread=values.std(0).float(),
