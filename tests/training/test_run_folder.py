@@ -57,6 +57,7 @@ def test_other_settings_are_quoted(tmp_path: Path) -> None:
     said = str(caught.value)
     for part in ("data.num_train was 10, is 12", "loop.clip was 1.0, is 0.5", "loop.lr was 0.001, is 0.01"):
         assert part in said
+    assert said.index("loop.clip") < said.index("loop.lr") < said.index("data.num_train") and "folder" in said
     assert "encoder_lr" not in said.split("settings: ")[1] and "source" not in said
     assert read_json(tmp_path / "run" / "config.json") == CONFIG
 

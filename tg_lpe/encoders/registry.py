@@ -100,6 +100,7 @@ def as_encoder(encoder: Encoder | Mapping[str, Any] | None) -> Encoder | None:
         return None
     made = make_encoder(encoder) if isinstance(encoder, Mapping) else encoder
     if not isinstance(made, Encoder):
-        raise TypeError(f"encoder must be a tg_lpe.Encoder or the arguments of one, got {encoder!r}")
+        hint = "; load_encoder takes the name of a pretrained one" if isinstance(encoder, str) else ""
+        raise TypeError(f"encoder must be a tg_lpe.Encoder or the arguments of one, got {encoder!r}{hint}")
     check_encoder(made)
     return made

@@ -116,7 +116,12 @@ class RunFolder:
             )
         if is_started:
             if changed := _differences(before, json.loads(json.dumps(config))):
-                raise ValueError(f"{self.path} holds a run with other settings: {'; '.join(changed)}")
+                told = "; ".join(sorted(changed, key=len))  # long lists and digests last
+                raise ArgumentError(
+                    "{} holds a run with other settings: {}. Another {folder} starts a new run",
+                    *(self.path, told),
+                    folder=...,
+                )
         else:
             self._check_place()
             write_json(self.config, config)
