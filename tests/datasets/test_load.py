@@ -114,7 +114,7 @@ def test_everything_left_out_is_reported(
     assert short.getMessage().startswith("train.csv: 2 lines have fewer cells than the header")
     assert record.levelno == untrained.levelno == logging.WARNING
     assert "5 of 12 molecules used; left out: its label is missing (3)" in record.getMessage()
-    assert "; the first: train.csv:3: 'C1CC': RDKit" in record.getMessage() and "\n" not in record.getMessage()
+    assert "; the first left out: train.csv:3: 'C1CC': RDKit" in record.getMessage() and "\n" not in record.getMessage()
     assert "2 of the 4 molecules of val and test are also" in again.getMessage()
     assert "train.csv:9: 'CS': unknown atom type 'S'" in str(splits.report)
     # From the cache now, with the same report.

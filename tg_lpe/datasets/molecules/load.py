@@ -371,7 +371,7 @@ def _announce(source: str | Path, report: LoadReport, strict: bool) -> None:
     if strict and report.skipped:
         lines = "\n  ".join([report.summary(), *first_few(report.skipped, 5)])
         raise ValueError(f"{source} holds unusable molecules, and strict is set: {lines}")
-    first = f"; the first: {report.skipped[0]}" if report.skipped else ""
+    first = f"; the first left out: {report.skipped[0]}" if report.skipped else ""
     _LOGGER.log(logging.WARNING if first else logging.INFO, "%s: %s%s", source, report.summary(), first)
 
 
