@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tg_lpe.transforms import LinearTransformerPE
 
 EDGE_ENCODING = "linear_transformer_edge_pe"
-"""Name of the encodings of edges in what is written."""
+"""Name of the edge encodings in the output."""
 
 
 def parse(parser: Parser, words: Sequence[str]) -> Namespace:

@@ -393,7 +393,7 @@ def model_of(start: Predictor | None) -> Model:
 
 
 def chosen_encoder(args: Namespace) -> dict[str, Any] | str | None:
-    """Return what ``--encoder`` or ``--pretrained`` chose, as :func:`tg_lpe.training.build_model` takes it."""
+    """Return the encoder of ``--encoder`` or ``--pretrained`` as an argument of :func:`tg_lpe.training.build_model`."""
     if args.get("pretrained") is not None:
         return str(args.pretrained)
     encoder = args.encoder.as_dict() if "encoder" in args else {}
@@ -411,7 +411,7 @@ def _with_classes(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def chosen_model(args: Namespace, level: str) -> dict[str, Any]:
-    """Return what ``--model`` and its options chose, as :func:`tg_lpe.training.build_model` takes it."""
+    """Return the model of ``--model`` and its options as arguments of :func:`tg_lpe.training.build_model`."""
     arguments = args.model.as_dict()
     cls = class_named("model", arguments.pop("class"))
     unset = {name for other in LEVELS for name in cls.training_defaults(other) if arguments.get(name) is None}

@@ -92,7 +92,7 @@ def device_named(name: str) -> torch.device:
 
 
 def set_threads(threads: int | None) -> None:
-    """Compute with that many threads; ``None`` leaves the number as it is."""
+    """Set the number of threads; ``None`` keeps it."""
     import torch
 
     if threads is not None:

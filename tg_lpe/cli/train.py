@@ -48,10 +48,10 @@ NAMED_TASKS: dict[str, dict[str, Any]] = {
         for source in ("pattern", "cluster")
     },
 }
-"""Arguments of :func:`tg_lpe.training.task_for` by source, where the labels alone do not tell them."""
+"""Arguments of :func:`tg_lpe.training.task_for` for sources whose labels do not determine them."""
 
 PUBLISHED_REGRESSIONS = ("zinc", "zinc12k", "qm9-solubility", "nci")
-"""Sources whose own labels have a deviation near one, and are not scaled: figures in papers are of such trainings."""
+"""Sources whose labels are not scaled, as in papers; their standard deviation is near one."""
 
 
 def parse(parser: Parser, words: Sequence[str]) -> Namespace:

@@ -80,7 +80,7 @@ def candidates_of(encodings: Mapping[str, Any] | Sequence[Any] | None = None) ->
             - a name in :data:`ENCODINGS`;
             - an encoder class or its name, such as ``"HeatKernel"``, for its default arguments; an encoder; or a
               dictionary with ``"class"`` and arguments;
-            - the name or folder of a pretrained encoder, whose weights are not trained;
+            - the name or folder of a pretrained encoder, which is frozen;
             - a YAML file with ``encoder`` (``class`` and arguments) or ``pretrained``, and optionally ``encoder_lr``,
               ``edge_encoding`` and ``model``, as for ``tg-lpe train --config``;
             - a :class:`Candidate`.

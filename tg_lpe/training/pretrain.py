@@ -122,7 +122,7 @@ class Pretraining(TrainingLoop, Generic[C]):
 
 
 class EigenvectorPretraining(Pretraining[PretrainConfig]):
-    """Fits the encoding's columns to the first non-trivial eigenvectors of the normalised Laplacian.
+    """Fit the columns of the encoding to the first non-trivial eigenvectors of the normalised Laplacian.
 
     The arguments are those of :class:`Pretraining`.
     """

@@ -164,7 +164,7 @@ class Task(ABC):
         if chosen.mean is None:
             needed = f"{METRICS[self.metric].title} needs a column with {METRICS[self.metric].needs}"
             rows, columns = targets.shape
-            raise ValueError(f"{needed}; none of the {columns} columns is one in these {rows} rows")
+            raise ValueError(f"{needed}; none of the {columns} columns has them in {rows} rows")
         figures: dict[str, Any] = {name: scores[name].mean for name in self.figures}
         figures |= {"num_labels": targets.numel() - missing, "num_missing": missing}
         if chosen.undefined:
