@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from numbers import Real
 
 import torch
@@ -36,11 +37,7 @@ class ArgumentError(ValueError):
 
     def __reduce__(self) -> tuple[Callable[..., ArgumentError], tuple[object, ...]]:
         """Support pickling, so that the error can pass between processes."""
-        return _argument_error, (self.template, self.values, self.arguments)
-
-
-def _argument_error(template: str, values: Sequence[object], arguments: Mapping[str, object]) -> ArgumentError:
-    return ArgumentError(template, *values, **arguments)
+        return partial(ArgumentError, self.template, *self.values, **self.arguments), ()
 
 
 def as_keyword(name: str, value: object) -> str:

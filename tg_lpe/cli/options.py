@@ -313,7 +313,7 @@ def parse_rest(parser: Parser, chosen: Chosen) -> Namespace:
     defaults: dict[str, Any] = {}
     try:
         if chosen.start is not None:
-            defaults = _start_defaults(explicit, chosen)
+            defaults = _start_defaults(explicit, chosen, chosen.start.model)
         elif "preset" in explicit:
             defaults = _preset_defaults(parser.prog.split()[-1], explicit, chosen)
         parser.set_defaults(defaults)
@@ -368,12 +368,12 @@ def _preset_defaults(command: str, explicit: Namespace, chosen: Chosen) -> dict[
     return {**defaults, **{f"encoder.{name}": value for name, value in arguments.items()}}
 
 
-def _start_defaults(explicit: Namespace, chosen: Chosen) -> dict[str, Any]:
+def _start_defaults(explicit: Namespace, chosen: Chosen, start: Model) -> dict[str, Any]:
     """Return the defaults from the model that ``--start`` names; raise ``ValueError`` for contradictions."""
     for option in ("preset", "pretrained"):
         if option in explicit:
             raise ValueError(f"--start and --{option} exclude each other: a trained model brings its own options")
-    arguments = model_of(chosen.start).config_dict()
+    arguments = start.config_dict()
     encoder = arguments.pop("encoder", None) or {"class": "none"}
     if arguments.pop("class") != chosen.classes["model"].__name__:
         return {}  # refused when the training starts
@@ -385,11 +385,6 @@ def _start_defaults(explicit: Namespace, chosen: Chosen) -> dict[str, Any]:
     if encoder.pop("class") == explicit.encoder["class"]:  # another class has its own defaults
         defaults |= {f"encoder.{name}": value for name, value in encoder.items() if name not in SIZES}
     return defaults
-
-
-def model_of(start: Predictor | None) -> Model:
-    """Return the model of ``--start``; :class:`Chosen` has checked its class."""
-    return start.model  # type: ignore[union-attr, return-value]
 
 
 def chosen_encoder(args: Namespace) -> dict[str, Any] | str | None:

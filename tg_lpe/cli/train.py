@@ -21,7 +21,6 @@ from tg_lpe.cli.options import (
     add_task,
     chosen_model,
     encoder_label,
-    model_of,
     parse_rest,
     settings_of,
 )
@@ -186,7 +185,7 @@ def _train(args: Namespace, chosen: Mapping[str, Any] | Checkpoint | None, devic
     if start is not None:
         label += f"-from-{checkpoint_label(args.start)}"
         try:
-            model.start_from(model_of(start))
+            model.start_from(start.model)
         except ValueError as error:
             raise ValueError(f"--start {args.start}: {error}") from error
     check_training(model, splits, task)

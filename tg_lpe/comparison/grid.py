@@ -6,8 +6,7 @@ import copy
 import logging
 import multiprocessing
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -308,17 +307,21 @@ def _run(grid: Grid, processes: int) -> dict[Cell, Exception]:
     classes = [cls for cls in ENCODERS.values() if not cls.__module__.startswith("tg_lpe.")]
     start: Callable[..., Any] = multiprocessing.get_context("spawn").Process
     workers = [start(target=_work, args=(grid, classes, threads), daemon=True) for _ in range(processes - 1)]
-    with _threads(threads if workers else None):
-        try:
-            for worker in workers:
-                worker.start()
-            failures = _run_cells(grid)
-            for worker in workers:
-                worker.join()
-        finally:
-            for worker in workers:
-                if worker.is_alive():
-                    worker.terminate()
+    threads_before = torch.get_num_threads()
+    try:
+        if workers:
+            torch.set_num_threads(threads)
+        for worker in workers:
+            worker.start()
+        failures = _run_cells(grid)
+        for worker in workers:
+            worker.join()
+    finally:
+        if workers:
+            torch.set_num_threads(threads_before)
+        for worker in workers:
+            if worker.is_alive():
+                worker.terminate()
     return failures
 
 
@@ -355,18 +358,6 @@ def _run_cells(grid: Grid) -> dict[Cell, Exception]:
                 _LOGGER.warning("%s failed: %s", cell, error)
             has_run = True
     return failures
-
-
-@contextmanager
-def _threads(number: int | None) -> Iterator[None]:
-    """Set the number of threads inside the context; ``None`` keeps the number."""
-    before = torch.get_num_threads()
-    if number is not None:
-        torch.set_num_threads(number)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def _check_types(encoder: Checkpoint, known: Sequence[str]) -> None:

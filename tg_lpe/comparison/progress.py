@@ -50,16 +50,12 @@ def shown_progress(grid: Grid, shown: bool) -> Iterator[None]:
 
 class _Progress:
     def __init__(self, grid: Grid) -> None:
-        self.grid, self.open = grid, set[tuple[str, int]](grid.cells)
-        self.start, self.done_before = time.perf_counter(), 0
-        total = len(grid.cells) * grid.config.epochs
-        self.bar = tqdm(total=total, unit="epoch", desc="comparing", disable=None, file=sys.stderr)
-        complete = [cell for cell in grid.cells if grid.is_complete(cell)]
-        self.open -= set(complete)
-        self.done_before = self.epochs()
-        self.bar.initial = self.bar.n = self.done_before
-        if complete:
-            self.tell(f"{len(complete)} of {len(grid.cells)} trainings are already complete")
+        self.grid, self.open = grid, {cell for cell in grid.cells if not grid.is_complete(cell)}
+        self.start, self.done_before = time.perf_counter(), self.epochs()
+        total, initial = len(grid.cells) * grid.config.epochs, self.done_before
+        self.bar = tqdm(total=total, initial=initial, unit="epoch", desc="comparing", disable=None, file=sys.stderr)
+        if complete := len(grid.cells) - len(self.open):
+            self.tell(f"{complete} of {len(grid.cells)} trainings are already complete")
 
     def epochs(self) -> int:
         """Count the completed epochs; a complete training counts in full even if it ended early."""
