@@ -9,6 +9,7 @@ import lzma
 import re
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from safetensors.torch import load_file
 
 from tg_lpe import GramTransformer, LinearTransformer, LinearTransformerPE, __version__, zoo
 from tg_lpe.checkpoints.files import load_tensors
-from tg_lpe.cli import main, parse
+from tg_lpe.cli import main, parse, short_warnings
 from tg_lpe.data import DataSpec
 from tg_lpe.datasets.molecules import read_molecules
 from tg_lpe.encoders import ENCODERS, RandomWalk, load_encoder, register
@@ -201,6 +202,15 @@ def test_arguments_that_do_not_parse(command: str, said: str, capsys: pytest.Cap
     name, error = command.split()[0], capsys.readouterr().err
     assert stopped.value.code == 2 and error.startswith(f"tg-lpe {name}: ") and said in error, error
     assert error.endswith(f"All options: tg-lpe {name} --help\n")
+
+
+def test_warnings_are_a_line_without_their_place() -> None:
+    usual = warnings.formatwarning
+    with short_warnings():
+        assert (
+            warnings.formatwarning("edge_weight is not read", UserWarning, "data.py", 9) == "edge_weight is not read\n"
+        )
+    assert warnings.formatwarning is usual
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,9 @@ import importlib
 import logging
 import os
 import sys
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -66,7 +68,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     logging.getLogger("tg_lpe").setLevel(logging.INFO if is_first else logging.WARNING)
     try:
         module, args = parse(command, words)
-        module.run(args)
+        with short_warnings():
+            module.run(args)
         sys.stdout.flush()
     except (ValueError, TypeError, OSError, ImportError) as error:
         if isinstance(error, BrokenPipeError) and _is_output_closed():
@@ -78,6 +81,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"\ntg-lpe {command}: stopped{CONTINUES.get(command, '')}", file=sys.stderr)
         return 130
     return 0
+
+
+@contextmanager
+def short_warnings() -> Iterator[None]:
+    """Print warnings without the file and the line that they come from."""
+    usual = warnings.formatwarning
+    warnings.formatwarning = lambda message, *about, **more: f"{message}\n"
+    try:
+        yield
+    finally:
+        warnings.formatwarning = usual
 
 
 def _is_output_closed() -> bool:

@@ -96,7 +96,8 @@ class Table:
         self.beside = [
             name for name in figures if any(number_in(run.result, f"test_{name}") is not None for run in runs)
         ]
-        self.further = list(dict.fromkeys(name for run in runs for name, text in run.cells.items() if text != DASH))
+        further = dict.fromkeys(name for run in runs for name in run.cells)
+        self.further = [name for name in further if any(run.cells.get(name, DASH) != DASH for run in runs)]
         self.compares_with_none = any(self.against_none(row) is not None for row in self.rows)
 
     @property
