@@ -224,7 +224,7 @@ def test_a_users_own_attention() -> None:
         ({"global_options": {"rank": 2.5}}, "rank must be an integer of at least 1, got 2.5"),
         ({"global_options": {"num_rows": "3"}}, "num_rows must be an integer of at least 1, got '3'"),
         ({"global_options": {"eta": "no"}}, "eta must be finite and at least 0, got 'no'"),
-        ({"global_options": 3}, "global_options must be a dictionary from names of arguments to values, got 3"),
+        ({"global_options": 3}, "global_options must be a dictionary from argument names to values, got 3"),
         ({"pe_gate": "no"}, "pe_gate must be True or False, got 'no'"),
         ({"global_options": {"form": "dense"}}, "form must be one of .*, got 'dense'"),
         ({"global_options": {"regularizer": "J"}}, "regularizer must be one of .*, got 'J'"),
