@@ -77,7 +77,7 @@ def add_data(parser: Parser, has_preset: bool = True) -> None:
     group.add_argument(
         "--directed",
         action="store_true",
-        help="keep the directions of edges in an .npz file (default: both directions)",
+        help="keep the directions of edges in an .npz file",
     )
     group.add_argument("--cache", metavar="DIR", help="folder for processed molecules (default: ~/.cache/tg_lpe)")
 

@@ -251,15 +251,20 @@ def add_encoder(parser: Parser, chosen: Chosen, default: str, skip: set[str] = S
 def add_task(parser: Parser, chosen: Chosen) -> None:
     """Declare ``--task NAME --task.ARGUMENT VALUE``, with the arguments of a regression if no task is named."""
     text = f"{', '.join(TASKS)}, or the import path of your own class; --task TASK --help lists its options"
-    group = _add_class(parser, chosen, "task", "task", text, TASK_SIZES)
+    group = _add_class(parser, chosen, "task", "task", text, {*TASK_SIZES, "metric"})
     if chosen.classes["task"] is None:
-        group.add_class_arguments(Regression, "task", as_group=False, skip=TASK_SIZES, instantiate=False)
+        group.add_class_arguments(Regression, "task", as_group=False, skip={*TASK_SIZES, "metric"}, instantiate=False)
+    cls = chosen.classes["task"] or Regression
+    text = f"metric that chooses the best epoch: {', '.join(cls.metrics)} (default: the first"
+    text += ", or scaled_mae for several columns)" if issubclass(cls, Regression) else ")"
+    group.add_argument("--task.metric", metavar="METRIC", help=text)
 
 
 def add_model(parser: Parser, chosen: Chosen) -> None:
     """Declare ``--model CLASS --model.ARGUMENT VALUE``, without arguments that follow from data and task."""
     cls = chosen.classes["model"]
-    text = f"{', '.join(MODELS)}, or the import path of your own class; --model CLASS --help lists its options"
+    text = f"{', '.join(MODELS)}, or the import path of your own class; --model CLASS --help lists its options. "
+    text += "Options in dictionaries have longer names, such as --model.pe_options.norm unit"
     _add_class(parser, chosen, "model", "model", text, set(FIXED & arguments_of(cls)))
     of_level = [cls.training_defaults(level) for level in LEVELS]
     for name in {name: None for defaults in of_level for name in defaults}:

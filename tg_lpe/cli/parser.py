@@ -98,9 +98,9 @@ def _in_words(kind: str) -> str:
 
 
 def plain(text: str) -> str:
-    """Strip the markup of reStructuredText: literals, roles and links."""
+    """Strip the markup of reStructuredText: literals, roles and links; only ``~`` shortens a role to its last name."""
     text = re.sub(r"`([^`<]*?)\s*<([^`>]*)>`_", r"\1 (\2)", text)
-    text = re.sub(r":\w+:`~?(?:[^`]*\.)?([^`.]+)`", r"\1", text)
+    text = re.sub(r":\w+:`(?:~[^`]*\.)?([^`]+)`", r"\1", text)
     return re.sub(r"`+([^`]*)`+", r"\1", text)
 
 

@@ -109,9 +109,10 @@ class GramTransformer(Encoder):
         edge_out_channels: width of the edge encoding, as ``out_channels``; 0 for none.
         num_filters: number of filters, each with its own conductances.
         num_layers: number of layers, all of which are read.
-        basis: ``"power"`` as above, or ``"chebyshev"``: ``Phi_t = 2 P Phi_{t-1} - Phi_{t-2}``, the same space of
-            filters in a basis that does not decay.
-        probes: ``"identity"`` (exact, up to 4,096 nodes), ``"rademacher"`` (random), or ``"auto"``, see above.
+        basis: ``"power"``, ``Phi_t = P Phi_{t-1}``, or ``"chebyshev"``, ``Phi_t = 2 P Phi_{t-1} - Phi_{t-2}``: the same
+            space of filters in a basis that does not decay.
+        probes: ``"identity"`` (exact, up to 4,096 nodes), ``"rademacher"`` (random), or ``"auto"``, which estimates
+            only graphs that take too long to encode exactly.
         num_probes: number of random probes.
         seed: seed of random probes.
         num_edge_types, edge_dim: number of types or width of the edge features that conductances depend on.
@@ -121,8 +122,8 @@ class GramTransformer(Encoder):
             graph.
         pair_out_channels: width of the encoding of pairs, computed by a linear map; ``None`` for all values, 0 for no
             encoding of pairs.
-        direction: potential ``q`` of directions, see above. 0.25 distinguishes a single step best, smaller potentials
-            count more steps. If absent, directions are not read.
+        direction: potential ``q`` of a magnetic Laplacian, which reads the directions of edges; if absent, directions
+            are not read. 0.25 distinguishes the directions of a single step best, smaller potentials count more steps.
 
     Raises:
         ValueError: if an argument is out of range or two arguments exclude each other.

@@ -37,7 +37,7 @@ class LaplacianEigenvectors(ComputedEncoder):
     Args:
         k: number of eigenvectors, ``out_channels``.
         edge_out_channels: ``2 k`` for the edge encoding, 0 for none.
-        normalization: of the Laplacian: ``None`` for ``D - A``, ``"sym"`` as in PyG's ``AddLaplacianEigenvectorPE``, or
+        normalization: ``None`` for the Laplacian ``D - A``, ``"sym"`` as in PyG's ``AddLaplacianEigenvectorPE``, or
             ``"rw"``.
         which: ``"bottom"``, smallest eigenvalue first, or ``"top"``, largest first.
         method: ``"auto"``, ``"dense"`` or ``"iterative"``.

@@ -42,7 +42,7 @@ class LPE(EigenpairEncoder):
     Args:
         out_channels: width ``d`` of the encoding.
         num_eigenpairs: number of eigenpairs; the published models have 96.
-        normalization: of the Laplacian, as in PyG: ``"sym"`` or ``None``.
+        normalization: ``"sym"`` or ``None``, normalization of the Laplacian as in PyG.
         epsilon: initial distance between neighbouring :math:`\epsilon_j`.
         num_largest: how many of the eigenpairs belong to the largest eigenvalues; half of them in the published models
             of node tasks. They come last, the largest first. No eigenpair of a graph occurs twice.

@@ -43,7 +43,7 @@ class SignNet(EigenpairEncoder):
         hidden_channels: width of both networks.
         num_layers: number of layers of the GIN; a deep set does not read it.
         net: ``"gin"`` or ``"deep_set"``.
-        normalization: of the Laplacian, as in PyG: ``"sym"`` or ``None``.
+        normalization: ``"sym"`` or ``None``, normalization of the Laplacian as in PyG.
 
     Raises:
         ValueError: if an argument is out of range.

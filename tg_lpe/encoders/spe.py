@@ -56,9 +56,9 @@ class SPE(EigenpairEncoder):
     Args:
         out_channels: width of the encoding and of the GIN; the published models have 768.
         num_eigenpairs: most eigenpairs; the published models have 96.
-        num_filters: width of :math:`Q_{uv}`.
-        filter_channels: hidden width of :math:`\varphi`.
-        normalization: of the Laplacian, as in PyG: ``"sym"`` or ``None``.
+        num_filters: number of learned functions of the Laplacian, the width of :math:`Q_{uv}`.
+        filter_channels: hidden width of the perceptron of eigenvalues.
+        normalization: ``"sym"`` or ``None``, normalization of the Laplacian as in PyG.
 
     Raises:
         ValueError: if an argument is out of range.

@@ -182,7 +182,7 @@ class SpectralEncoder(EigenpairEncoder):
         feedforward_channels: hidden width of the feed-forward nets. The published models have 2048, which is nearly
             all of their work.
         tokens: ``"eigenspaces"`` or ``"eigenvectors"``.
-        normalization: of the Laplacian, as in PyG: ``"sym"`` or ``None``.
+        normalization: ``"sym"`` or ``None``, normalization of the Laplacian as in PyG.
         row_norm: whether to scale the entries of each node to norm one, as the published code does.
         flip_signs: whether a generator draws random signs for ``tokens="eigenvectors"``.
         dropout: dropout of the transformer layers. The published code has 0.1 in all its models.
@@ -276,7 +276,7 @@ class SpectralKernel(EigenpairEncoder):
         edge_out_channels: width of the edge encoding; 0 for none.
         num_eigenpairs: number of eigenvalues, counted with multiplicity, zeros included.
         hidden_channels: hidden width of the nets, one for nodes and one for edges.
-        normalization: of the Laplacian, as in PyG: ``"sym"`` or ``None``.
+        normalization: ``"sym"`` or ``None``, normalization of the Laplacian as in PyG.
         num_polynomials: number of Chebyshev polynomials.
 
     Raises:

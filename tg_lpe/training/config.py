@@ -80,7 +80,9 @@ class LoopConfig:
 
 @dataclass(frozen=True)
 class TrainConfig(LoopConfig):
-    """Settings for training a model: the settings of :class:`LoopConfig`, and the ones below.
+    """Settings for training a model.
+
+    The settings of :class:`LoopConfig` apply too.
 
     Args:
         lr: peak learning rate of the model.

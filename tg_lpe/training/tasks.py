@@ -251,8 +251,10 @@ class Regression(Task):
 
     Args:
         loss_function: ``"l1"``, the absolute error, or ``"mse"``, the squared error.
-        mean, std: one number for each column. The model learns ``(label - mean) / std``; predictions and metrics are in
-            the units of the labels. If absent, labels are learned unscaled.
+        mean: one number for each column. The model learns ``(label - mean) / std``; predictions and metrics are in the
+            units of the labels. Without ``mean`` and ``std``, labels are learned unscaled; :func:`task_for` and the
+            command line compute both from the training labels.
+        std: one positive number for each column, see ``mean``.
 
     Raises:
         ValueError: if only one of ``mean`` and ``std`` is given, or they do not hold one finite number for each column,
