@@ -35,12 +35,10 @@ def parse(parser: Parser, words: Sequence[str]) -> Namespace:
     parser.usage = "tg-lpe compare SOURCE [options]"
     parser.epilog = "example: tg-lpe compare mine.csv --target y --encodings none walks gram-k16 my_encodings.Mine"
     add_data(parser, has_preset=False)
-    parser.add_argument(
-        "--seed", type=int, metavar="N", help="the same as --split_seed; --seeds are those of the trainings"
-    )
+    parser.add_argument("--seed", type=int, metavar="N", help="the same as --split_seed; for the trainings use --seeds")
     add_target(parser)
     add_task(parser, chosen)
-    rows = parser.add_argument_group("rows")
+    rows = parser.add_argument_group("encodings")
     rows.add_argument(
         "--encodings",
         nargs="+",

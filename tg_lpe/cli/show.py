@@ -24,7 +24,7 @@ def parse(parser: Parser, words: Sequence[str]) -> Namespace:
     parser.add_argument("smiles", metavar="SMILES", help="molecule to draw")
     chosen = Chosen(parser, words, "encoder", "pretrained", by_name=True)
     add_encoder(
-        parser, chosen, f"default: the pretrained {DEFAULT}; or the name or folder of a pretrained encoder or a run"
+        parser, chosen, f"default: the pretrained {DEFAULT}; a pretrained encoder or run folder can be named here too"
     )
     parser.add_argument(
         "--channels", type=int, nargs="+", metavar="N", help="channels to draw, counted from 0 (default: 0 to 5)"
