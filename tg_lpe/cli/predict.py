@@ -50,7 +50,10 @@ def parse(parser: Parser, words: Sequence[str]) -> Namespace:
     )
     parser.add_argument("--batch_size", type=int, default=BATCH_SIZE, help="molecules in a batch")
     parser.add_argument(
-        "--workers", type=int, metavar="N", help="processes that read SMILES (default: one for every four cores)"
+        "--workers",
+        type=int,
+        metavar="N",
+        help="processes that read SMILES (default: one for every four cores; the other cores compute)",
     )
     add_process(parser, has_device=True)
     return parse_rest(parser, Chosen(parser, words))

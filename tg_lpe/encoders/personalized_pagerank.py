@@ -27,7 +27,7 @@ class PersonalizedPageRank(NodeEdgeEncoder):
     as in `Predict then Propagate <https://arxiv.org/abs/1810.05997>`_, section 2, and `The PageRank Citation Ranking
     <http://ilpubs.stanford.edu:8090/422/>`_. One channel has the walks of all lengths;
     :class:`~tg_lpe.encoders.RRWP` has a channel for each length. The encoding of a node ``u`` is that of the pair
-    ``(u, u)``, the encoding of an edge is the geometric mean of both directions. A walk from a node without edges ends
+    ``(u, u)``; the encoding of an edge is the geometric mean of both directions. A walk from a node without edges ends
     there.
 
     The encoding is equivariant and independent of signs and bases. It takes ``O(n^3)`` and needs graphs of up to 2,048

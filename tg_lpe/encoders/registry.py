@@ -53,6 +53,8 @@ def load_encoder(name_or_dir: str | Path | Checkpoint) -> Encoder:
         if checkpoint.kind in places:
             raise ValueError(f"{name_or_dir} is a training run; its encoder is {places[checkpoint.kind]}")
         saved = config.get("class", sorted(config))
+        if "task" in checkpoint.card:
+            raise ValueError(f"{name_or_dir} holds no encoder, but a model; its encoder is {places[Kind.TRAINING]}")
         if isinstance(saved, str) and saved not in CLASSES:
             raise ValueError(
                 f"checkpoint {name_or_dir} holds an encoder {saved}, which is not registered: import the module that "
