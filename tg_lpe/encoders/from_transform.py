@@ -41,8 +41,8 @@ class FromTransform(NodeEdgeEncoder):
     :class:`~tg_lpe.encoders.LaplacianEigenvectors` have neither fault.
 
     Args:
-        transform: name of a class in ``torch_geometric.transforms``; or a transform, which cannot be saved in a
-            checkpoint, a configuration file or on the command line.
+        transform: name of a class in ``torch_geometric.transforms``; or a transform from ``Data`` to ``Data``, which
+            checkpoints, configuration files and the command line cannot hold.
         attr_name: attribute that the transform writes; if absent, its own ``attr_name`` or ``"x"``.
         options: constructor arguments of the named class.
         out_channels: number of columns; if absent, found by calling the transform on a ring of 64 nodes.
@@ -63,7 +63,7 @@ class FromTransform(NodeEdgeEncoder):
 
     def __init__(
         self,
-        transform: str | Callable[[Data], Data] = "LocalDegreeProfile",
+        transform: str | Callable[..., Any] = "LocalDegreeProfile",
         attr_name: str | None = None,
         options: Mapping[str, Any] | None = None,
         out_channels: int | None = None,
