@@ -190,6 +190,7 @@ def test_refusals_of_training(tmp_path: Path, capsys: pytest.CaptureFixture[str]
         ("predict new.smi out.csv", "write tg-lpe predict MODEL [MODEL ...] IN OUT"),
         ("train nci --encoder GramTransformer --pretrained gram-k8", "--encoder and --pretrained exclude each other"),
         ("train nci --encoder RandomWlk", "did you mean RandomWalk?"),
+        ("train nci --encoder walks", "did you mean --encoder RandomWalk --encoder.steps 16?"),
         ("train nci --batch-size 9", "did you mean --batch_size?"),
         ("pretrain nci --encoder.num_filters 3", "--encoder.num_filters 3; first choose a class that"),
         ("pretrain nci --encoder GramTransformer --encoder.out_channels 3", "--encoder.out_channels 3"),

@@ -26,6 +26,7 @@ from tg_lpe.arguments import ArgumentError, check_choice
 from tg_lpe.checkpoints import zoo
 from tg_lpe.checkpoints.checkpoint import Checkpoint
 from tg_lpe.cli.parser import Parser, as_option
+from tg_lpe.comparison.candidates import ENCODINGS
 from tg_lpe.data import DataSpec
 from tg_lpe.data.splits import LEVELS
 from tg_lpe.encoders.registry import ENCODERS, register
@@ -157,7 +158,11 @@ def class_named(option: str, name: str) -> Any:
         raise ValueError(f"--encoder takes a class, but {name} is a checkpoint: use --pretrained {name}")
     module, _, attribute = name.rpartition(".")
     if not module:
-        near = difflib.get_close_matches(name, registry, n=1)
+        row = ENCODINGS[name].encoder if option == "encoder" and name in ENCODINGS else None
+        if isinstance(row, Mapping) and not any(isinstance(value, Mapping) for value in row.values()):
+            near = [" ".join(f"--encoder.{key} {value}".replace(".class", "") for key, value in row.items())]
+        else:
+            near = difflib.get_close_matches(name, registry, n=1)
         hint = f"; did you mean {near[0]}?" if near else ""
         names = ", ".join([*registry, "none"] if option == "encoder" else registry)
         raise ValueError(

@@ -30,7 +30,7 @@ class PlainHelp(DefaultHelpFormatter):
         super().add_text(text and plain(text))
 
     def _expand_help(self, action: Action) -> str:
-        return plain(super()._expand_help(action))
+        return re.sub(r"Optional\[(.*)\]", r"\1 | null", plain(super()._expand_help(action)))
 
     def _format_action_invocation(self, action: Action) -> str:
         return super()._format_action_invocation(action).replace(".class ", " ")  # --encoder.class is --encoder

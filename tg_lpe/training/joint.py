@@ -192,9 +192,10 @@ class JointTraining(TrainingLoop):
                 stacklevel=2,
             )
         if "edge_weight" in splits.train._data and not reads_edge_weight(model):
+            encoder = "a model without an encoder" if self.encoder is None else f"the encoder {self.encoder!r}"
             warnings.warn(
-                "edge_weight of the graphs is not read: the model has no encoder that reads it. Put weights that the "
-                "attention should read into edge_attr",
+                f"edge_weight of the graphs is not read by {encoder}. Put weights that the attention should read into "
+                "edge_attr",
                 stacklevel=2,
             )
 

@@ -116,10 +116,10 @@ class RunFolder:
             )
         if is_started:
             if changed := _differences(before, json.loads(json.dumps(config))):
-                told = "; ".join(sorted(changed, key=len))  # long lists and digests last
+                differences = "; ".join(sorted(changed, key=len))  # long lists and digests last
                 raise ArgumentError(
                     "{} holds a run with other settings: {}. Another {folder} starts a new run",
-                    *(self.path, told),
+                    *(self.path, differences),
                     folder=...,
                 )
         else:
