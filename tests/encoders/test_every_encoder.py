@@ -209,6 +209,12 @@ class TestPersonalizedPageRank(EncoderTestCase):
             ranks = nx.pagerank(graph.networkx(), 0.9, {node: 1.0}, 400, 1e-13, dangling={node: 1.0})
             np.testing.assert_allclose(found[node], [ranks[other] for other in range(7)], atol=1e-10)
 
+    def test_probabilities_below_rounding(self) -> None:
+        """None is negative, so that edges have no roots of negative numbers."""
+        square = Graph(5, [(0, 1), (0, 3), (1, 2), (2, 3), (2, 4)], [1.0, 1e-20, 1e-20, 1.0, 1e-20])
+        encoding, pairs = self.run_pairs(PersonalizedPageRank((0.05, 0.15)).double(), [square])
+        assert bool((encoding.edge >= 0).all()) and bool((pairs >= 0).all())
+
 
 class TestHeatKernel(EncoderTestCase):
     def make(self) -> Encoder:

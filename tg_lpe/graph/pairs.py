@@ -109,7 +109,8 @@ def pagerank_pairs(graph: Graph, alphas: Sequence[float]) -> Tensor:
         ]
         values.append(torch.cat([flat[:0], *(part.flatten() for part in parts)]))
     first, second = graph.pairs
-    return torch.stack(values).index_select(1, first_entry[first] + local[second]).mT
+    entries = torch.stack(values).index_select(1, first_entry[first] + local[second])
+    return entries.clamp_(min=0.0).mT  # rounding makes some of the smallest entries negative
 
 
 @dataclass(frozen=True)
@@ -140,27 +141,26 @@ def _blocks(graph: Graph, source: Tensor, target: Tensor, weights: Tensor) -> It
     counts = scatter_sum(torch.ones_like(source), source, graph.num_nodes)
     pointers = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
     sizes = graph.ptr.diff()
-    ptr, pair_ptr = graph.ptr.tolist(), [0, *sizes.square().cumsum(0).tolist()]
+    ptr, entry_ptr, pair_ptr = torch.stack(
+        [graph.ptr, pointers[graph.ptr], torch.cat([sizes.new_zeros(1), sizes.square().cumsum(0)])]
+    ).tolist()
     row_sizes, local, begin = sizes.index_select(0, graph.batch), graph.local_index, 0
     while begin < graph.num_graphs:
         end = begin + 1
         while end < graph.num_graphs and ptr[end + 1] - ptr[begin] <= ROWS_AT_ONCE:
             end += 1
         nodes, pairs = slice(ptr[begin], ptr[end]), slice(pair_ptr[begin], pair_ptr[end])
+        entries = slice(entry_ptr[begin], entry_ptr[end])
         width = max(1, *(ptr[number + 1] - ptr[number] for number in range(begin, end)))
         begin = end
-        starts, row = (
-            pointers[nodes.start : nodes.stop + 1],
-            torch.arange(nodes.stop - nodes.start, device=graph.device),
-        )
-        entries = slice(*starts[[0, -1]].tolist())
+        row = torch.arange(nodes.stop - nodes.start, device=graph.device)
         # Rows of the matrix are padded to the width; pairs are not.
         padding = (row * width).sub_(graph.first_pair[nodes] - pairs.start)
         shift = padding.repeat_interleave(row_sizes[nodes], output_size=pairs.stop - pairs.start)
         yield _Block(
             weights[entries],
             target[entries] - nodes.start,
-            starts - starts[0],
+            pointers[nodes.start : nodes.stop + 1] - entries.start,
             weights.new_zeros(len(row), width).index_put_((row, local[nodes]), weights.new_ones(())),
             pairs,
             torch.arange(len(shift), device=graph.device).add_(shift),
