@@ -13,11 +13,25 @@ from torch import Tensor, nn
 from torch_geometric.data import Batch, Data
 
 from tg_lpe import GramTransformer, Graph, GraphTransformer, LinearTransformer, LinearTransformerPE, theory
-from tg_lpe.encoders import LPE, SPE
+from tg_lpe.encoders import (
+    LPE,
+    RPEARL,
+    RRWP,
+    SPE,
+    CycleCounts,
+    DirectedWalk,
+    Encoder,
+    MagneticLaplacian,
+    PersonalizedPageRank,
+    Positions,
+    ShortestPath,
+    SignNet,
+)
 from tg_lpe.graph.eigenvectors import laplacian_eigenvectors
 from tg_lpe.graph.random_walks import random_walk_probabilities
 from tg_lpe.ops import segment
 from tg_lpe.theory import effective_resistance, electric_potential, heat_kernel, resistive_embedding
+from tg_lpe.training.metrics import METRICS, hits_at
 
 NODE_TYPES, EDGE_TYPES = 5, 3
 
@@ -146,6 +160,54 @@ def test_encodings_of_eigenpairs(encoder: nn.Module, sizes: tuple[int, ...]) -> 
         return with_gradients(model(*graph, num_graphs=batch.num_graphs), model)
 
     check(run, encoder)
+
+
+COMPUTED = RRWP(4), ShortestPath(3), PersonalizedPageRank(), MagneticLaplacian(3), DirectedWalk(4), CycleCounts((3, 4))
+
+
+@pytest.mark.parametrize("encoder", COMPUTED, ids=str)
+def test_computed_encodings(encoder: Encoder) -> None:
+    batch = batch_of(*SMALL)
+
+    def run(model: Any, place: Callable[[Any], Any]) -> list[Tensor]:
+        graph = Graph(place(batch.edge_index), batch.num_nodes, batch=place(batch.batch), num_graphs=len(SMALL))
+        if not encoder.pair_out_channels:
+            return flat(model.encode(graph))
+        encoding, pairs = model.encode_with_pairs(graph, graph.pairs)
+        return flat([encoding.node, encoding.edge, pairs])
+
+    check(run, encoder)
+
+
+@pytest.mark.parametrize(
+    "encoder", [SignNet(8, 4), RPEARL(8, 4), Positions(4, loops=3)], ids=lambda e: type(e).__name__
+)
+def test_learned_encodings(encoder: Encoder) -> None:
+    batch = batch_of(*SMALL)
+
+    def run(model: Any, place: Callable[[Any], Any]) -> list[Tensor]:
+        graph = None, place(batch.edge_index), None, place(batch.batch)
+        generator = torch.Generator().manual_seed(0)
+        return with_gradients(model(*graph, num_graphs=batch.num_graphs, generator=generator), model)
+
+    check(run, encoder)
+
+
+@pytest.mark.parametrize("attention", ["bias", "pairs"])
+def test_attention_over_pairs(attention: str) -> None:
+    batch = batch_of(*SMALL)
+
+    def run(model: Any, place: Callable[[Any], Any]) -> list[Tensor]:
+        return with_gradients(model(None, place(batch.edge_index), None, place(batch.batch)), model)
+
+    model = GraphTransformer(attention=attention, encoder=RRWP(4), hidden_channels=16, heads=2, num_layers=2)
+    check(run, model.double())
+
+
+def test_metrics() -> None:
+    scores, labels = torch.linspace(0, 1, 20).roll(7), (torch.arange(20) % 3 == 0).float()
+    for column in (*(metric.column for metric in METRICS.values()), lambda *values: hits_at(*values, 3)):
+        assert column(moved(scores), moved(labels)) == column(scores, labels)
 
 
 @pytest.mark.parametrize("options", [{}, {"pe_options": {"norm": True}, "readout": {"pooling": "both"}}], ids=str)

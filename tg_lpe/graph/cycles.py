@@ -36,8 +36,8 @@ def cycle_counts(graph: Graph, lengths: Sequence[int], max_paths: int) -> tuple[
     counter = _Counter(graph, max(lengths), max_paths)
     for first in range(0, graph.num_nodes, ROOTS):
         counter.count_from(first, first + ROOTS)
-    columns = [length - 3 for length in lengths]
-    return counter.nodes[:, columns][counter.rank], counter.edges[:, columns]
+    nodes, edges = (torch.stack([c[:, length - 3] for length in lengths], 1) for c in (counter.nodes, counter.edges))
+    return nodes[counter.rank], edges
 
 
 class _Counter:

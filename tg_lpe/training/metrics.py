@@ -180,11 +180,9 @@ def balanced_accuracy(classes: Tensor, labels: Tensor) -> float | None:
 def _counts_by_score(scores: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     """Count positives and negatives at each distinct score, highest first, int64."""
     order = scores.argsort(descending=True)
-    _, group = torch.unique_consecutive(scores[order], return_inverse=True)
-    positive = (labels[order] == 1).long()
-    size = int(group[-1]) + 1 if group.numel() else 0
-    positives = torch.zeros(size, dtype=torch.int64).index_add_(0, group, positive)
-    return positives, torch.bincount(group, minlength=size) - positives
+    _, group, count = torch.unique_consecutive(scores[order], return_inverse=True, return_counts=True)
+    positives = torch.zeros_like(count).index_add_(0, group, (labels[order] == 1).long())
+    return positives, count - positives
 
 
 def _ranks(values: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from tg_lpe.arguments import check_count, check_flags, check_heads
 from tg_lpe.graph.graph import Graph
-from tg_lpe.nn._util import reset_all, reset_parts
+from tg_lpe.nn._util import reset_all
 from tg_lpe.nn.attention.bias import PairState, checked_keys
 from tg_lpe.nn.attention.registry import register_attention
 from tg_lpe.nn.linear import Linear
@@ -35,10 +35,6 @@ class PairEmbedding(nn.Module):
         super().__init__()
         self.max_nodes = max_nodes
         self.linear = Linear(pair_channels, channels) if pair_channels else None
-
-    def reset_parameters(self) -> None:
-        """Draw the weights again."""
-        reset_parts(self)
 
     def forward(self, graph: Graph, pairs: Tensor | None, e: Tensor) -> PairState:
         """Return the initial state of the layers."""
