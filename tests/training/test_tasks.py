@@ -354,6 +354,7 @@ def test_classes_with_other_numbers_than_their_places() -> None:
         task.check(torch.tensor([[0.0], [1.0]]))
     with pytest.raises(ValueError, match="values"):
         Multiclass(num_classes=3, values=(1.0, 2.0))
+    Multiclass(num_classes=2, values=(0.1, 0.2)).check(torch.tensor([[0.1], [0.2]]))  # of another precision
 
 
 def test_a_regression_is_told_apart_by_column() -> None:
@@ -425,6 +426,9 @@ def test_a_loss_of_ones_own_is_given_the_labels_as_they_are() -> None:
         ([[0.0], [1.0]], None, "task="),
         ([[0.0, 1.0], [1.0, NAN]], None, "task="),
         ([[0.0], [7.0]], None, "task='multiclass'"),
+        ([[-1.0], [1.0]], None, "task='multiclass'"),
+        ([[0.5], [math.inf]], None, "y must be finite"),
+        ([[0.0], [math.inf]], "multiclass", "y must be finite"),
         ([[0.0], [2.0]], "binary", "0 or 1"),
         ([[0.0, 1.0]], "binary", "use multilabel"),
         ([[0.5]], "multiclass", "integers"),

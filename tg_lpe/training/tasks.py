@@ -461,9 +461,13 @@ class Multiclass(Task):
 
     def check(self, target: Tensor) -> None:
         values = target[~target.isnan()].unique()
-        known = range(self.num_classes) if self.values is None else self.values
-        if not set(values.tolist()) <= set(known):
-            allowed = f"integers in 0..{self.num_classes - 1}" if self.values is None else _few(torch.tensor(known))
+        if self.values is None:
+            is_class = (values == values.floor()) & (values >= 0) & (values < self.num_classes)
+            allowed = f"integers in 0..{self.num_classes - 1}"
+        else:
+            known = torch.tensor(self.values, dtype=target.dtype, device=target.device)
+            is_class, allowed = torch.isin(values, known), _few(known)
+        if not bool(is_class.all()):
             raise ValueError(f"labels of multiclass must be {allowed}, or NaN where missing; there are {_few(values)}")
 
 
@@ -501,6 +505,8 @@ def task_for(splits: GraphSplits, name: str | None = None, metric: str | None = 
     known = labels[~labels.isnan()]
     if not known.numel():
         raise ValueError(f"all labels of {', '.join(splits.target.columns)} are missing")
+    if bool(known.isinf().any()):
+        raise ValueError(f"labels of {', '.join(splits.target.columns)} must be finite, or NaN where missing, got inf")
     columns, named = ", ".join(splits.target.columns), [classes for classes in splits.target.classes if classes]
     if named and name is None:
         name = "multiclass" if labels.size(1) == 1 else "multilabel"
@@ -511,7 +517,8 @@ def task_for(splits: GraphSplits, name: str | None = None, metric: str | None = 
                 f"some of the columns {columns} hold names, and {values} numbers: no task predicts both at once"
             )
     if name is None and bool((known == known.floor()).all()):
-        kind = "multiclass" if float(known.max()) > 1 else "binary" if labels.size(1) == 1 else "multilabel"
+        is_binary = bool(((known == 0) | (known == 1)).all())
+        kind = "multiclass" if not is_binary else "binary" if labels.size(1) == 1 else "multilabel"
         message = "all labels of {} are integers ({}), which may be classes or values: choose {task} or regression"
         raise ArgumentError(message, columns, _few(known.unique()), task=kind)
     name = name or Regression.name
