@@ -15,8 +15,16 @@ from torch_geometric.data import Batch, Data, HeteroData
 from torch_geometric.loader import DataLoader
 
 from tg_lpe import AddPositionalEncoding
-from tg_lpe.data import DataSpec, GraphSplits, TargetSpec, random_link_split, random_node_masks, random_split
-from tg_lpe.data.splits import split_indices
+from tg_lpe.data import (
+    DataSpec,
+    GraphSplits,
+    TargetSpec,
+    random_folds,
+    random_link_split,
+    random_node_masks,
+    random_split,
+)
+from tg_lpe.data.splits import node_splits, split_indices
 from tg_lpe.data.storage import is_collated
 from tg_lpe.datasets.block_models import cluster_graphs
 from tg_lpe.encoders import LaplacianEigenvectors, Positions, RandomWalk
@@ -251,6 +259,25 @@ def test_shares_of_a_split() -> None:
         split_indices(10, 0, 0.5, 0.5)
     with pytest.raises(TypeError, match="got '0'"):
         split_indices(10, "0")  # type: ignore[arg-type]
+
+
+def test_shares_of_a_fold() -> None:
+    for val in (-1.0, 0.0, 0.8, 1.5):
+        with pytest.raises(ValueError, match=f"got {val} and 0.2"):
+            random_folds(range(20), 0, val=val)
+    with pytest.raises(TypeError, match="seed must"):
+        random_folds(range(20), "0")  # type: ignore[arg-type]
+
+
+def test_several_published_splits_with_one_test_mask() -> None:
+    """As in WikiCS."""
+    rows = torch.arange(12)
+    train, val = ((rows.unsqueeze(1) - torch.arange(3)) % 8 == place for place in (0, 3))
+    data = Data(x=torch.rand(12, 1), edge_index=EDGES, y=rows % 2, train_mask=train, val_mask=val, test_mask=rows > 9)
+    found = node_splits(data, 1)
+    for part, mask in (("train", train[:, 1]), ("val", val[:, 1]), ("test", rows > 9)):
+        assert torch.equal(~found.labels(part).squeeze(1).isnan(), mask)
+    assert found.split == {"kind": "published", "number": 1}
 
 
 def test_random_node_masks() -> None:

@@ -278,7 +278,7 @@ def random_folds(
 
     Raises:
         TypeError: if ``dataset`` is one graph.
-        ValueError: if there are fewer than two folds, or a fold leaves nothing for training.
+        ValueError: if there are fewer than two folds, ``val`` is out of range, or a fold leaves nothing for training.
     """
     check_count("folds", folds, least=2)
     return [_selected(dataset, fold_indices(_size(dataset), seed, (fold, folds), val)) for fold in range(folds)]
@@ -288,6 +288,7 @@ def fold_indices(num_rows: int, seed: int, fold: tuple[int, int], val: float = 0
     """Return the rows of the three parts of a fold, ascending; ``fold`` is its number, and the number of folds."""
     number, folds = fold
     check_count("folds", folds, least=2)
+    _check_shares(seed, val, 1 / folds)
     if number not in range(folds):
         raise ValueError(f"fold must be a number from 0 to {folds - 1} and the number of folds, got {fold}")
     bounds = [place * num_rows // folds for place in (number, number + 1)]
@@ -349,7 +350,8 @@ def node_splits(data: Data, seed: int) -> GraphSplits:
     """Split the nodes of one graph by its masks, or at random 60/20/20 if it has none.
 
     Args:
-        data: the graph. If it has several published splits, masks ``[num_nodes, num_splits]``, the seed picks one.
+        data: the graph. If it has several published splits, masks ``[num_nodes, num_splits]``, the seed picks one; a
+            mask ``[num_nodes]``, such as the test mask of WikiCS, belongs to all of them.
         seed: decides the draw, or the split.
 
     Raises:
@@ -364,7 +366,8 @@ def node_splits(data: Data, seed: int) -> GraphSplits:
     if masks.dim() == 2:
         number = seed % masks.size(1)
         for part in PARTS:
-            data[f"{part}_mask"] = data[f"{part}_mask"][:, number]
+            if (mask := data.get(f"{part}_mask")) is not None and mask.dim() == 2:
+                data[f"{part}_mask"] = mask[:, number]
     return replace(GraphSplits.of_masks(data), split={"kind": "published", "number": number})
 
 
