@@ -55,6 +55,14 @@ class Squares(BaseTransform):
         return data
 
 
+class Identity(BaseTransform):
+    """Writes as many columns as there are nodes."""
+
+    def forward(self, data: Data) -> Data:
+        data.ones = torch.eye(data.num_nodes)
+        return data
+
+
 def test_a_transform_of_ones_own(tmp_path: Path) -> None:
     encoder = FromTransform(Squares(2.0), "squares")
     index = torch.tensor([[0, 1, 1, 1], [1, 0, 0, 2]])
@@ -114,5 +122,9 @@ def test_a_graph_on_which_the_transform_fails_is_named() -> None:
     encoder = FromTransform("AddLaplacianEigenvectorPE", options={"k": 3})
     with pytest.raises(ValueError, match=r"AddLaplacianEigenvectorPE\(k=3.* graph 1 of 2 nodes"):
         encoder(None, torch.tensor([[0, 1, 2, 4], [1, 2, 3, 5]]), batch=torch.tensor([0, 0, 0, 0, 1, 1]))
+    with pytest.raises(ValueError, match=r"out_channels=64.* got 3 on graph 1"):
+        FromTransform(Identity(), "ones")(
+            None, torch.tensor([[0, 64], [1, 65]]), batch=torch.tensor([0] * 64 + [1] * 3)
+        )
     with pytest.raises(ValueError, match="out_channels=2"):
         FromTransform("AddRandomWalkPE", options={"walk_length": 3}, out_channels=2)(None, torch.tensor([[0], [1]]))

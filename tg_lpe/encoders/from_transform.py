@@ -80,7 +80,7 @@ class FromTransform(NodeEdgeEncoder):
         if out_channels is None:
             ring = torch.arange(PROBE_NODES)
             graph = Graph(torch.stack([ring, ring.roll(1)]))
-            out_channels = _values(instance, attribute, graph, seed, " (give out_channels, if it is right)").size(1)
+            out_channels = _values(instance, attribute, graph, seed).size(1)
         check_count("out_channels", out_channels)
         super().__init__(out_channels, 0, None)
         self._instance, self._attribute = instance, attribute
@@ -110,11 +110,7 @@ class FromTransform(NodeEdgeEncoder):
         Raises:
             ValueError: if the transform fails on a graph, or does not write ``out_channels`` columns at its nodes.
         """
-        node = _values(self._instance, self._attribute, graph, self.seed)
-        if node.size(1) != self.out_channels and node.numel():
-            raise ValueError(
-                f"{_repr(self._instance)} must write out_channels={self.out_channels} columns, got {node.size(1)}"
-            )
+        node = _values(self._instance, self._attribute, graph, self.seed, self.out_channels)
         return node.view(graph.num_nodes, self.out_channels), node.new_zeros(graph.num_edges, 0)
 
 
@@ -134,8 +130,11 @@ def _make_transform(name: str, options: Mapping[str, Any]) -> Callable[[Data], D
     return transform
 
 
-def _values(transform: Callable[[Data], Data], attr_name: str, graph: Graph, seed: int, hint: str = "") -> Tensor:
-    """Return the rows that a transform writes for the nodes of each graph, ``[num_nodes, num_columns]``."""
+def _values(
+    transform: Callable[[Data], Data], attr_name: str, graph: Graph, seed: int, width: int | None = None
+) -> Tensor:
+    """Return the rows that a transform writes for the nodes of each graph, ``[num_nodes, width]``, or of any width."""
+    hint = " (give out_channels, if it is right)" if width is None else ""
     rows, ptr, edge_ptr = [], graph.ptr.tolist(), graph.edge_ptr.tolist()
     for number, (first, last) in enumerate(pairwise(ptr)):
         size, edges = last - first, slice(edge_ptr[number], edge_ptr[number + 1])
@@ -163,6 +162,10 @@ def _values(transform: Callable[[Data], Data], attr_name: str, graph: Graph, see
                 f"{size} nodes of graph {number}, got {got}"
             )
         rows.append(values.reshape(size, -1))
+        if width not in (None, rows[-1].size(1)):
+            raise ValueError(
+                f"{_repr(transform)} must write out_channels={width} columns, got {rows[-1].size(1)} on graph {number}"
+            )
     return torch.cat(rows) if rows else torch.zeros(0, 0, device=graph.device)
 
 
