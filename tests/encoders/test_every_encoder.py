@@ -11,9 +11,11 @@ from scipy.linalg import expm
 
 import tg_lpe
 from tg_lpe import Encoder, Encoding, GramTransformer, LinearTransformer
+from tg_lpe.datasets.synthetic import random_regular_edges
 from tg_lpe.encoders import (
     RRWP,
     EffectiveResistance,
+    FromTransform,
     HeatKernel,
     LaplacianEigenvectors,
     PersonalizedPageRank,
@@ -434,3 +436,29 @@ def test_autocast_changes_no_bit(name: str) -> None:
         found = encoder.encode(graph)
     assert torch.equal(found.node, expected.node)
     assert found.edge is expected.edge is None or torch.equal(found.edge, expected.edge)
+
+
+@pytest.mark.parametrize(
+    "encoder",
+    [
+        Positions(4, pair_out_channels=None),
+        Positions(4, loops=3, pair_out_channels=None),
+        FromTransform("AddRandomWalkPE", options={"walk_length": 4}),
+    ],
+    ids=["converged", "loops", "a transform"],
+)
+def test_autocast_changes_no_bit_of_computed_encodings(encoder: Encoder) -> None:
+    """Of a component too large for dense algebra, whose layers multiply in float32."""
+    edge_index = random_regular_edges(300, 4, torch.Generator().manual_seed(0))
+    graph, pairs = tg_lpe.Graph(edge_index, 300), edge_index.flip(0)
+
+    def run() -> list[torch.Tensor | None]:
+        with torch.no_grad():
+            parts = [*encoder.encode(graph)]
+            return [*parts, encoder.encode_pairs(graph, pairs)] if encoder.pair_out_channels else parts
+
+    expected = run()
+    with torch.autocast("cpu", torch.bfloat16):
+        found = run()
+    for got, wanted in zip(found, expected, strict=True):
+        assert got is wanted is None or torch.equal(got, wanted)

@@ -13,12 +13,14 @@ from torch import Tensor
 from tg_lpe.encoders.base import Encoder, Encoding, check_pairs, check_precomputed
 from tg_lpe.graph.graph import Graph
 from tg_lpe.graph.pairs import check_pair_nodes
+from tg_lpe.nn._util import without_autocast
 
 
 class ComputedEncoder(Encoder):
     """Base class of encoders without weights: :meth:`precompute` does all the work, in float64.
 
     Results have the module's dtype: PyTorch's default dtype at construction, changed by ``.double()`` or ``.float()``.
+    Autocast has no effect.
 
     Args:
         out_channels: width of the node encoding.
@@ -57,6 +59,7 @@ class ComputedEncoder(Encoder):
             )
         return width if wanted is None else wanted
 
+    @without_autocast
     def encode(
         self,
         graph: Graph,
@@ -78,6 +81,7 @@ class ComputedEncoder(Encoder):
             precomputed = {name: self.cast(precomputed[name]) for name in self.widths()}
         return self.assemble(graph, precomputed, generator)
 
+    @without_autocast
     def encode_with_pairs(
         self,
         graph: Graph,
