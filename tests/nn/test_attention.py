@@ -185,7 +185,9 @@ def test_attention_over_pairs_compiles_as_a_whole(attention: str) -> None:
 
 
 @pytest.mark.parametrize("attention", ["bias", "pairs"])
-def test_graphs_of_too_many_nodes_are_refused(attention: str) -> None:
+def test_graphs_of_too_many_nodes_are_refused(attention: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before memory is allocated for their pairs."""
+    monkeypatch.setattr(Graph, "pairs", property(lambda _: pytest.fail("pairs were made")))
     model = GraphTransformer(
         hidden_channels=8, heads=2, attention=attention, attention_options={"max_nodes": 3}, encoder=RRWP(4)
     )

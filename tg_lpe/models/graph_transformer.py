@@ -13,6 +13,7 @@ from tg_lpe.arguments import check_count, check_options
 from tg_lpe.encoders.base import Encoder, checked_encoding, checked_pairs
 from tg_lpe.encoders.registry import as_encoder
 from tg_lpe.graph.graph import Graph
+from tg_lpe.graph.pairs import check_pair_nodes
 from tg_lpe.models.features import FeatureModel, OutputLinear, encoding_widths
 from tg_lpe.models.options import MergedEncodingOptions, Options, ReadoutOptions
 from tg_lpe.models.registry import register
@@ -200,7 +201,9 @@ class GraphTransformer(FeatureModel):
         return_penalty: bool,
     ) -> Tensor | tuple[Tensor, Tensor]:
         """Encode, embed, run the layers, pool and read out."""
-        pairs = None
+        pairs, max_nodes = None, getattr(self.shared, "max_nodes", None)
+        if max_nodes is not None:  # before memory is allocated for the pairs
+            check_pair_nodes(graph, f"attention with attention_options={{'max_nodes': {max_nodes}}}", max_nodes)
         if self.encoder is not None:
             options: dict[str, Any] = {"generator": generator, "precomputed": precomputed}
             if self.reads_pairs and self.encoder.pair_out_channels:

@@ -9,7 +9,6 @@ from torch import Tensor, nn
 
 from tg_lpe.arguments import check_count, check_flags, check_heads
 from tg_lpe.graph.graph import Graph
-from tg_lpe.graph.pairs import check_pair_nodes
 from tg_lpe.nn._util import reset_parts
 from tg_lpe.nn.attention.edge import FeatureUpdate, make_local
 from tg_lpe.nn.attention.global_attention import key_mask
@@ -31,17 +30,6 @@ class PairState(NamedTuple):
     """Whether a row is a node rather than padding, bool ``[num_graphs, 1, 1, max_nodes]``; ``None`` without padding."""
 
 
-def checked_keys(graph: Graph, attention: str, max_nodes: int) -> Tensor | None:
-    """Return :attr:`PairState.keys` after checking the sizes of the graphs.
-
-    Raises:
-        ValueError: if a graph has more than ``max_nodes`` nodes.
-    """
-    name = f"attention={attention!r} with attention_options={{'max_nodes': {max_nodes}}}"
-    check_pair_nodes(graph, name, max_nodes)
-    return key_mask(graph)
-
-
 class GivenPairs(nn.Module):
     """Pass the encoding of pairs to the layers; it has no parameters.
 
@@ -55,7 +43,7 @@ class GivenPairs(nn.Module):
 
     def forward(self, graph: Graph, pairs: Tensor | None, e: Tensor) -> PairState:
         """Return the state of all layers; ``e`` is not read."""
-        return PairState(pairs, checked_keys(graph, "bias", self.max_nodes))
+        return PairState(pairs, key_mask(graph))
 
 
 class BiasAttention(nn.Module):

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from tg_lpe.arguments import check_count, check_flags, check_heads
 from tg_lpe.graph.graph import Graph
 from tg_lpe.nn._util import reset_all
-from tg_lpe.nn.attention.bias import PairState, checked_keys
+from tg_lpe.nn.attention.bias import PairState
+from tg_lpe.nn.attention.global_attention import key_mask
 from tg_lpe.nn.attention.registry import register_attention
 from tg_lpe.nn.linear import Linear
 from tg_lpe.nn.norms import make_norm
@@ -38,12 +39,11 @@ class PairEmbedding(nn.Module):
 
     def forward(self, graph: Graph, pairs: Tensor | None, e: Tensor) -> PairState:
         """Return the initial state of the layers."""
-        keys = checked_keys(graph, "pairs", self.max_nodes)
         if self.linear is None or pairs is None:
             values = e.new_zeros(graph.num_pairs, e.size(1))
         else:
             values = self.linear(pairs.to(self.linear.weight.dtype))
-        return PairState(values.index_add(0, graph.edge_pairs, e.to(values.dtype)), keys)
+        return PairState(values.index_add(0, graph.edge_pairs, e.to(values.dtype)), key_mask(graph))
 
 
 class PairAttention(nn.Module):

@@ -43,7 +43,8 @@ def register_attention(name: str) -> Callable[[L], L]:
 
     **Pairs.** The constructor of a class with a true attribute ``reads_pairs`` also receives ``pair_channels``, the
     width of the model's encoding of pairs, 0 for none. The module of its method ``shared()`` is called with the graph,
-    this encoding, ``[num_pairs, pair_channels]`` in the order of ``graph.pairs`` or ``None``, and ``e``.
+    this encoding, ``[num_pairs, pair_channels]`` in the order of ``graph.pairs`` or ``None``, and ``e``. If the module
+    has an attribute ``max_nodes``, the model refuses larger graphs before it allocates memory for their pairs.
 
     Raises:
         ValueError: if another class has the same name.
