@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch_geometric.data import Data
 
-from tg_lpe import AddPositionalEncoding, Encoder, GramTransformer, GraphTransformer, LinearTransformerPE
-from tg_lpe.encoders import make_encoder
+from tg_lpe import AddPositionalEncoding, Encoder, GramTransformer, Graph, GraphTransformer, LinearTransformerPE
+from tg_lpe.encoders import RandomWalk, ResistiveEmbedding, make_encoder
 
 RING = torch.tensor([[0, 1, 2, 1, 2, 0], [1, 2, 0, 0, 1, 2]])
 WEIGHTS = torch.arange(1.0, 7.0)  # another one in each direction
@@ -29,6 +30,14 @@ WEIGHTS = torch.arange(1.0, 7.0)  # another one in each direction
             "edge_weight=None",
         ),
         (lambda: make_encoder({"class": "Elsewhere"}), "--import"),
+        (lambda: Graph(RING.t()), r"pass edge_index.t\(\)"),
+        (lambda: Graph(RING, edge_weight=WEIGHTS.unsqueeze(1)), r"pass edge_weight.squeeze\(1\)$"),
+        (lambda: Graph(RING, edge_weight=WEIGHTS.long()), r"pass edge_weight.float\(\)"),
+        (lambda: Graph(RING, edge_weight=WEIGHTS.long().unsqueeze(1)), r"squeeze\(1\).float\(\)"),
+        (lambda: AddPositionalEncoding(RandomWalk), "the class RandomWalk"),
+        (lambda: RandomWalk(np.int64(8)), r"steps must .* got np.int64\(8\); int\("),
+        (lambda: LinearTransformerPE(np.int64(8)), r"k must .*; int\("),
+        (lambda: ResistiveEmbedding(8, torch.tensor(0)), r"seed must .*; int\("),
     ],
 )
 def test_what_to_write_is_named(call: Callable[[], Any], named: str) -> None:

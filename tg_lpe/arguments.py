@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from numbers import Real
 
+import numpy as np
 import torch
 
 
@@ -48,13 +49,18 @@ def as_keyword(name: str, value: object) -> str:
 def check_count(name: str, value: object, least: int = 1) -> None:
     """Raise ``ValueError`` unless ``value`` is an integer of at least ``least``."""
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise ValueError(f"{name} must be an integer of at least {least}, got {value!r}")
+        raise ValueError(f"{name} must be an integer of at least {least}, got {value!r}{int_hint(value)}")
 
 
 def check_seed(seed: object) -> None:
     """Raise ``ValueError`` unless ``seed`` is an integer from 0 to ``2 ** 63 - 1``."""
     if not isinstance(seed, int) or isinstance(seed, bool) or not 0 <= seed < 2**63:
-        raise ValueError(f"seed must be an integer from 0 to 2^63 - 1, got {seed!r}")
+        raise ValueError(f"seed must be an integer from 0 to 2^63 - 1, got {seed!r}{int_hint(seed)}")
+
+
+def int_hint(value: object) -> str:
+    """Return the end of an error message for integers of NumPy and PyTorch, which a checkpoint cannot hold."""
+    return "; int(...) makes a Python integer of it" if isinstance(value, np.integer | torch.Tensor) else ""
 
 
 def check_choice(name: str, value: object, allowed: Sequence[object]) -> None:

@@ -747,6 +747,7 @@ def check_edge_index(edge_index: Tensor) -> None:
         raise ValueError(
             "edge_index must be int64 or int32 of shape [2, num_directed_edges], "
             f"got {edge_index.dtype} {list(edge_index.shape)}"
+            + ("; pass edge_index.t()" if edge_index.shape[1:] == (2,) else "")
         )
 
 
@@ -777,4 +778,7 @@ def _check_form(name: str, values: Tensor | None, size: int) -> None:
     if values is not None and not isinstance(values, Tensor):
         raise TypeError(f"{name} must be a floating point tensor of shape [{size}], got {type(values).__name__}")
     if values is not None and (values.shape != (size,) or not values.is_floating_point()):
-        raise ValueError(f"{name} must be floating point of shape [{size}], got {values.dtype} {list(values.shape)}")
+        got = f"{values.dtype} {list(values.shape)}"
+        fit = ".squeeze(1)" * (values.shape == (size, 1)) + ".float()" * (not values.is_floating_point())
+        hint = f"; pass {name}{fit}" if fit and values.numel() == size else ""
+        raise ValueError(f"{name} must be floating point of shape [{size}], got {got}{hint}")

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch_geometric.data.datapipes import functional_transform
 
+from tg_lpe.arguments import int_hint
 from tg_lpe.checkpoints.checkpoint import Checkpoint
 from tg_lpe.encoders.base import Encoder, check_encoder
 from tg_lpe.encoders.registry import load_encoder
@@ -75,8 +76,8 @@ class LinearTransformerPE(AddPositionalEncoding):
             if not isinstance(k, int) or isinstance(k, bool) or not 1 <= k <= encoder.out_channels:
                 largest = Checkpoint.open(DEFAULT_ENCODER).config["out_channels"]
                 raise ValueError(
-                    f"k must lie in 1..{encoder.out_channels}, the channels of the encoder, got {k!r}; the default, "
-                    f"{DEFAULT_ENCODER}, has {largest}; pass encoder=..., one with larger out_channels, for more"
+                    f"k must lie in 1..{encoder.out_channels}, the channels of the encoder, got {k!r}{int_hint(k)}; "
+                    f"{DEFAULT_ENCODER}, the default, has {largest}; for more, pass encoder=... of larger out_channels"
                 )
         super().__init__(encoder, attr_name, edge_attr_name, edge_weight, reduce=reduce, hetero=hetero)
         self.k = self.out_channels = self.out_channels if k is None else k

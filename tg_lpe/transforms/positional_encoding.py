@@ -34,8 +34,8 @@ class AddPositionalEncoding(GraphTransform):
 
     Args:
         encoder: the encoder. The transform uses a frozen copy, so later changes of ``encoder`` have no effect.
-        attr_name: attribute to write, ``[num_nodes, out_channels]``; ``None`` appends the columns to ``x``. It is not
-            written if the encoder only encodes edges.
+        attr_name: attribute to write, ``[num_nodes, out_channels]``, also over an earlier encoding of this name;
+            ``None`` appends the columns to ``x``. It is not written if the encoder only encodes edges.
         edge_attr_name: attribute to write for edges, ``[num_edges, edge_out_channels]``, one row for each column of
             ``edge_index``; ``None`` to compute no edge encoding.
         edge_weight: name of the attribute with edge weights, ``None`` to ignore weights. It is not read if the encoder
@@ -70,8 +70,9 @@ class AddPositionalEncoding(GraphTransform):
         hetero: str = "error",
     ) -> None:
         if not isinstance(encoder, Encoder):
+            got = f"the class {encoder.__name__}" if isinstance(encoder, type) else type(encoder).__name__
             raise TypeError(
-                f"encoder must be a tg_lpe.Encoder, got {type(encoder).__name__}; "
+                f"encoder must be a tg_lpe.Encoder, got {got}; "
                 f"{type(self).__name__}.from_pretrained takes a name or a folder"
             )
         check_encoder(encoder)
