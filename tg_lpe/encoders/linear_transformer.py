@@ -13,7 +13,6 @@ from tg_lpe.arguments import check_count, check_flags, check_seed
 from tg_lpe.data.spec import DataSpec
 from tg_lpe.encoders.base import Encoder, Encoding
 from tg_lpe.encoders.registry import register
-from tg_lpe.graph.buckets import Bucket
 from tg_lpe.graph.graph import Graph, inverse_sqrt
 from tg_lpe.graph.padding import PaddedBatch
 from tg_lpe.nn._util import without_autocast
@@ -262,15 +261,13 @@ class LinearTransformer(Encoder):
             # B_l = c_l B. With normalisation, c_l = 1 / |B|_F from the second layer on; otherwise c_l is the product
             # of all 1 + alpha^R so far. S is quadratic in B; the scaling by D_l^-1/2 removes one power of |c_l|.
             power = 1 if self.degree_scaling else 2
-            normalized = apply if norm is None else apply.scaled(_per_bucket(norm, bucket).pow(-power))
-            c = phi.new_ones(())
+            c, length = phi.new_ones(()), None if norm is None else norm[bucket.graphs].view(-1, 1, 1)
             for layer in layers:
-                z = layer.update_phi(z, apply(z), None if self.normalize else c.abs().pow(power))
-                apply = normalized
-                if self.normalize:
-                    z = _normalize_columns(z)
-                else:
+                z = layer.update_phi(z, apply(z), c.abs().pow(power))
+                if length is None:
                     c = c * layer.incidence_residual
+                else:
+                    z, c = _normalize_columns(z), length.reciprocal()
             parts.append(torch.bmm(self.readout.weight.expand(z.size(0), -1, -1), z))
         return padded.unpad(parts, self.out_channels)
 
@@ -444,11 +441,6 @@ def _products(blocks: list[_Parameters]) -> _Layer:
         incidence_residual=1 + stacked("alpha_r", 0.0),
         incidence=incidence,
     )
-
-
-def _per_bucket(values: Tensor, bucket: Bucket) -> Tensor:
-    """Select a bucket's values, ``[num_graphs_of_bucket, 1, 1]``, from those of a batch, ``[num_graphs]``."""
-    return (values if values.numel() == 1 else values[bucket.graphs]).view(-1, 1, 1)
 
 
 def _normalize_columns(z: Tensor) -> Tensor:

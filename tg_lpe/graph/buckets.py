@@ -91,7 +91,12 @@ class PaddedRows:
             self.buckets = [Bucket(ptr.new_zeros(1), 0, max_nodes, max_nodes <= dense_nodes)]
             self.num_rows, self.row, self.width = max_nodes, local_index, torch.full_like(local_index, max_nodes)
             return
-        self.buckets = _cut(self._sizes, edge_counts, max_nodes, max_rows, dense_nodes, max_padding)
+        num_graphs = self._sizes.numel()
+        if max_padding is None and 0 < max_nodes <= DENSE_NODES and max_nodes * num_graphs <= max_rows:
+            every = torch.arange(num_graphs, device=ptr.device)
+            self.buckets = [Bucket(every, 0, max_nodes, max_nodes <= dense_nodes)]
+        else:
+            self.buckets = _cut_by_size(self._sizes, edge_counts, max_rows, dense_nodes, max_padding)
         self.num_rows = sum(bucket.num_rows for bucket in self.buckets)
         self.row = self.of_nodes([_counted(b) * b.max_nodes + b.first_row for b in self.buckets]) + local_index
         self.width = self.of_nodes([torch.full_like(b.graphs, b.max_nodes) for b in self.buckets])
@@ -157,27 +162,11 @@ def _counted(bucket: Bucket) -> Tensor:
     return torch.arange(bucket.num_graphs, device=bucket.graphs.device)
 
 
-def _cut(
-    sizes: Tensor,
-    edge_counts: Tensor | None,
-    largest: int,
-    max_rows: int,
-    dense_nodes: int,
-    max_padding: float | None,
-) -> list[Bucket]:
-    """Cut a batch into buckets: one if the batch is small, else graphs sorted by size, largest first."""
-    num_graphs = sizes.numel()
-    if num_graphs == 0:
-        return []
-    if max_padding is None and 0 < largest <= DENSE_NODES and largest * num_graphs <= max_rows:
-        return [Bucket(torch.arange(num_graphs, device=sizes.device), 0, largest, largest <= dense_nodes)]
-    return _cut_by_size(sizes, edge_counts, max_rows, dense_nodes, max_padding)
-
-
 @torch.compiler.disable  # the number of buckets depends on the data
 def _cut_by_size(
     sizes: Tensor, edge_counts: Tensor | None, max_rows: int, dense_nodes: int, max_padding: float | None
 ) -> list[Bucket]:
+    """Cut a batch into buckets of graphs sorted by size, largest first."""
     sorted_sizes, order = torch.sort(sizes, descending=True, stable=True)
     numbers = [-sorted_sizes] if edge_counts is None else [-sorted_sizes, edge_counts[order]]
     ascending, *counted = torch.stack(numbers).tolist()  # one read from the device

@@ -75,9 +75,9 @@ class ComponentGroup:
     """Indices of the components, int64 ``[num_components]``."""
     nodes: Array
     """Their nodes, int64 ``[num_components, n]``."""
-    edges: Array | slice
-    """Their undirected edges, ``[num_edges]``, in the order of the next four."""
-    position: Array | int
+    edges: Array
+    """Their undirected edges, int64 ``[num_edges]``, in the order of the next four."""
+    position: Array
     """Row of ``components`` of each edge."""
     tail: Array
     """Column of ``nodes`` of each edge's tail."""
@@ -98,9 +98,8 @@ class ComponentGroup:
         if not len(w) or w.max() == w.min():
             return np.ones(len(self.nodes))
         least, most = np.full(len(self.nodes), np.inf), np.zeros(len(self.nodes))
-        position = np.broadcast_to(self.position, len(w))
-        np.minimum.at(least, position[w > 0], w[w > 0])
-        np.maximum.at(most, position, w)
+        np.minimum.at(least, self.position[w > 0], w[w > 0])
+        np.maximum.at(most, self.position, w)
         with np.errstate(over="ignore"):
             return np.where(most > 0, most / least, 1.0)
 
@@ -124,26 +123,19 @@ class ComponentGroup:
 
     def each(self) -> Iterator[ComponentGroup]:
         """Iterate over the components one by one."""
-        if len(self.nodes) == 1:
-            yield self
-            return
         by_row = np.argsort(self.position, kind="stable")
-        ends = np.searchsorted(np.asarray(self.position)[by_row], np.arange(len(self.nodes) + 1))
+        ends = np.searchsorted(self.position[by_row], np.arange(len(self.nodes) + 1))
         for row in range(len(self.nodes)):
             mine = by_row[ends[row] : ends[row + 1]]
-            edges = (np.asarray(self.edges)[mine], 0, self.tail[mine], self.head[mine], self.weights[mine])
+            edges = self.edges[mine], np.zeros_like(mine), self.tail[mine], self.head[mine], self.weights[mine]
             yield ComponentGroup(self.components[row : row + 1], self.nodes[row : row + 1], *edges)
 
     def chosen(self, rows: Array) -> ComponentGroup:
         """Return the components chosen by a mask ``rows``, bool ``[num_components]``."""
-        if rows.all():
-            return self
         mine = np.flatnonzero(rows[self.position])
-        new = np.cumsum(rows) - 1
-        edges = (np.asarray(self.edges)[mine], new[np.asarray(self.position)[mine]])
-        return ComponentGroup(
-            self.components[rows], self.nodes[rows], *edges, self.tail[mine], self.head[mine], self.weights[mine]
-        )
+        position = (np.cumsum(rows) - 1)[self.position[mine]]
+        edges = self.edges[mine], position, self.tail[mine], self.head[mine], self.weights[mine]
+        return ComponentGroup(self.components[rows], self.nodes[rows], *edges)
 
     def sparse_matrix(self, diagonal: Array) -> csr_matrix:
         """Return ``L`` of a single component, ``[n, n]``."""
@@ -161,6 +153,7 @@ class Components:
 
     Args:
         graph: the batch.
+        with_absent: whether to include edges of weight zero that lie within a component.
 
     Attributes:
         label: component of each node, int64 ``[num_nodes]``, as in :func:`component_labels`.
@@ -168,23 +161,21 @@ class Components:
         diagonal: the diagonal of ``L``, ``[num_nodes]``.
     """
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, with_absent: bool = False) -> None:
         self.graph, n = graph, graph.num_nodes
         self.tail, self.head = host_array(graph.tail), host_array(graph.head)
         self.ground = None if graph.ground is None else host_array(graph.ground.double())
-        self.edges: Array | slice = slice(None)
-        if graph.conductance is None:
-            self.weights = np.ones(len(self.tail))
-        else:
-            self.weights = host_array(graph.conductance.double())
-            if not self.weights.all():  # an edge of weight zero joins nothing
-                self.edges = np.flatnonzero(self.weights)
-                self.tail, self.head = self.tail[self.edges], self.head[self.edges]
-                self.weights = self.weights[self.edges]
+        w = graph.conductance
+        self.weights = np.ones(len(self.tail)) if w is None else host_array(w.double())
+        self.edges, joins = np.arange(len(self.tail)), self.weights != 0
+        self.label = _labels(n, self.tail[joins], self.head[joins])
+        if not joins.all():
+            self.edges = np.flatnonzero(self.label[self.tail] == self.label[self.head] if with_absent else joins)
+            self.tail, self.head = self.tail[self.edges], self.head[self.edges]
+            self.weights = self.weights[self.edges]
         self.diagonal = np.bincount(self.tail, self.weights, n) + np.bincount(self.head, self.weights, n)
         if self.ground is not None:
             self.diagonal = self.diagonal + self.ground
-        self.label = _labels(n, self.tail, self.head)
         self.count = int(self.label.max()) + 1 if n else 0
 
     @cached_property
@@ -203,15 +194,17 @@ class Components:
         return np.cumsum(self.size) - self.size
 
     @cached_property
-    def batch(self) -> Array:
-        """Graph of each node, int64 ``[num_nodes]``."""
-        return host_array(self.graph.batch)
+    def local(self) -> Array:
+        """Index of each node within its component, int64 ``[num_nodes]``."""
+        local = np.empty_like(self.order)
+        local[self.order] = np.arange(len(self.order)) - self.first[self.label[self.order]]
+        return local
 
     @cached_property
     def graph_of(self) -> Array:
         """Graph of each component, int64 ``[count]``."""
         out = np.zeros(self.count, dtype=np.int64)
-        out[self.label] = self.batch
+        out[self.label] = host_array(self.graph.batch)
         return out
 
     def pair_numbers(self, group: ComponentGroup) -> Array:
@@ -230,10 +223,9 @@ class Components:
     @cached_property
     def groups(self) -> list[ComponentGroup]:
         """Components grouped by size, smallest first."""
-        n = self.graph.num_nodes
         if self.count == 1:
-            nodes = np.arange(n).reshape(1, n)
-            return [ComponentGroup(_ZERO, nodes, self.edges, 0, self.tail, self.head, self.weights)]
+            nodes, zeros = np.arange(len(self.label))[None], np.zeros_like(self.edges)
+            return [ComponentGroup(np.zeros(1, np.int64), nodes, self.edges, zeros, self.tail, self.head, self.weights)]
         if self.count == 0:
             return []
         by_size = np.argsort(self.size, kind="stable")
@@ -241,20 +233,14 @@ class Components:
         # The group of each component, and its row in the group.
         group_of, row_of = np.empty_like(by_size), np.empty_like(by_size)
         group_of[by_size], row_of[by_size] = group, np.arange(self.count) - start[group]
-        order, first = self.order, self.first
-        local = np.empty_like(order)
-        local[order] = np.arange(n) - first[self.label[order]]
         component = self.label[self.tail]
         chosen = np.argsort(group_of[component], kind="stable")
         ends = np.searchsorted(group_of[component[chosen]], np.arange(len(sizes) + 1))
         parts = []
         for number, own in enumerate(np.split(by_size, start[1:])):
             mine = chosen[ends[number] : ends[number + 1]]
-            nodes = order[first[own][:, None] + np.arange(sizes[number])]
-            edges = mine if isinstance(self.edges, slice) else self.edges[mine]
-            tail, head = local[self.tail[mine]], local[self.head[mine]]
-            parts.append(ComponentGroup(own, nodes, edges, row_of[component[mine]], tail, head, self.weights[mine]))
+            nodes = self.order[self.first[own][:, None] + np.arange(sizes[number])]
+            tail, head = self.local[self.tail[mine]], self.local[self.head[mine]]
+            edges = self.edges[mine], row_of[component[mine]], tail, head, self.weights[mine]
+            parts.append(ComponentGroup(own, nodes, *edges))
         return parts
-
-
-_ZERO = np.zeros(1, dtype=np.int64)

@@ -12,6 +12,7 @@ from tg_lpe.arguments import check_choice, check_count
 from tg_lpe.graph.components import Array, ComponentGroup, Components
 from tg_lpe.graph.graph import Graph
 from tg_lpe.graph.solvers import DENSE_LIMIT, check_method, is_dense, sparse_eigenvectors, stacked_eigh
+from tg_lpe.ops.blas import threads_for
 
 NORMALIZATIONS = (None, "sym", "rw")
 """PyG's names: ``L = D - A``, ``D^-1/2 L D^-1/2`` and ``D^-1 L``."""
@@ -74,19 +75,18 @@ def laplacian_eigenvectors(
     check_eigenvectors(k, normalization, which)
     check_method(method)
     parts = Components(graph)
-    scale = _root_degrees(parts, normalization)
+    scale = root_degrees(parts, normalization)
     vectors, values = np.zeros((graph.num_nodes, k)), np.full((parts.count, k), np.nan)
     for group in parts.groups:
-        grounded = None if graph.ground is None else parts.grounded[group.components]
-        if group.size == 1 and grounded is None:
+        if group.size == 1 and graph.ground is None:
             continue
         many = method == "auto" and group.size <= min(8 * k, DENSE_LIMIT)  # so many take longer than all at once
         if many or is_dense(group.size, method, EIGENVECTOR_NODES) or group.size < k + 3:
             stacks = [group] if group.size <= EIGENVECTOR_NODES else group.each()  # memory of one large matrix
-            solved = [_dense_eigenvectors(parts, stack, k, scale, which, graph.ground is not None) for stack in stacks]
+            solved = [dense_eigenvectors(parts, stack, k, scale, which) for stack in stacks]
             eigenvalues, basis = (np.concatenate(part) for part in zip(*solved, strict=True))
         else:
-            eigenvalues, basis = _iterated_eigenvectors(parts, group, k, scale, which, grounded, seed)
+            eigenvalues, basis = _iterated_eigenvectors(parts, group, k, scale, which, seed)
         if normalization == "rw" and scale is not None:
             basis = basis * scale[group.nodes][..., None]
             norm = np.linalg.norm(basis, axis=1, keepdims=True)
@@ -101,7 +101,7 @@ def laplacian_eigenvectors(
     return torch.from_numpy(vectors).to(graph.device), torch.from_numpy(values).to(graph.device)
 
 
-def _root_degrees(parts: Components, normalization: str | None) -> Array | None:
+def root_degrees(parts: Components, normalization: str | None) -> Array | None:
     """Return ``D^-1/2``, one for zero degrees, ``[num_nodes]``; ``None`` for the combinatorial Laplacian."""
     return None if normalization is None else 1 / np.sqrt(np.where(parts.diagonal > 0, parts.diagonal, 1.0))
 
@@ -127,9 +127,9 @@ def null_vectors(graph: Graph, normalization: str | None) -> NullVectors:
         normalization: of the Laplacian, ``None`` or ``"sym"``.
     """
     parts = Components(graph)
-    scale = _root_degrees(parts, normalization)
+    scale = root_degrees(parts, normalization)
     node, first = _null_vectors(parts, scale, normalization)
-    has_one = np.ones(parts.count, bool) if graph.ground is None else ~parts.grounded
+    has_one = ~parts.grounded
     counts = np.zeros((graph.num_graphs, 2), np.int64)
     np.add.at(counts, (parts.graph_of[has_one], first[has_one].astype(np.int64)), 1)
     is_lone = (first * has_one).astype(bool)[parts.label]
@@ -151,20 +151,16 @@ def _with_null_vectors(
     null, first = _null_vectors(parts, scale, normalization)
     if which == "top":  # the null vector comes last, if there is a column left
         last = np.isfinite(values).sum(1)
-        has_room = last < values.shape[1]
-        if parts.graph.ground is not None:
-            has_room &= ~parts.grounded
+        has_room = (last < values.shape[1]) & ~parts.grounded
         rows = np.flatnonzero(has_room[parts.label])
         vectors[rows, last[parts.label[rows]]] = null[rows]
         values[has_room, last[has_room]] = first[has_room]
         return vectors, values
     vectors = np.concatenate([null[:, None], vectors], axis=1)
     values = np.concatenate([first[:, None], values], axis=1)
-    if parts.graph.ground is not None:  # a component with ground has no null vector: its columns move back by one
-        moved = parts.grounded
-        values[moved] = np.roll(values[moved], -1, axis=1)
-        rows = moved[parts.label]
-        vectors[rows] = np.roll(vectors[rows], -1, axis=1)
+    # A component with ground has no null vector: its columns move back by one.
+    moved, rows = parts.grounded, parts.grounded[parts.label]
+    values[moved], vectors[rows] = np.roll(values[moved], -1, axis=1), np.roll(vectors[rows], -1, axis=1)
     return vectors[:, :-1], values[:, :-1]
 
 
@@ -175,26 +171,36 @@ def check_eigenvectors(k: int, normalization: str | None, which: str) -> None:
     check_choice("which", which, WHICH)
 
 
-def _dense_eigenvectors(
-    parts: Components, group: ComponentGroup, k: int, scale: Array | None, which: str, has_ground: bool
+def dense_eigenvectors(
+    parts: Components, group: ComponentGroup, k: int, scale: Array | None, which: str = "bottom"
 ) -> tuple[Array, Array]:
-    """Compute eigenvalues ``[num_components, k]`` and eigenvectors ``[num_components, n, k]`` densely."""
-    n, grounded = group.size, parts.grounded[group.components] if has_ground else None
+    """Compute eigenvectors of ``diag(s) L diag(s)`` without null vectors densely; missing columns are zero.
+
+    Args:
+        parts: the components of the batch.
+        group: the components to solve.
+        k: number of eigenvectors.
+        scale: ``s``, ``[num_nodes]``; ones if ``None``.
+        which: ``"bottom"`` or ``"top"``.
+
+    Returns:
+        Eigenvalues ``[num_components, k]``, NaN for missing columns, and eigenvectors ``[num_components, n, k]``.
+    """
+    n, grounded = group.size, parts.grounded[group.components]
     matrix = group.matrices(parts.diagonal, scale)
     if which == "bottom":
         # Lift the null vector above all others, so that they are orthogonal to it even with eigenvalues close to zero.
         lift = 4 * matrix.diagonal(axis1=1, axis2=2).max(1)
-        if grounded is not None:
-            lift[grounded] = 0.0
+        lift[grounded] = 0.0
         if scale is None:
             matrix += (lift / n)[:, None, None]
         else:
             null = 1 / scale[group.nodes]
             null *= np.sqrt(lift / (null * null).sum(1))[:, None]
             matrix += null[:, :, None] * null[:, None, :]
-    count = min(k, n if grounded is not None and grounded.any() else n - 1)
+    count = min(k, n if grounded.any() else n - 1)
     found, basis = stacked_eigh(matrix, count, which == "top")
-    if grounded is not None and count == n:  # only a component with ground has n of them
+    if count == n:  # only a component with ground has n of them
         found[~grounded, -1], basis[~grounded, :, -1] = np.nan, 0.0
     if count < k:
         found = np.pad(found, ((0, 0), (0, k - count)), constant_values=np.nan)
@@ -203,15 +209,15 @@ def _dense_eigenvectors(
 
 
 def _iterated_eigenvectors(
-    parts: Components, group: ComponentGroup, k: int, scale: Array | None, which: str, grounded: Array | None, seed: int
+    parts: Components, group: ComponentGroup, k: int, scale: Array | None, which: str, seed: int
 ) -> tuple[Array, Array]:
-    """Compute :func:`_dense_eigenvectors` iteratively, component by component."""
+    """Compute :func:`dense_eigenvectors` iteratively, component by component."""
     found = []
-    for number, part in enumerate(group.each()):
+    for part in group.each():
         own = np.ones(group.size) if scale is None else scale[part.nodes[0]]
-        is_grounded = grounded is not None and bool(grounded[number])
-        laplacian = part.sparse_matrix(parts.diagonal)
-        found.append(sparse_eigenvectors(laplacian, own, k, which == "top", is_grounded, seed))
+        laplacian, is_grounded = part.sparse_matrix(parts.diagonal), bool(parts.grounded[part.components[0]])
+        with threads_for(group.size):
+            found.append(sparse_eigenvectors(laplacian, own, k, which == "top", is_grounded, seed))
     return np.stack([values for values, _ in found]), np.stack([vectors for _, vectors in found])
 
 

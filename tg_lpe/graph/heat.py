@@ -125,7 +125,7 @@ def _at_edges(group: ComponentGroup, vectors: Array, decay: Array) -> Array:
     step = max(1, EDGE_VALUES // max(1, decay.shape[1] * decay.shape[2]))
     for first in range(0, len(out), step):
         chunk = slice(first, first + step)
-        position = group.position if isinstance(group.position, int) else group.position[chunk]
+        position = group.position[chunk]
         products = vectors[position, group.tail[chunk]] * vectors[position, group.head[chunk]]
         if len(group.nodes) == 1:
             out[chunk] = products @ decay[0]

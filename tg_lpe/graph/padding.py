@@ -8,8 +8,8 @@ are nodes without edges whose values are zero and stay zero, so nothing leaks be
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -19,53 +19,25 @@ from tg_lpe.graph.graph import Graph
 from tg_lpe.graph.solvers import DENSE_LIMIT, is_dense
 from tg_lpe.ops.polynomials import EdgePositions
 
-
-class Operator(ABC):
-    """Map a bucket's ``Phi^T``, ``[num_graphs, k, max_nodes]``, linearly to the same shape."""
-
-    @abstractmethod
-    def __call__(self, z: Tensor) -> Tensor:
-        """Apply the map."""
-
-    @abstractmethod
-    def scaled(self, factor: Tensor) -> Operator:
-        """Return the map times a factor per graph, ``[num_graphs, 1, 1]``."""
+Operator = Callable[[Tensor], Tensor]
+"""Maps a bucket's ``Phi^T``, ``[num_graphs, k, max_nodes]``, linearly to the same shape."""
 
 
-class MatrixOperator(Operator):
-    """Multiply by small symmetric matrices ``[num_graphs, max_nodes, max_nodes]``."""
-
-    def __init__(self, matrix: Tensor) -> None:
-        self.matrix = matrix
-
-    def __call__(self, z: Tensor) -> Tensor:
-        return torch.bmm(z, self.matrix)
-
-    def scaled(self, factor: Tensor) -> Operator:
-        return MatrixOperator(self.matrix * factor)
-
-
-class EdgeOperator(Operator):
+def _edge_operator(graph: Graph, node_scale: Tensor) -> Operator:
     """Multiply by ``diag(s) L diag(s)`` by sums over the edges: ``O(num_edges k)``, for graphs of any size.
 
     Args:
         graph: the graphs of a bucket as one graph of ``num_graphs * max_nodes`` nodes.
         node_scale: ``s``, ``[num_graphs * max_nodes]``.
-        factor: a factor per graph, ``[num_graphs, 1, 1]``.
     """
+    scale = node_scale.unsqueeze(-1)
 
-    def __init__(self, graph: Graph, node_scale: Tensor, factor: Tensor | None = None) -> None:
-        self.graph, self.node_scale, self.factor = graph, node_scale.unsqueeze(-1), factor
-
-    def __call__(self, z: Tensor) -> Tensor:
+    def apply(z: Tensor) -> Tensor:
         num_graphs, k, max_nodes = z.shape
-        rows = self.node_scale * self.graph.laplacian(self.node_scale * z.mT.reshape(num_graphs * max_nodes, k))
-        out = rows.view(num_graphs, max_nodes, k).mT
-        return out if self.factor is None else out * self.factor
+        rows = scale * graph.laplacian(scale * z.mT.reshape(num_graphs * max_nodes, k))
+        return rows.view(num_graphs, max_nodes, k).mT
 
-    def scaled(self, factor: Tensor) -> Operator:
-        factor = factor if self.factor is None else self.factor * factor
-        return EdgeOperator(self.graph, self.node_scale.squeeze(-1), factor)
+    return apply
 
 
 class PaddedBatch:
@@ -117,15 +89,15 @@ class PaddedBatch:
             node_scale: ``s``, ``[num_nodes]``: ``D^-1/2`` for the normalised Laplacian, ones for ``L`` itself. The
                 operators have its dtype.
         """
-        matrices = iter(self.dense_laplacians(node_scale))
+        dense = iter([partial(torch.bmm, mat2=matrix) for matrix in self.dense_laplacians(node_scale)])
         if all(bucket.dense for bucket in self.buckets):
-            return [MatrixOperator(matrix) for matrix in matrices]
+            return [*dense]
         if self.rows.is_single:
-            return [EdgeOperator(self.graph, node_scale)]
+            return [_edge_operator(self.graph, node_scale)]
         scales = [part.flatten() for part in self.rows.pad(node_scale)]
         parts = self._graphs_of_buckets()
         return [
-            MatrixOperator(next(matrices)) if bucket.dense else EdgeOperator(part, scale)
+            next(dense) if bucket.dense else _edge_operator(part, scale)
             for bucket, part, scale in zip(self.buckets, parts, scales, strict=True)
         ]
 

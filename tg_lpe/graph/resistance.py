@@ -82,11 +82,10 @@ def effective_resistances(graph: Graph, *, method: str = "auto", with_edges: boo
         ValueError: on ground conductances, an unknown method, a component too large for ``method="dense"``, or one
             whose elimination would join more than 16,384 nodes to each other.
     """
-    parts = _checked(graph, method)
+    parts = _checked(graph, method, with_absent=with_edges)
     nodes, edges = np.zeros(graph.num_nodes), np.full(graph.num_edges, math.inf if with_edges else 0.0)
-    absent = _absent_edges(graph, parts) if with_edges else np.zeros(0, dtype=np.int64)
     for group in parts.groups:
-        embedded, others = _embedded(_with_absent(graph, parts, group, absent), method)
+        embedded, others = _embedded(group, method)
         if embedded is not None:
             embedding = _embedding(parts, embedded)
             if with_edges:
@@ -169,40 +168,11 @@ def resistive_embedding(graph: Graph, directions: Tensor, *, method: str = "auto
     return torch.from_numpy(out).to(graph.device)
 
 
-def _checked(graph: Graph, method: str) -> Components:
+def _checked(graph: Graph, method: str, with_absent: bool = False) -> Components:
     check_method(method)
     if graph.ground is not None:
         raise ValueError("effective resistances need a graph without ground conductances")
-    return Components(graph)
-
-
-def _absent_edges(graph: Graph, parts: Components) -> Array:
-    """Find the edges of weight zero that lie within a component."""
-    if isinstance(parts.edges, slice):
-        return np.zeros(0, dtype=np.int64)
-    absent = np.setdiff1d(np.arange(graph.num_edges), parts.edges, assume_unique=True)
-    label = parts.label[host_array(graph.tail)[absent]]
-    return absent[label == parts.label[host_array(graph.head)[absent]]]
-
-
-def _with_absent(graph: Graph, parts: Components, group: ComponentGroup, absent: Array) -> ComponentGroup:
-    """Add to a group the edges ``absent``, of weight zero, that lie in its components."""
-    tail, head = host_array(graph.tail)[absent], host_array(graph.head)[absent]
-    mine = np.flatnonzero(parts.size[parts.label[tail]] == group.size)
-    if not len(mine):
-        return group
-    place, row = np.zeros(graph.num_nodes, dtype=np.int64), np.zeros(parts.count, dtype=np.int64)
-    place[group.nodes], row[group.components] = np.arange(group.size), np.arange(len(group.components))
-    position = group.position
-    return ComponentGroup(
-        group.components,
-        group.nodes,
-        np.concatenate([np.asarray(group.edges), absent[mine]]),
-        position if isinstance(position, int) else np.concatenate([position, row[parts.label[tail[mine]]]]),
-        np.concatenate([group.tail, place[tail[mine]]]),
-        np.concatenate([group.head, place[head[mine]]]),
-        np.concatenate([group.weights, np.zeros(len(mine))]),
-    )
+    return Components(graph, with_absent)
 
 
 def _embedded(group: ComponentGroup, method: str) -> tuple[ComponentGroup | None, Iterable[ComponentGroup]]:
@@ -289,7 +259,7 @@ def _distances_between(embedding: Array, group: ComponentGroup) -> Array:
     out, step = np.empty(len(group.tail)), max(1, PAIR_VALUES // max(1, embedding.shape[2]))
     for begin in range(0, len(out), step):
         chunk = slice(begin, begin + step)
-        at = group.position if isinstance(group.position, int) else group.position[chunk]
+        at = group.position[chunk]
         out[chunk] = np.square(embedding[at, group.tail[chunk]] - embedding[at, group.head[chunk]]).sum(-1)
     return out
 
@@ -328,6 +298,7 @@ def _root(parts: Components, part: ComponentGroup, psi: Array) -> Array:
             f"up to {DENSE_LIMIT} nodes"
         )
     laplacian = part.sparse_matrix(parts.diagonal)
-    lowest, _ = sparse_eigenvectors(laplacian, np.ones(part.size), 1, False, False, seed=0)
+    with threads_for(part.size):
+        lowest, _ = sparse_eigenvectors(laplacian, np.ones(part.size), 1, False, False, seed=0)
     upper = 2 * float(parts.diagonal[part.nodes[0]].max())
     return inverse_root(laplacian, psi, 0.99 * float(lowest[0]), upper, ROOT_TOLERANCE)

@@ -112,30 +112,6 @@ def stacked_eigh(matrices: Array, count: int, top: bool = False) -> tuple[Array,
         return values.numpy(), vectors.numpy()
 
 
-class GroundedSolver:
-    """Solve ``L x = b`` for one connected graph by a sparse factorisation of ``L`` without its first row and column.
-
-    The reduced matrix is a diagonally dominant M-matrix. The relative error is about 1e-16 times the ratio of the
-    largest conductance to the smallest.
-
-    Args:
-        laplacian: ``L``, ``[n, n]``.
-        grounded: whether ``L`` contains a ground conductance, so that it is invertible as a whole.
-    """
-
-    def __init__(self, laplacian: csr_matrix, grounded: bool = False) -> None:
-        self.first = 0 if grounded else 1
-        reduced = laplacian[self.first :, self.first :].tocsc()
-        self._solve = factorized(reduced) if reduced.shape[0] else None
-
-    def __call__(self, b: Array) -> Array:
-        """Return ``x`` with ``L x = b``, ``[n, k]``; without ground, ``b`` has sum zero, and ``x`` is 0 at node 0."""
-        x = np.zeros_like(b)
-        if self._solve is not None:
-            x[self.first :] = self._solve(b[self.first :])
-        return x
-
-
 def factorized(matrix: csr_matrix) -> Callable[[Array], Array]:
     """Factorise a sparse symmetric positive definite matrix without pivoting, and return the solver."""
     options = {"SymmetricMode": True}
@@ -162,13 +138,6 @@ def sparse_eigenvectors(
     Raises:
         RuntimeError: if the iteration does not converge.
     """
-    with threads_for(len(scale)):
-        return _sparse_eigenvectors(laplacian, scale, count, top, grounded, seed)
-
-
-def _sparse_eigenvectors(
-    laplacian: csr_matrix, scale: Array, count: int, top: bool, grounded: bool, seed: int
-) -> tuple[Array, Array]:
     n = len(scale)
     matrix = diags(scale) @ laplacian @ diags(scale)
     null = np.zeros(n) if grounded else 1 / scale
@@ -191,10 +160,14 @@ def _sparse_eigenvectors(
             shift = 2 * float(matrix.diagonal().max()) * (1 + 1e-9)  # above all eigenvalues, as L <= 2 diag(L)
             product = factorized((shift * eye(n) - matrix).tocsr())
         else:
-            solver = GroundedSolver(laplacian, grounded)
+            # Without ground, L is singular: drop its first row and column, and set the first node to zero.
+            first = 0 if grounded else 1
+            solve = factorized(laplacian[first:, first:])
 
             def product(x: Array) -> Array:
-                return project(solver(project(x) / scale) / scale)
+                b, x = project(x) / scale, np.zeros(n)
+                x[first:] = solve(b[first:])
+                return project(x / scale)
 
         inverse = LinearOperator((n, n), product, dtype=np.float64)
         return _with_repeated(inverse, count, lambda value: same * value**2, project, seed, MOST_RESTARTS)

@@ -25,13 +25,15 @@ from tqdm import tqdm
 
 from tg_lpe.arguments import check_count, check_seed
 from tg_lpe.graph.components import Array, ComponentGroup, Components
-from tg_lpe.graph.eigenvectors import canonical_signs
+from tg_lpe.graph.eigenvectors import canonical_signs, dense_eigenvectors, root_degrees
 from tg_lpe.graph.graph import Graph, inverse_sqrt
-from tg_lpe.graph.solvers import stacked_eigh
 from tg_lpe.ops import edges
 from tg_lpe.ops.random import counter_normal
 from tg_lpe.ops.segment import scatter_sum
 from tg_lpe.ops.structures import AdjacencyRows
+
+EXACT_NODES = 256
+"""Components of up to this many nodes are solved densely in float64, which is faster."""
 
 FIRST_LAYERS = 8
 """Number of layers of the first loop; each further loop has at most twice as many as the last."""
@@ -117,7 +119,6 @@ def leading_subspace(
     num_columns: int | None = None,
     tolerance: float = 2e-3,
     max_layers: int = 4096,
-    exact_nodes: int = 256,
     seed: int = 0,
     dtype: torch.dtype = torch.float32,
     cut: Cut | None = None,
@@ -140,7 +141,6 @@ def leading_subspace(
         num_columns: number of filtered columns, more than ``k``; ``2 k``, at least ``k + 8``, if absent.
         tolerance: share of the eigenvectors that may be missing.
         max_layers: largest number of products with the adjacency; a warning gives the share that was reached.
-        exact_nodes: components of up to this many nodes are solved densely in float64, which is faster.
         seed: seed of the random columns.
         dtype: dtype of the filtered columns, float32 or float64.
         cut: rule for the cut; :class:`SmallestRitzValue` if absent.
@@ -154,7 +154,6 @@ def leading_subspace(
     check_count("k", k)
     check_seed(seed)
     check_count("max_layers", max_layers)
-    check_count("exact_nodes", exact_nodes, 0)
     num_columns = max(2 * k, k + 8) if num_columns is None else num_columns
     if num_columns <= k:
         raise ValueError(f"num_columns must be more than k={k}, got {num_columns}; 2 k is the default")
@@ -165,21 +164,19 @@ def leading_subspace(
     _check_ground(graph)
     cut = SmallestRitzValue() if cut is None else cut
     parts = Components(graph)
+    scale = root_degrees(parts, "sym")
     vectors, values = np.zeros((graph.num_nodes, k)), np.full((parts.count, k), np.nan)
     share, layers = np.ones(parts.count), np.zeros(parts.count, np.int64)
     for group in parts.groups:
         if group.size == 1:
             continue
-        if group.size <= max(exact_nodes, 2 * num_columns):
-            eigenvalues, basis = _exact(parts, group, k)
-            values[group.components[:, None], np.arange(eigenvalues.shape[1])] = eigenvalues
-            vectors[group.nodes[:, :, None], np.arange(eigenvalues.shape[1])] = basis
+        if group.size <= max(EXACT_NODES, 2 * num_columns):
+            values[group.components], vectors[group.nodes] = dense_eigenvectors(parts, group, k, scale)
             continue
         for part in group.each():
-            looped = _Filter(parts, part, dtype, graph.device).run(k, num_columns, tolerance, max_layers, seed, cut)
-            number = part.components[0]
-            vectors[part.nodes[0]], values[number] = looped.columns, looped.values
-            share[number], layers[number] = looped.share, looped.layers
+            number, component = part.components[0], _Filter(parts, part, dtype, graph.device)
+            looped = component.run(k, num_columns, tolerance, max_layers, seed, cut)
+            vectors[part.nodes[0]], values[number], share[number], layers[number] = looped
     if (low := share < 1 - 2 * tolerance).any():
         warnings.warn(
             f"{int(low.sum())} of {parts.count} components have not converged after {max_layers:,} layers: an "
@@ -199,21 +196,6 @@ def _check_ground(graph: Graph) -> None:
         raise ValueError("graph must have no ground conductances")
 
 
-def _exact(parts: Components, group: ComponentGroup, k: int) -> tuple[Array, Array]:
-    """Compute eigenvalues ``[num_components, m]`` and vectors ``[num_components, n, m]`` densely, ``m <= k``."""
-    root = np.sqrt(parts.diagonal[group.nodes])
-    matrix = group.matrices(parts.diagonal, 1 / np.sqrt(np.where(parts.diagonal > 0, parts.diagonal, 1.0)))
-    null = 2 * root / np.sqrt((root * root).sum(1, keepdims=True))  # lifts the null vector to eigenvalue 4, above all
-    return stacked_eigh(matrix + null[:, :, None] * null[:, None, :], min(k, group.size - 1))
-
-
-class _Looped(NamedTuple):
-    columns: Array
-    values: Array
-    share: float
-    layers: int
-
-
 class _Filter:
     """Run the loops of one component; ``P`` is its normalized adjacency, ``[n, n]``."""
 
@@ -225,8 +207,10 @@ class _Filter:
         self.rows = edges.adjacency_rows(tail, head, scale, weights)
         self.null = torch.from_numpy(np.sqrt(diagonal / diagonal.sum())).to(device, dtype)
 
-    def run(self, k: int, num_columns: int, tolerance: float, max_layers: int, seed: int, rule: Cut) -> _Looped:
-        """Loop the filter until the first ``k`` columns converge."""
+    def run(
+        self, k: int, num_columns: int, tolerance: float, max_layers: int, seed: int, rule: Cut
+    ) -> tuple[Array, Array, float, int]:
+        """Loop the filter until the first ``k`` columns converge; return the fields of :class:`Subspace`."""
         x = counter_normal(seed, self.null.numel(), num_columns, self.null)
         x /= torch.linalg.vector_norm(x, dim=0)
         cut, length, layers = float(rule.first()), FIRST_LAYERS, 0
@@ -243,7 +227,7 @@ class _Filter:
                 largest = (2 * values[0] + 1 - cut) / (1 + cut)  # where the first Ritz value is mapped to
                 most = math.acosh(AMPLIFICATION) / math.acosh(max(largest, 1 + 1e-12))
                 length = max(2, min(2 * length, int(most), max_layers - layers))
-        return _Looped(x[:, :k].double().cpu().numpy(), 1 - values[:k], max(0.0, 1 - missing - mixed), layers)
+        return x[:, :k].double().cpu().numpy(), 1 - values[:k], max(0.0, 1 - missing - mixed), layers
 
     def filtered(self, x: Tensor, cut: float, length: int) -> Tensor:
         """Compute the Chebyshev polynomial ``T_length(P') x``, where ``P'`` maps ``[-1, cut]`` to ``[-1, 1]``.
@@ -358,10 +342,7 @@ class _Batch:
     def __init__(self, graph: Graph, parts: Components, like: Tensor, num_columns: int) -> None:
         self.graph, self.count = graph, parts.count
         self.label = torch.from_numpy(parts.label).to(graph.device, torch.int64)
-        starts = np.concatenate([[0], np.cumsum(parts.size)[:-1]]) if parts.count else np.zeros(0, np.int64)
-        local = np.empty(graph.num_nodes, np.int64)
-        local[parts.order] = np.arange(graph.num_nodes) - starts[parts.label[parts.order]]
-        self.local = torch.from_numpy(local).to(graph.device)
+        self.local = torch.from_numpy(parts.local).to(graph.device)
         self.dimensions = torch.from_numpy(np.minimum(parts.size - 1, num_columns)).to(graph.device)
         degree = graph.laplacian_diagonal(like)
         self.scale = inverse_sqrt(degree).unsqueeze(1)

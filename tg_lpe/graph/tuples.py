@@ -55,7 +55,7 @@ def component_tuples(graph: Graph, k: int, s: int) -> Tensor:
             f"{name} of {graph.num_graphs} graphs of up to {graph.max_nodes} nodes cannot be numbered in 63 bits: "
             f"there are up to {float(graph.max_nodes) ** k:.1e} for each graph"
         )
-    starts, neighbours = closed_neighbours(graph)
+    starts, neighbours = _neighbours(graph, torch.arange(graph.num_nodes, device=graph.device))
     tuples = _all_tuples(graph, s, name)
     while len(tuples) < k:
         tuples = _insert_linked(graph, tuples, starts, neighbours, name)
@@ -148,11 +148,6 @@ def _find(keys: Tensor, wanted: Tensor) -> Tensor:
         return table[(wanted - (first - 1)).clamp_(0, span + 1)]
     at = torch.searchsorted(keys, wanted).clamp_(max=len(keys) - 1)
     return torch.where(keys[at] == wanted, at, -1)
-
-
-def closed_neighbours(graph: Graph) -> tuple[Tensor, Tensor]:
-    """List each node and its neighbours, ascending, as pointers ``[num_nodes + 1]`` and nodes ``[n + 2 m]``."""
-    return _neighbours(graph, torch.arange(graph.num_nodes, device=graph.device))
 
 
 def _neighbours(graph: Graph, loops: Tensor) -> tuple[Tensor, Tensor]:
