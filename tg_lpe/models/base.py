@@ -172,10 +172,6 @@ class Model(CheckpointMixin, nn.Module, ABC):
         if heads[0] != heads[1]:
             raise ValueError(f"the weights do not fit: heads is {heads[0]} here and {heads[1]} there")
         self.copy_weights(other, (*self.head, *fresh))
-        self._zero_head()
-
-    def _zero_head(self) -> None:
-        """Set the last linear map of the head to zero."""
         parts = [part for name in self.head if (part := getattr(self, name, None)) is not None]
         maps = [module for part in parts for module in part.modules() if isinstance(module, nn.Linear)]
         for parameter in maps[-1].parameters() if maps else ():

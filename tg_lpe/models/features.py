@@ -181,6 +181,14 @@ class FeatureModel(Model):
         for name, encoding in (("pe", pe), ("edge_pe", edge_pe), ("graph_attr", graph_attr)):
             if encoding is not None and encoding.is_floating_point():
                 checks.finite(name, encoding)
+        for name, part, encoding, num_rows in (
+            ("pe", self.pe_embedding, pe, graph.num_nodes),
+            ("edge_pe", self.edge_pe_embedding, edge_pe, graph.num_directed_edges),
+        ):
+            if self.encoder is None and part is not None:
+                shape, got = (num_rows, part.in_features), None if encoding is None else tuple(encoding.shape)
+                if got != shape:
+                    raise ValueError(f"{name} must have shape {shape}, got {got}")
         for embedding, name, feature, num_rows in (
             (self.node_embedding, "x", x, graph.num_nodes),
             (self.edge_embedding, "edge_attr", edge_attr, graph.num_directed_edges),

@@ -174,9 +174,9 @@ class GraphTransformer(FeatureModel):
         # Drawn last, so that all other weights of a seed are the same with and without an encoding.
         for name, channels in (("pe", pe_channels), ("edge_pe", edge_channels)):
             if channels is not None and pe.merge == "concat":
-                setattr(self, f"{name}_embedding", EncodingChannels(name, channels, pe.norm))
+                setattr(self, f"{name}_embedding", EncodingChannels(channels, pe.norm))
             elif channels is not None:
-                setattr(self, f"{name}_embedding", EncodingEmbedding(name, channels, hidden_channels, pe.norm))
+                setattr(self, f"{name}_embedding", EncodingEmbedding(channels, hidden_channels, pe.norm))
         width = hidden_channels if reading.level == "node" else pooled
         self.graph_embedding = None if graph_dim is None else GraphFeatures(graph_dim, width)
 
@@ -214,23 +214,20 @@ class GraphTransformer(FeatureModel):
             pe, edge_pe = checked_encoding(self.encoder, graph.num_nodes, graph.num_directed_edges, encoding)
         h, pe = self._embed_nodes(x, pe, graph)
         e = self._embed_edges(edge_attr, edge_pe, graph)
-        distances = {"pe_distances": self._pe_distances(pe, graph)} if self.reads_pe else {}
-        if self.shared is None:
-            for layer in self.layers:
-                h, e = layer(h, e, graph, **distances)
-            return self._read_out(h, graph, graph_attr)
-        state = self.shared(graph, pairs, e) if self.reads_pairs else self.shared(graph)
-        if "needs_penalty" in getattr(state, "_fields", ()):
-            state = state._replace(needs_penalty=return_penalty)
+        distances = {}
+        if self.reads_pe:
+            if pe is None:
+                raise ValueError("a layer reads distances of encodings, but the model has no encoding of nodes")
+            distances["pe_distances"] = graph.squared_distances(pe)
+        state: tuple[Any, ...] = ()
+        if self.shared is not None:
+            state = (self.shared(graph, pairs, e) if self.reads_pairs else self.shared(graph),)
+            if "needs_penalty" in getattr(state[0], "_fields", ()):
+                state = (state[0]._replace(needs_penalty=return_penalty),)
         for layer in self.layers:
-            h, e, state = layer(h, e, graph, state, **distances)
-        out = self._read_out(h, graph, graph_attr)
-        return (out, state.penalty) if return_penalty else out
-
-    def _read_out(self, h: Tensor, graph: Graph, graph_attr: Tensor | None) -> Tensor:
-        """Pool and map to predictions."""
+            h, e, *state = layer(h, e, graph, *state, **distances)
         out: Tensor = self.readout(self._with_graph_attr(self._pool(h, graph), graph, graph_attr))
-        return out
+        return (out, state[0].penalty) if return_penalty else out
 
     @property
     def has_penalty(self) -> bool:  # type: ignore[override]
@@ -242,25 +239,17 @@ class GraphTransformer(FeatureModel):
         h: Tensor = self.node_embedding(x if self.node_embedding.expects_feature else None, graph.num_nodes)
         if self.pe_embedding is None:
             return h, None
-        pe = self.pe_embedding(self.pe_embedding.checked(pe, graph.num_nodes), h.dtype, graph.graphs)
+        pe = self.pe_embedding(pe, h.dtype, graph.graphs)
         return h if self.pe_merge == "apart" else self._merge(h, pe), pe
-
-    @staticmethod
-    def _pe_distances(pe: Tensor | None, graph: Graph) -> Tensor:
-        """Return squared distances of encodings along the edges, for layers with ``reads_pe``."""
-        if pe is None:
-            raise ValueError("a layer reads distances of positional encodings, but the model has no encoding of nodes")
-        return graph.squared_distances(pe)
 
     def _embed_edges(self, edge_attr: Tensor | None, pe: Tensor | None, graph: Graph) -> Tensor:
         """Return the layers' edge features ``[num_edges, hidden_channels]``, in the layers' order of edges."""
-        num_edges, sort = graph.num_directed_edges, graph.sort_edges
         is_read = edge_attr is not None and self.edge_embedding.expects_feature
-        e: Tensor = self.edge_embedding(sort(edge_attr) if is_read else None, num_edges)  # type: ignore[arg-type]
-        if self.edge_pe_embedding is None:
+        rows = graph.sort_edges(edge_attr) if is_read else None  # type: ignore[arg-type]
+        e: Tensor = self.edge_embedding(rows, graph.num_directed_edges)
+        if self.edge_pe_embedding is None or pe is None:
             return e
-        pe = sort(self.edge_pe_embedding.checked(pe, num_edges))
-        return self._merge(e, self.edge_pe_embedding(pe, e.dtype, graph.edge_graphs))
+        return self._merge(e, self.edge_pe_embedding(graph.sort_edges(pe), e.dtype, graph.edge_graphs))
 
     def _merge(self, features: Tensor, pe: Tensor) -> Tensor:
         """Add or concatenate embedded features and encoding, ``[num_rows, hidden_channels]``."""

@@ -199,7 +199,7 @@ class TupleTransformer(FeatureModel):
         self.node_embedding = FeatureEmbedding("node", num_node_types, in_channels, channels)
         self.edge_embedding = FeatureEmbedding("edge", num_edge_types, edge_dim, channels, by_product=True)
         for name, width in (("pe", pe_channels), ("edge_pe", edge_channels)):
-            embedding = None if width is None else EncodingEmbedding(name, width, channels, pe.norm)
+            embedding = None if width is None else EncodingEmbedding(width, channels, pe.norm)
             self.register_module(f"{name}_embedding", embedding)
         is_linear = node_tokens == "linear"
         self.degree_embedding = nn.Embedding(NUM_DEGREES, DEGREE_CHANNELS if is_linear else channels)
@@ -312,7 +312,6 @@ class TupleTransformer(FeatureModel):
         degree = torch.bincount(ends, minlength=graph.num_nodes).clamp_(max=NUM_DEGREES - 1)
         parts = [self.degree_embedding(degree)]
         if self.pe_embedding is not None:
-            pe = self.pe_embedding.checked(pe, graph.num_nodes)
             parts.append(self.pe_embedding(pe, h.dtype, graph.graphs))
         if self.structure is None:
             return torch.cat([h, *parts], 1)
@@ -325,11 +324,10 @@ class TupleTransformer(FeatureModel):
             e = graph.merge_directed(self.edge_embedding(edge_attr, graph.num_directed_edges))
         else:
             e = self.edge_embedding(None, graph.num_edges)
-        if self.edge_pe_embedding is None:
+        if self.edge_pe_embedding is None or pe is None:
             return e
-        pe = graph.merge_directed(self.edge_pe_embedding.checked(pe, graph.num_directed_edges))
         groups = RowGroups(graph.batch[graph.tail], graph.num_graphs, is_sorted=True)
-        update: Tensor = self.edge_pe_embedding(pe, e.dtype, groups)
+        update: Tensor = self.edge_pe_embedding(graph.merge_directed(pe), e.dtype, groups)
         return e + update
 
     def _read(self, graph: Graph, tokens: TupleTokens, h: Tensor) -> Tensor:

@@ -47,6 +47,14 @@ def reset_parts(module: nn.Module) -> None:
         reset()
 
 
+class Resettable(nn.Module):
+    """Module without parameters of its own: those of its submodules are drawn again."""
+
+    def reset_parameters(self) -> None:
+        """Draw the weights again and reset running statistics."""
+        reset_parts(self)
+
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 

@@ -8,11 +8,11 @@ import torch
 from torch import Tensor, nn
 
 from tg_lpe.graph.graph import Graph
-from tg_lpe.nn._util import reset_parts
+from tg_lpe.nn._util import Resettable
 from tg_lpe.nn.features import Feature
 
 
-class LearnedConductances(nn.Module):
+class LearnedConductances(Resettable):
     r"""Learn positive conductances of edges and ground conductances of nodes, one set per filter.
 
     An edge of type ``b`` has the conductance ``softplus(g[b])``, a node of type ``a`` the ground conductance
@@ -75,7 +75,12 @@ class LearnedConductances(nn.Module):
         Raises:
             ValueError: if a feature is missing, has a wrong width, or is out of range.
         """
-        self._check(graph, x, edge_attr)
+        checks = graph.feature_checks()  # values are read from the device once, unless they were checked with the graph
+        if self.edge is not None:
+            self._edge_feature.check(edge_attr, graph.num_directed_edges, checks)
+        if self.ground is not None:
+            self._node_feature.check(x, graph.num_nodes, checks)
+        checks.run()
         w = None
         if self.edge is not None:
             w = graph.merge_directed(self.edge(edge_attr, graph.num_directed_edges)).mT
@@ -98,19 +103,6 @@ class LearnedConductances(nn.Module):
         if categories is not None and len(categories.counts) > 1:
             return None
         return nn.functional.softplus(part.table.detach())
-
-    def _check(self, graph: Graph, x: Tensor | None, edge_attr: Tensor | None) -> None:
-        """Check the features; values are read from the device once, unless they were checked with the graph."""
-        checks = graph.feature_checks()
-        if self.edge is not None:
-            self._edge_feature.check(edge_attr, graph.num_directed_edges, checks)
-        if self.ground is not None:
-            self._node_feature.check(x, graph.num_nodes, checks)
-        checks.run()
-
-    def reset_parameters(self) -> None:
-        """Draw the conductances again."""
-        reset_parts(self)
 
 
 EDGE_START = (1.0, 0.5)
@@ -157,12 +149,10 @@ class _PositiveMap(nn.Module):
         categories = self.feature.categories
         if categories is not None and len(categories.counts) == 1:  # softplus of the table, which has few rows
             return self.feature.product(feature, nn.functional.softplus(self.table))
-        return nn.functional.softplus(self.raw(feature, num_rows))
-
-    def raw(self, feature: Tensor | None, num_rows: int) -> Tensor:
-        """Return values before softplus, ``[num_rows, num_filters]``."""
-        if self.feature.categories is not None:
-            return self.feature.product(feature, self.table)
-        if self.weight is None:
-            return self.table.expand(num_rows, -1)
-        return (self.table + self.feature.product(feature, self.weight)).clamp(min=LOWEST)
+        if categories is not None:
+            raw = self.feature.product(feature, self.table)
+        elif self.weight is None:
+            raw = self.table.expand(num_rows, -1)
+        else:
+            raw = (self.table + self.feature.product(feature, self.weight)).clamp(min=LOWEST)
+        return nn.functional.softplus(raw)

@@ -277,16 +277,14 @@ class EncodingEmbedding(nn.Linear):
     """Normalise a positional encoding and map it linearly to the hidden width.
 
     Args:
-        what: ``"pe"`` or ``"edge_pe"``, for error messages.
         in_channels: width of the encoding.
         channels: width of the result.
         norm: ``False`` for no normalisation, ``True`` for mean zero and variance one of each channel, ``"unit"`` for
             length one of each channel within each graph.
     """
 
-    def __init__(self, what: str, in_channels: int, channels: int, norm: bool | str) -> None:
+    def __init__(self, in_channels: int, channels: int, norm: bool | str) -> None:
         super().__init__(in_channels, channels)
-        self.what = what
         self.norm = _encoding_norm(norm, in_channels)
 
     def reset_parameters(self) -> None:
@@ -295,14 +293,6 @@ class EncodingEmbedding(nn.Linear):
         norm = getattr(self, "norm", None)  # torch's constructor of Linear calls this method before norm is set
         if norm is not None:
             norm.reset_parameters()
-
-    def checked(self, pe: Tensor | None, num_rows: int) -> Tensor:
-        """Return ``pe`` after checking its shape.
-
-        Raises:
-            ValueError: if it is missing or has a wrong shape.
-        """
-        return _checked_encoding(self.what, pe, num_rows, self.in_features)
 
     def forward(self, pe: Tensor, dtype: torch.dtype, graphs: RowGroups) -> Tensor:  # type: ignore[override]
         """Embed the encoding in ``dtype``, ``[num_rows, channels]``; ``graphs`` has the graph of each row."""
@@ -314,23 +304,14 @@ class EncodingChannels(nn.Module):
     """Normalise a positional encoding without a linear map, to concatenate it with embedded features.
 
     Args:
-        what: ``"pe"`` or ``"edge_pe"``, for error messages.
-        channels: width of the encoding.
+        in_channels: width of the encoding.
         norm: see :class:`EncodingEmbedding`.
     """
 
-    def __init__(self, what: str, channels: int, norm: bool | str) -> None:
+    def __init__(self, in_channels: int, norm: bool | str) -> None:
         super().__init__()
-        self.what, self.channels = what, channels
-        self.norm = _encoding_norm(norm, channels)
-
-    def checked(self, pe: Tensor | None, num_rows: int) -> Tensor:
-        """Return ``pe`` after checking its shape.
-
-        Raises:
-            ValueError: if it is missing or has a wrong shape.
-        """
-        return _checked_encoding(self.what, pe, num_rows, self.channels)
+        self.in_features = in_channels
+        self.norm = _encoding_norm(norm, in_channels)
 
     def forward(self, pe: Tensor, dtype: torch.dtype, graphs: RowGroups) -> Tensor:
         """Return the encoding in ``dtype``, ``[num_rows, channels]``; ``graphs`` has the graph of each row."""
@@ -342,9 +323,3 @@ def _encoding_norm(norm: bool | str, channels: int) -> RowBatchNorm | UnitColumn
     if not norm:
         return None
     return UnitColumns() if norm == "unit" else RowBatchNorm(channels, affine=False)
-
-
-def _checked_encoding(what: str, pe: Tensor | None, num_rows: int, width: int) -> Tensor:
-    if pe is None or pe.shape != (num_rows, width):
-        raise ValueError(f"{what} must have shape {(num_rows, width)}, got {None if pe is None else tuple(pe.shape)}")
-    return pe

@@ -17,7 +17,7 @@ from tg_lpe.arguments import check_heads
 from tg_lpe.graph.buckets import PaddedRows
 from tg_lpe.graph.graph import Graph
 from tg_lpe.graph.tuples import component_tuples, edge_between
-from tg_lpe.nn._util import reset_all, reset_parts
+from tg_lpe.nn._util import Resettable, reset_all
 from tg_lpe.nn.attention.edge import DropPath
 from tg_lpe.nn.dot_product import dot_product_attention
 from tg_lpe.ops.segment import RowGroups, gather_sum
@@ -285,7 +285,7 @@ def _softmax(logits: Tensor, groups: RowGroups) -> Tensor:
     return weight / groups.gather(groups.sum(weight))
 
 
-class TokenLayer(nn.Module):
+class TokenLayer(Resettable):
     """Transformer layer: attention and a feed-forward net as wide as the tokens, each with layer norm before it.
 
     With :class:`FullAttention` it equals torch's ``TransformerEncoderLayer`` with ``norm_first``, ``"gelu"`` and
@@ -321,10 +321,6 @@ class TokenLayer(nn.Module):
             nn.Linear(hidden_channels, hidden_channels), nn.GELU(), nn.Linear(hidden_channels, hidden_channels)
         )
         self.dropout, self.drop_path = nn.Dropout(dropout), DropPath(drop_path)
-
-    def reset_parameters(self) -> None:
-        """Draw the weights again."""
-        reset_parts(self)
 
     def extra_repr(self) -> str:
         """Show the arguments that no submodule shows."""

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from tg_lpe.arguments import check_choice, check_count, check_flags, check_positive
 from tg_lpe.graph.graph import Graph
-from tg_lpe.nn._util import reset_parts
+from tg_lpe.nn._util import Resettable
 from tg_lpe.nn.attention.global_attention import register_global_attention
 from tg_lpe.nn.attention.primal import (
     POOLINGS,
@@ -111,7 +111,7 @@ def _sizes(graph: Graph, like: Tensor) -> Tensor:
 
 
 @register_global_attention("dual")
-class DualAttention(nn.Module):
+class DualAttention(Resettable):
     r"""Attend to all nodes with the kernel of primal attention and values of nodes, at linear cost.
 
     .. math::
@@ -144,10 +144,6 @@ class DualAttention(nn.Module):
         self.value = nn.Linear(hidden_channels, hidden_channels)
         self.out = nn.Linear(2 * (hidden_channels // heads), hidden_channels // heads)
 
-    def reset_parameters(self) -> None:
-        """Draw all weights again."""
-        reset_parts(self)
-
     def forward(self, h: Tensor, graph: Graph, state: None) -> tuple[Tensor, None]:
         """Attend to all nodes of a graph, see :func:`~tg_lpe.nn.attention.register_global_attention`."""
         features = self.features(h)
@@ -178,7 +174,7 @@ class DualAttention(nn.Module):
 
 
 @register_global_attention("ksvd")
-class KernelSVDAttention(nn.Module):
+class KernelSVDAttention(Resettable):
     r"""Solve the equations of primal attention for every graph, exactly up to a ridge, with matrices of head width.
 
     For any kernel :math:`K = \Phi_q \Phi_k^T` and :math:`F_X = f_g^T f_g`, with the Gram matrices
@@ -214,10 +210,6 @@ class KernelSVDAttention(nn.Module):
         check_count("num_rows", self.num_rows)
         self.virtual = nn.Linear(hidden_channels, width)
         self.out = nn.Linear(2 * width, width)
-
-    def reset_parameters(self) -> None:
-        """Draw all weights again."""
-        reset_parts(self)
 
     def shared(self) -> SharedProjection:
         """Return the module that the layers of a model share."""

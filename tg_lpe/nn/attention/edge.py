@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from tg_lpe.arguments import check_flags, check_heads, check_share
 from tg_lpe.graph.graph import Graph
-from tg_lpe.nn._util import reset_parts
+from tg_lpe.nn._util import Resettable
 from tg_lpe.nn.attention.local import Convolution, Local
 from tg_lpe.nn.attention.registry import register_attention
 from tg_lpe.nn.linear import Linear
@@ -19,7 +19,7 @@ from tg_lpe.ops.attention import edge_attention
 from tg_lpe.ops.segment import RowGroups
 
 
-class EdgeAttention(nn.Module):
+class EdgeAttention(Resettable):
     r"""Multi-head attention of each node over its in-neighbours, modulated by edge features.
 
     For the edge from ``j`` to ``i`` and each head of width ``d``,
@@ -51,10 +51,6 @@ class EdgeAttention(nn.Module):
         self.edge = Linear(hidden_channels, hidden_channels)
         self.dropout = nn.Dropout(dropout)
 
-    def reset_parameters(self) -> None:
-        """Draw the weights again."""
-        reset_parts(self)
-
     def forward(self, h: Tensor, e: Tensor, graph: Graph) -> tuple[Tensor, Tensor]:
         """Attend to the in-neighbours.
 
@@ -72,7 +68,7 @@ class EdgeAttention(nn.Module):
 
 
 @register_attention("edge")
-class EdgeAttentionLayer(nn.Module):
+class EdgeAttentionLayer(Resettable):
     """:class:`EdgeAttention` and a feed-forward net, each with residual and norm, for nodes and edges.
 
     Args:
@@ -118,10 +114,6 @@ class EdgeAttentionLayer(nn.Module):
         self.node_update = FeatureUpdate(hidden_channels, dropout, norm, residual, drop_path)
         self.edge_update = FeatureUpdate(hidden_channels, dropout, norm, residual, drop_path) if update_edges else None
         self.local = make_local(hidden_channels, local, local_options)
-
-    def reset_parameters(self) -> None:
-        """Draw the weights again and reset running statistics."""
-        reset_parts(self)
 
     def forward(self, h: Tensor, e: Tensor, graph: Graph) -> tuple[Tensor, Tensor]:
         """Apply the layer, see :func:`~tg_lpe.nn.attention.register_attention`."""

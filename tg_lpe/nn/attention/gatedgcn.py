@@ -6,12 +6,12 @@ import torch
 from torch import Tensor, nn
 
 from tg_lpe.graph.graph import Graph
-from tg_lpe.nn._util import reset_parts
+from tg_lpe.nn._util import Resettable
 from tg_lpe.nn.linear import Linear
 from tg_lpe.nn.norms import make_norm
 
 
-class GatedGCN(nn.Module):
+class GatedGCN(Resettable):
     r"""Message passing with a gate for each channel of every edge, and with edge features.
 
     For the edge from ``j`` to ``i``,
@@ -64,10 +64,6 @@ class GatedGCN(nn.Module):
             else None
         )
         self.dropout = nn.Dropout(dropout)
-
-    def reset_parameters(self) -> None:
-        """Draw the weights again and reset running statistics."""
-        reset_parts(self)
 
     def forward(self, h: Tensor, e: Tensor, graph: Graph, pe_distances: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Return updated node features ``[num_nodes, hidden_channels]`` and edge features.

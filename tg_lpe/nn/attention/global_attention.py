@@ -12,7 +12,7 @@ from torch_geometric.nn.attention import PerformerAttention, SGFormerAttention
 from tg_lpe.arguments import check_count, check_heads
 from tg_lpe.checkpoints.registry import Registry
 from tg_lpe.graph.graph import Graph
-from tg_lpe.nn._util import reset_parts
+from tg_lpe.nn._util import Resettable
 from tg_lpe.nn.dot_product import dot_product_attention
 from tg_lpe.nn.linear import Linear
 
@@ -37,7 +37,7 @@ def register_global_attention(name: str) -> Callable[[L], L]:
 
 
 @register_global_attention("softmax")
-class SoftmaxAttention(nn.Module):
+class SoftmaxAttention(Resettable):
     r"""Multi-head attention, ``softmax(Q K^T / sqrt(d)) V`` over the nodes of each graph, on padded graphs.
 
     The time grows with the square of the largest graph of a batch.
@@ -56,10 +56,6 @@ class SoftmaxAttention(nn.Module):
         self.heads = heads
         self.query_key_value = Linear(hidden_channels, 3 * hidden_channels)
         self.out = Linear(hidden_channels, hidden_channels)
-
-    def reset_parameters(self) -> None:
-        """Draw the weights again."""
-        reset_parts(self)
 
     def forward(self, h: Tensor, graph: Graph, state: None) -> tuple[Tensor, None]:
         """Attend to all nodes of a graph, see :func:`register_global_attention`."""

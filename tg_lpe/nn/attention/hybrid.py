@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from tg_lpe.arguments import check_flags, check_options, check_share
 from tg_lpe.graph.graph import Graph
-from tg_lpe.nn._util import reset_parts
+from tg_lpe.nn._util import Resettable
 from tg_lpe.nn.attention.edge import LocalPart
 from tg_lpe.nn.attention.gatedgcn import GatedGCN
 from tg_lpe.nn.attention.global_attention import GLOBAL_ATTENTIONS
@@ -46,7 +46,7 @@ class ResidualConvolution(nn.Module):
 
 
 @register_attention("hybrid")
-class HybridLayer(nn.Module):
+class HybridLayer(Resettable):
     r"""Message passing plus a global attention, then a feed-forward net.
 
     .. math::
@@ -108,8 +108,10 @@ class HybridLayer(nn.Module):
             self.local = ResidualConvolution(hidden_channels, local, local_options, dropout)
         self.reads_pe = pe_gate
         self.local_norm = None if self.local is None else make_norm(norm, hidden_channels)
-        attention = _make(global_attention, hidden_channels, heads, global_options or {})
-        self.attention = None if global_attention == "none" else attention
+        part = GLOBAL_ATTENTIONS[global_attention]
+        check_arguments("global_attention", global_attention, part, global_options or {})
+        attention = part(hidden_channels, heads, **(global_options or {}))
+        self.attention: nn.Module | None = None if global_attention == "none" else attention
         self.attention_norm = None if self.attention is None else make_norm(norm, hidden_channels)
         self.feed_forward = nn.Sequential(
             Linear(hidden_channels, 2 * hidden_channels),
@@ -120,10 +122,6 @@ class HybridLayer(nn.Module):
         )
         self.norm = make_norm(norm, hidden_channels)
         self.dropout = nn.Dropout(dropout)
-
-    def reset_parameters(self) -> None:
-        """Draw the weights again and reset running statistics."""
-        reset_parts(self)
 
     def shared(self) -> nn.Module:
         """Return the module that the global parts of a model share."""
@@ -151,11 +149,3 @@ class NothingShared(nn.Module):
     def forward(self, graph: Graph) -> None:
         """Return ``None``."""
         return None
-
-
-def _make(name: str, hidden_channels: int, heads: int, options: Mapping[str, Any]) -> nn.Module:
-    """Create a global part after checking its options."""
-    cls = GLOBAL_ATTENTIONS[name]
-    check_arguments("global_attention", name, cls, options)
-    module: nn.Module = cls(hidden_channels, heads, **options)
-    return module

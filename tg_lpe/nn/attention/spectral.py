@@ -12,7 +12,7 @@ from torch.nn import functional
 from tg_lpe.arguments import check_choice, check_flags, check_heads, check_no_effect, check_positive, check_share
 from tg_lpe.graph.buckets import DENSE_NODES, PaddedRows, matrices
 from tg_lpe.graph.graph import Graph
-from tg_lpe.nn._util import reset_all, reset_parts
+from tg_lpe.nn._util import Resettable, reset_all
 from tg_lpe.nn.attention.registry import register_attention
 from tg_lpe.nn.linear import Linear
 from tg_lpe.nn.norms import make_norm
@@ -332,7 +332,7 @@ def _clamped(logits: Tensor) -> Tensor:
 
 
 @register_attention("spectral")
-class SpectralAttentionLayer(nn.Module):
+class SpectralAttentionLayer(Resettable):
     """:class:`SpectralAttention` and a feed-forward net, each with residual and norm.
 
     `Rethinking Graph Transformers with Spectral Attention <https://arxiv.org/abs/2106.03893>`_, section 4.3. Layers
@@ -376,10 +376,6 @@ class SpectralAttentionLayer(nn.Module):
         )
         self.norm_feed_forward = make_norm(norm, hidden_channels)
         self.dropout, self.residual = nn.Dropout(dropout), residual
-
-    def reset_parameters(self) -> None:
-        """Draw the weights again and reset running statistics."""
-        reset_parts(self)
 
     def shared(self) -> MissingEdges:
         """Return the module that all layers of a model share."""
