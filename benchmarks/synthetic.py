@@ -33,9 +33,9 @@ from torch import Tensor
 
 from tg_lpe.checkpoints.files import load_tensors, read_json, save_tensors, write_json
 from tg_lpe.datasets.synthetic import random_incidences
+from tg_lpe.theory import top_eigenvectors
 from tg_lpe.theory.efficient import Weights, efficient_layer
 from tg_lpe.theory.full import full_layer, normalize_phi, normalize_rows, unit
-from tg_lpe.theory.subspace import top_eigenvectors
 from tg_lpe.training.run_folder import environment
 
 N = 10

@@ -21,13 +21,20 @@ from tg_lpe.theory.bounds import (
     spectral_interval,
     subspace_iteration_bound,
 )
-from tg_lpe.theory.efficient import EfficientTransformer
-from tg_lpe.theory.electric import (
+from tg_lpe.theory.constructions import (
+    bottom_eigenvectors,
     electric_flow,
     fast_electric_flow,
     fast_electric_flow_input,
     fast_electric_flow_output,
+    fast_heat_kernel,
+    fast_heat_kernel_input,
+    heat_kernel_layers,
+    orthogonalize,
+    resistive_embedding_layers,
+    top_eigenvectors,
 )
+from tg_lpe.theory.efficient import EfficientTransformer
 from tg_lpe.theory.filtered import chebyshev_filter
 from tg_lpe.theory.full import FullTransformer
 from tg_lpe.theory.functions import (
@@ -39,10 +46,7 @@ from tg_lpe.theory.functions import (
     remove_component_means,
     resistive_embedding,
 )
-from tg_lpe.theory.heat import fast_heat_kernel, fast_heat_kernel_input, heat_kernel_layers
 from tg_lpe.theory.primal import AuditedPrimalAttention, DualAttention, KernelSVDAttention
-from tg_lpe.theory.resistive import resistive_embedding_layers
-from tg_lpe.theory.subspace import bottom_eigenvectors, orthogonalize, top_eigenvectors
 
 __all__ = [
     "AuditedPrimalAttention",

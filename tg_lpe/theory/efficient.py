@@ -52,9 +52,7 @@ def mix_columns(phi: Tensor, weight: Tensor) -> Tensor:
     return (weight @ phi.unflatten(-1, (blocks, -1))).flatten(-2)
 
 
-def update_phi(
-    phi: Tensor, similar: Tensor | None, w: Weights, through_phi: bool = True, read: slice = slice(None)
-) -> Tensor:
+def update_phi(phi: Tensor, similar: Tensor | None, w: Weights, through_phi: bool = True) -> Tensor:
     """Compute the second line of eq. (7), transposed: ``Phi (I + W^R)^T + (alpha^Q alpha^K S + P^T) Phi W^V^T``.
 
     Since ``P^T Phi = Phi W^K^T W^Q (Phi^T Phi)``, no ``[n, n]`` matrix is needed.
@@ -64,11 +62,10 @@ def update_phi(
         similar: ``S Phi`` with ``S = B B^T``, ``[..., n, width]``; ``None`` if the layer does not use it.
         w: the layer's weights.
         through_phi: whether ``P`` is not zero.
-        read: nonzero columns of a blockwise ``W^V``, for which ``similar`` was computed.
     """
     out = phi + mix_columns(phi, w.w_r)
     if similar is not None:
-        out = out + mix_columns(w.alpha_q * w.alpha_k * similar, w.w_v[..., read])
+        out = out + mix_columns(w.alpha_q * w.alpha_k * similar, w.w_v)
     if through_phi:
         out = out + mix_columns(mix_columns(phi, w.w_q.mT @ w.w_k) @ (phi.mT @ phi), w.w_v)
     return out
@@ -272,26 +269,14 @@ class EfficientTransformer(Scheduled):
         # Most layers use only the graph or only Phi. (If both factors of a product are zero, so are their gradients.)
         at_graph = ((self.alpha_q != 0) | (self.alpha_k != 0)).tolist()
         at_phi = ((self.w_q != 0) | (self.w_k != 0)).flatten(1).any(1).tolist()
-        reads = self._columns_read()
         for index in self.schedule:
             w = self.weights(index)
-            similar = None
-            if at_graph[index]:
-                block = phi.unflatten(-1, (-1, self.k))[:, reads[index]].flatten(-2)
-                similar = scale.square() * graph.laplacian(block)
-            phi = normalize_phi(update_phi(phi, similar, w, at_phi[index], reads[index]), self.normalize_phi)
+            similar = scale.square() * graph.laplacian(phi) if at_graph[index] else None
+            phi = normalize_phi(update_phi(phi, similar, w, at_phi[index]), self.normalize_phi)
             scale = (1 + w.alpha_r) * scale
             if norm is not None:
                 scale = torch.where(norm * scale == 0, scale, scale.sign() / norm)
             yield scale, phi
-
-    def _columns_read(self) -> list[slice]:
-        """Return the block of columns that each ``W^V`` reads, or all blocks if the others may need gradients."""
-        everything = slice(None)
-        if not self.blockwise or (torch.is_grad_enabled() and self.w_v.requires_grad):
-            return [everything] * len(self.w_v)
-        nonzero = [row.nonzero().flatten().tolist() for row in (self.w_v != 0).any(1)]
-        return [slice(blocks[0], blocks[0] + 1) if len(blocks) == 1 else everything for blocks in nonzero]
 
     def full(self, num_edges: int) -> FullTransformer:
         """Return the same layers as weights of eq. (3), the blocks of Lemma 9, for graphs of ``num_edges`` edges.

@@ -21,17 +21,19 @@ from tg_lpe.graph.padding import padded_batch
 from tg_lpe.ops.polynomials import EdgePositions
 from tg_lpe.ops.random import counter_normal
 from tg_lpe.theory import bounds
-from tg_lpe.theory.efficient import EfficientTransformer
-from tg_lpe.theory.electric import (
+from tg_lpe.theory.constructions import (
+    bottom_eigenvectors,
     electric_flow,
     fast_electric_flow,
     fast_electric_flow_input,
     fast_electric_flow_output,
+    fast_heat_kernel,
+    fast_heat_kernel_input,
+    heat_kernel_layers,
+    resistive_embedding_layers,
+    top_eigenvectors,
 )
 from tg_lpe.theory.filtered import filtered_eigenspace
-from tg_lpe.theory.heat import fast_heat_kernel, fast_heat_kernel_input, heat_kernel_layers
-from tg_lpe.theory.resistive import resistive_embedding_layers
-from tg_lpe.theory.subspace import bottom_eigenvectors, top_eigenvectors
 
 MAX_LAYERS = 100_000
 STEP = 8.0
@@ -264,18 +266,13 @@ def heat_kernel(
     if graph.num_nodes == 0:
         return torch.zeros(0, 0, dtype=torch.float64, device=graph.device)
     ones = torch.ones(graph.num_nodes, dtype=torch.float64, device=graph.device)
-    (laplacian,) = padded_batch(graph).dense_laplacians(ones)
-    return _cubed(laplacian, s, float(bounds.spectral_bounds(graph)[1]), tolerance)[0]
-
-
-def _cubed(laplacian: Tensor, s: float, top: float, tolerance: float) -> Tensor:
-    """Compute ``exp(-s L)`` by Lemma 5, for ``L``, ``[num_graphs, n, n]``, with eigenvalues up to ``top``."""
     if tolerance < FAST_FLOOR:
         raise ValueError(f"tolerance must be at least {FAST_FLOOR:g} without psi, got {tolerance:g}; pass psi")
+    (laplacian,), top = padded_batch(graph).dense_laplacians(ones), float(bounds.spectral_bounds(graph)[1])
     layers = bounds.layers_needed(lambda count: bounds.fast_heat_kernel_bound(count, top, s), tolerance)
     with torch.no_grad():
-        out: Tensor = fast_heat_kernel(layers).to(laplacian.device)(fast_heat_kernel_input(laplacian, layers, s))
-    return out
+        out: Tensor = fast_heat_kernel(layers).to(graph.device)(fast_heat_kernel_input(laplacian, layers, s))
+    return out[0]
 
 
 def _heat_columns(graph: Graph, s: float, psi: Tensor, tolerance: float, max_layers: int) -> Tensor:
@@ -389,23 +386,18 @@ def laplacian_eigenvectors(
     like = torch.empty(0, dtype=torch.float64, device=graph.device)
     vectors, values = like.new_zeros(graph.num_nodes, k), like.new_full((graph.num_graphs, k), torch.nan)
     for number in range(graph.num_graphs):
-        first, last = int(graph.ptr[number]), int(graph.ptr[number + 1])
-        n = last - first
+        first, last = graph.ptr[number : number + 2].tolist()
+        n, few = last - first, k + max(4, k // 2)
         if n == 0:
             continue
-        single, few = _single_graph(graph, first, last), k + max(4, k // 2)
+        inside = (graph.tail >= first) & (graph.tail < last)
+        w = None if graph.conductance is None else graph.conductance[inside].double()
+        single = Graph.from_undirected_edges(graph.tail[inside] - first, graph.head[inside] - first, w, n)
         solve, width = (_eigenspace, n) if n <= max(bounds.EXACT_NODES, few) else (filtered_eigenspace, few)
         span, ritz = solve(single, min(k, n), which, tolerance, counter_normal(seed, n, width, like), max_layers)
         vectors[first:last, : ritz.numel()] = span
         values[number, : ritz.numel()] = ritz
     return vectors, values
-
-
-def _single_graph(graph: Graph, first: int, last: int) -> Graph:
-    """Return the graph of nodes ``first`` to ``last - 1`` of a batch."""
-    inside = (graph.tail >= first) & (graph.tail < last)
-    w = None if graph.conductance is None else graph.conductance[inside].double()
-    return Graph.from_undirected_edges(graph.tail[inside] - first, graph.head[inside] - first, w, last - first)
 
 
 def _eigenspace(
@@ -432,9 +424,8 @@ def _eigenspace(
     few = [choice for choice in choices if choice[1] <= 2 * k and choice[1] < n and choice[0] <= max_layers]
     layers, width, count = min(few or choices)
     _check_layers(f"the span of {k} {which} eigenvectors of a graph of {n} nodes", layers, tolerance, max_layers)
-    model: EfficientTransformer = (
-        top_eigenvectors(width, count, shift) if which == "top" else bottom_eigenvectors(width, count, top + shift)
-    )
+    is_top = which == "top"
+    model = top_eigenvectors(width, count, shift) if is_top else bottom_eigenvectors(width, count, top + shift)
     model, phi = model.to(start.device), start[:, :width]
     edge = float(iterated[width] - shift) if width < n else -math.inf
     for _ in range(10):

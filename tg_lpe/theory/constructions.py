@@ -1,0 +1,294 @@
+"""Build the transformers of the lemmas: their weights, with corrections of misprints.
+
+`Graph Transformers Dream of Electric Flow <https://arxiv.org/abs/2410.16699>`_, sections 3, 4, 10 and 11.
+
+- Lemma 1 computes potentials ``L^+ psi`` by gradient descent, Lemma 4 computes ``L^+`` by a product.
+- Lemma 2 computes a resistive embedding ``sqrt(L^+) psi`` by a power series.
+- Lemma 3 computes ``exp(-s L) psi`` by its power series, Lemma 5 computes ``exp(-s L)`` by cubing.
+- Lemma 6 and Corollary 7 compute the eigenvectors of the largest and of the smallest eigenvalues by subspace iteration,
+  with the layers of Lemma 8. They use eq. (6): each column of ``Phi`` is scaled to length one at the end of a layer.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from tg_lpe.theory.efficient import EfficientTransformer
+from tg_lpe.theory.full import FullTransformer
+
+
+def electric_flow(k: int, num_layers: int, step_size: float) -> EfficientTransformer:
+    """Build the transformer of Lemma 1: each layer is a step of gradient descent on the energy of an electric flow.
+
+    ``Phi_(l+1) = Phi_l - delta (L Phi_l - Psi)`` by eqs. (10) and (11), as weights of eq. (7), Lemma 9. All layers
+    share their weights.
+
+    Input: demands ``Psi``, ``[n, k]``, whose sum over each connected component is zero
+    (:func:`~tg_lpe.theory.remove_component_means`). Output: potentials ``L^+ Psi``, ``[n, k]``. Error:
+    :func:`~tg_lpe.theory.electric_flow_bound`, which corrects the printed bound.
+
+    Args:
+        k: number of demands.
+        num_layers: ``L``.
+        step_size: ``delta``, at most ``1 / lambda_max`` of every graph it runs on.
+
+    Raises:
+        ValueError: on a step size that is not positive.
+    """
+    if not step_size > 0:
+        raise ValueError(f"step_size must be positive, got {step_size}")
+    model = EfficientTransformer(k, 2 * k, 1, [0] * num_layers, blockwise=True)
+    psi, phi = range(2)
+    with torch.no_grad():
+        model.alpha_q.fill_(1.0)
+        model.alpha_k.fill_(1.0)
+        model.w_v[0, phi, phi] = -step_size
+        model.w_r[0, phi, psi] = step_size
+    return model
+
+
+def fast_electric_flow(num_layers: int) -> FullTransformer:
+    """Build the transformer of Lemma 4: ``L`` layers replace ``2^L`` layers of Lemma 1, for all demands at once.
+
+    ``Z^T = [Gamma, I, Phi]``: each layer squares ``Gamma`` and multiplies ``Phi`` by ``I + Gamma``, so that
+    ``Phi_L = delta (I + M) (I + M^2) (I + M^4) ... = delta (I + M + ... + M^(2^L - 1))`` with ``M = I^ - delta L``,
+    ``I^`` the projection off the constant vector of each component. (Eq. (13) ends its sum at ``2^t``; the product over
+    ``l = 0..t`` gives ``2^(t+1) - 1``.)
+
+    Input: :func:`fast_electric_flow_input`. Output: ``L^+``, the last ``n`` rows of ``Z_L``
+    (:func:`fast_electric_flow_output`). Error: :func:`~tg_lpe.theory.fast_electric_flow_bound`.
+
+    Corrections: the third block row of the printed ``W^V`` is ``[I, 0, 0]``, which adds ``Gamma^2`` to ``Phi`` instead
+    of ``Gamma Phi``; it must be ``[0, 0, I]``. The printed ``Phi_0 = delta I`` leaves a residual ``delta`` along the
+    constant vector at every layer; it must be ``delta I^``.
+
+    The blocks of the weights are multiples of the identity, so one transformer works for graphs of all sizes.
+
+    Args:
+        num_layers: ``L``.
+    """
+    model = FullTransformer(3, 1, [0] * num_layers, blockwise=True)
+    gamma, ones, phi = range(3)
+    with torch.no_grad():
+        model.w_v[0, gamma, gamma] = 1.0
+        model.w_v[0, phi, phi] = 1.0
+        model.w_q[0] = torch.eye(3)
+        model.w_k[0, ones, gamma] = 1.0
+        model.w_r[0, gamma, gamma] = -1.0
+    return model
+
+
+def fast_electric_flow_input(laplacian: Tensor, projection: Tensor, step_size: Tensor | float) -> Tensor:
+    """Return the input ``Z_0`` of :func:`fast_electric_flow`.
+
+    Args:
+        laplacian: ``L``, ``[..., n, n]``.
+        projection: ``I^``, ``[..., n, n]``: the identity minus ``1 1^T / n`` for each component of ``n`` nodes.
+        step_size: ``delta``, at most ``1 / lambda_max``; ``[..., 1, 1]`` if graphs have different steps.
+
+    Returns:
+        ``[..., 3 n, n]``.
+    """
+    n = laplacian.size(-1)
+    identity = torch.eye(n, dtype=laplacian.dtype, device=laplacian.device).expand_as(laplacian)
+    return torch.cat([projection - step_size * laplacian, identity, step_size * projection], dim=-2)
+
+
+def fast_electric_flow_output(z: Tensor) -> Tensor:
+    """Return the output ``Phi_L``, ``[..., n, n]``, in ``Z_L``, ``[..., 3 n, n]``."""
+    return z[..., -z.size(-1) :, :]
+
+
+def resistive_embedding_layers(k: int, num_layers: int, lambda_max: float) -> EfficientTransformer:
+    """Build the transformer of Lemma 2: each layer adds a term of the power series of the square root of ``L^+``.
+
+    With ``delta = 1 / lambda_max`` and ``alpha_l = sqrt(delta) C(2l, l) / 4^l``, layer ``l`` computes
+    ``Lambda <- (I - delta L) Lambda`` and ``Phi <- Phi + alpha_l Lambda``, eq. (12), as weights of eq. (7). Layers do
+    not share weights.
+
+    Input: demands ``Psi``, ``[n, k]``, whose sum over each connected component is zero. Output: ``sqrt(L^+) Psi``,
+    ``[n, k]``. Squared distances between the rows of ``sqrt(L^+)`` are effective resistances (Fact 1). Error:
+    :func:`~tg_lpe.theory.resistive_embedding_bound`.
+
+    Correction: the weights printed for this lemma in Lemma 9 have ``1 / lambda_max`` in place of ``alpha_l``.
+
+    Args:
+        k: number of demands.
+        num_layers: ``L``.
+        lambda_max: an upper bound of the Laplacian eigenvalues of every graph it runs on.
+
+    Raises:
+        ValueError: on a ``lambda_max`` that is not positive.
+    """
+    if not lambda_max > 0:
+        raise ValueError(f"lambda_max must be positive, got {lambda_max}")
+    delta = 1 / lambda_max
+    model = EfficientTransformer(k, 2 * k, num_layers, blockwise=True)
+    psi, phi = range(2)
+    # C(2l, l) / 4^l is the product of (2i - 1) / 2i for i = 1..l.
+    step = torch.arange(1, max(num_layers, 1), dtype=torch.float64)
+    alpha = delta**0.5 * torch.cat([step.new_ones(1), (1 - 0.5 / step).cumprod(0)])[:num_layers]
+    with torch.no_grad():
+        model.alpha_q.fill_(1.0)
+        model.alpha_k.fill_(1.0)
+        model.w_v[:, psi, psi] = -delta
+        model.w_r[:, phi, psi] = alpha
+    return model
+
+
+def heat_kernel_layers(k: int, num_layers: int, s: float, num_steps: int = 1) -> EfficientTransformer:
+    """Build the transformer of Lemma 3: each layer adds a term of the power series of ``exp(-s L)``.
+
+    Layer ``l`` computes ``Phi <- Phi + (-s)^l / l! Lambda`` and ``Lambda <- L Lambda``, as weights of eq. (7). Here
+    ``Lambda`` is stored as ``(-s L)^l / l! Psi``, so that it does not overflow: the factor ``-s / (l + 1)`` moves from
+    ``W^R`` into ``W^V``, and the terms are the same.
+
+    The terms grow to ``exp(s lambda_max)`` before they shrink, and rounding errors grow with them. For a large
+    temperature, use several steps: the series runs once for each part of ``s``, and a layer between two runs copies
+    ``Phi`` to ``Lambda``.
+
+    Input: ``Psi``, ``[n, k]``. (The lemma assumes that its columns sum to zero, which is not needed here.) Output:
+    ``exp(-s L) Psi``, ``[n, k]``. Error: :func:`~tg_lpe.theory.heat_kernel_bound`.
+
+    Args:
+        k: number of columns.
+        num_layers: ``L``, number of layers of each step.
+        s: temperature, not negative.
+        num_steps: number of parts of ``s``; there are ``num_steps (L + 1) - 1`` layers in all.
+
+    Raises:
+        ValueError: if ``s`` is negative, or ``num_steps`` below one.
+    """
+    if not s >= 0 or num_steps < 1:
+        raise ValueError(f"s must not be negative, and num_steps at least 1, got {s} and {num_steps}")
+    once = range(num_layers)
+    schedule = [*once, *[num_layers, *once] * (num_steps - 1)]
+    model = EfficientTransformer(k, 2 * k, num_layers + 1, schedule, blockwise=True)
+    psi, phi = range(2)
+    factor = -s / num_steps / torch.arange(1, num_layers + 1, dtype=torch.float64)
+    with torch.no_grad():
+        model.alpha_q[:-1] = 1.0
+        model.alpha_k[:-1] = 1.0
+        model.w_v[:-1, psi, psi] = factor
+        model.w_r[:, psi, psi] = -1.0
+        model.w_r[:-1, phi, psi] = 1.0
+        model.w_r[-1, psi, phi] = 1.0
+        model.w_r[-1, phi, phi] = -1.0
+    return model
+
+
+def fast_heat_kernel(num_layers: int) -> FullTransformer:
+    """Build the transformer of Lemma 5: each layer cubes ``Z``, so that ``Z_L = (I - 3^-L s L)^(3^L)``.
+
+    Input: :func:`fast_heat_kernel_input`. Output: ``exp(-s L)``, ``[n, n]``. Error:
+    :func:`~tg_lpe.theory.fast_heat_kernel_bound`, sharper than the printed bound.
+
+    The weights are multiples of the identity, so one transformer works for graphs of all sizes.
+
+    Args:
+        num_layers: ``L``.
+    """
+    model = FullTransformer(1, 1, [0] * num_layers, blockwise=True)
+    with torch.no_grad():
+        for weight, value in ((model.w_v, 1.0), (model.w_q, 1.0), (model.w_k, 1.0), (model.w_r, -1.0)):
+            weight.fill_(value)
+    return model
+
+
+def fast_heat_kernel_input(laplacian: Tensor, num_layers: int, s: Tensor | float) -> Tensor:
+    """Return the input ``Z_0 = I - 3^-L s L`` of :func:`fast_heat_kernel`, ``[..., n, n]``.
+
+    Args:
+        laplacian: the Laplacian, ``[..., n, n]``.
+        num_layers: number of layers ``L``, with ``s lambda_max <= 3^L``.
+        s: temperature; ``[..., 1, 1]`` if graphs have different temperatures.
+    """
+    identity = torch.eye(laplacian.size(-1), dtype=laplacian.dtype, device=laplacian.device)
+    return identity - s * 3.0**-num_layers * laplacian
+
+
+def orthogonalize(k: int, index: int) -> EfficientTransformer:
+    """Build the layer of Lemma 8, which makes column ``index`` orthogonal to all later columns.
+
+    It computes ``phi_i <- phi_i - sum_(j > i) <phi_i, phi_j> phi_j``, scaled to length one, as weights of eq. (7) with
+    ``alpha^Q alpha^K = 0``: only ``Phi`` may enter the similarity. (Lemma 9 prints 1.)
+
+    Input: ``Phi``, ``[n, k]``, whose columns after ``index`` are orthonormal. Output: ``Phi`` with column ``index``
+    orthogonal to them, and the other columns unchanged. It is exact.
+
+    Args:
+        k: number of columns.
+        index: ``i``, from 0.
+
+    Raises:
+        ValueError: if there is no such column.
+    """
+    if not 0 <= index < k:
+        raise ValueError(f"index must lie in 0..{k - 1}, got {index}")
+    model = EfficientTransformer(k, k, 1, normalize_phi="columns")
+    with torch.no_grad():
+        _orthogonalize(model, 0, index)
+    return model
+
+
+def top_eigenvectors(k: int, num_iterations: int, shift: float = 0.0) -> EfficientTransformer:
+    """Build the transformer of Lemma 6: ``k + 1`` layers are one step of subspace iteration, ``Phi <- QR(L Phi)``.
+
+    The first layer multiplies by ``L``, eq. (14). Then ``k`` layers of Lemma 8, for ``i = k, k - 1, ..., 1``,
+    orthogonalise, from the last column to the first: column ``k`` converges to the eigenvector of the largest
+    eigenvalue, column ``k - 1`` to the next. All iterations share their weights.
+
+    Input: ``Phi_0``, ``[n, k]``, of full column rank. Output: orthonormal columns, ``[n, k]``. Layers:
+    ``num_iterations (k + 1)``. Error: :func:`~tg_lpe.theory.subspace_iteration_bound`.
+
+    Corrections: ``W^R`` of eq. (14) must be zero on the incidence block (the printed ``I`` doubles ``B`` at each
+    layer). Lemma 8's layers must be applied from the last column to the first, since each reads later columns only.
+
+    Args:
+        k: number of eigenvectors.
+        num_iterations: number of steps of subspace iteration.
+        shift: iterate ``L + shift I``, which has the same eigenvectors. It must be positive if ``k`` includes
+            eigenvectors of eigenvalue zero.
+    """
+    return _subspace_iteration(k, num_iterations, value=1.0, residual=shift - 1)
+
+
+def bottom_eigenvectors(k: int, num_iterations: int, mu: float) -> EfficientTransformer:
+    """Build the transformer of Corollary 7: subspace iteration on ``mu I - L``, for the bottom eigenvectors of ``L``.
+
+    Otherwise as :func:`top_eigenvectors`: column ``k`` converges to the eigenvector of the smallest eigenvalue, which
+    is constant on each component.
+
+    Correction: with ``W^R = (mu - 1) I``, ``W^V`` must be ``-I`` on the ``Phi`` block (printed: ``I``), so that
+    ``Phi - L Phi + (mu - 1) Phi = (mu I - L) Phi``.
+
+    Args:
+        k: number of eigenvectors.
+        num_iterations: number of steps of subspace iteration.
+        mu: at least ``lambda_max`` of every graph it runs on; larger if ``k`` includes the eigenvectors of
+            ``lambda_max``, which ``lambda_max I - L`` maps to zero.
+    """
+    return _subspace_iteration(k, num_iterations, value=-1.0, residual=mu - 1)
+
+
+def _subspace_iteration(k: int, num_iterations: int, value: float, residual: float) -> EfficientTransformer:
+    """Use weight 0 for ``(1 + residual) Phi + value L Phi``, and weight ``i + 1`` to orthogonalise column ``i``."""
+    schedule = [0, *range(k, 0, -1)] * num_iterations
+    model = EfficientTransformer(k, k, k + 1, schedule, normalize_phi="columns")
+    column = range(k)
+    with torch.no_grad():
+        model.alpha_q[0] = model.alpha_k[0] = 1.0
+        model.w_v[0, column, column] = value
+        model.w_r[0, column, column] = residual
+        for index in column:
+            _orthogonalize(model, index + 1, index)
+    return model
+
+
+def _orthogonalize(model: EfficientTransformer, weight: int, index: int) -> None:
+    """Set Lemma 8's ``W^V = -A`` and ``W^Q = W^K = H``, with ``H^T H = H``."""
+    model.w_v[weight, index, index] = -1.0
+    after = range(index + 1, model.k)
+    model.w_q[weight, after, after] = 1.0
+    model.w_k[weight, after, after] = 1.0
