@@ -52,6 +52,12 @@ def check_count(name: str, value: object, least: int = 1) -> None:
         raise ValueError(f"{name} must be an integer of at least {least}, got {value!r}{int_hint(value)}")
 
 
+def check_counts(*, least: int = 1, **counts: object) -> None:
+    """Raise ``ValueError`` unless each keyword argument is an integer of at least ``least``."""
+    for name, value in counts.items():
+        check_count(name, value, least)
+
+
 def check_seed(seed: object) -> None:
     """Raise ``ValueError`` unless ``seed`` is an integer from 0 to ``2 ** 63 - 1``."""
     if not isinstance(seed, int) or isinstance(seed, bool) or not 0 <= seed < 2**63:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tg_lpe.arguments import check_choice, check_count, check_positive, check_seed
+from tg_lpe.arguments import check_choice, check_count, check_counts, check_positive, check_seed
 from tg_lpe.data.spec import DataSpec
 from tg_lpe.encoders.base import Encoder, Encoding, LearnedTable, check_pairs
 from tg_lpe.encoders.registry import register
@@ -23,12 +23,7 @@ from tg_lpe.nn.conductances import LearnedConductances
 from tg_lpe.nn.probes import draw_seed
 from tg_lpe.ops.balls import ball_orders, ball_polynomials
 from tg_lpe.ops.estimates import estimated_polynomials
-from tg_lpe.ops.polynomials import (
-    BASES,
-    dense_polynomials,
-    is_faster,
-    matrix_polynomials,
-)
+from tg_lpe.ops.polynomials import BASES, dense_polynomials, is_faster, matrix_polynomials
 from tg_lpe.ops.triangles import triangle_products
 
 CONDUCTANCES = ("learned", "ground", "fixed")
@@ -167,9 +162,7 @@ class GramTransformer(Encoder):
         if direction is not None:
             check_positive("direction", direction, or_zero=True)
         check_seed(seed)
-        check_count("num_filters", num_filters)
-        check_count("num_layers", num_layers)
-        check_count("num_probes", num_probes)
+        check_counts(num_filters=num_filters, num_layers=num_layers, num_probes=num_probes)
         if out_channels is not None:
             check_count("out_channels", out_channels)
         for name, width in (("edge_out_channels", edge_out_channels), ("pair_out_channels", pair_out_channels)):

@@ -9,7 +9,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from tg_lpe.arguments import check_count, check_flags, check_seed
+from tg_lpe.arguments import check_counts, check_flags, check_seed
 from tg_lpe.data.spec import DataSpec
 from tg_lpe.encoders.base import Encoder, Encoding
 from tg_lpe.encoders.registry import register
@@ -100,9 +100,8 @@ class LinearTransformer(Encoder):
         normalize: bool = True,
     ) -> None:
         super().__init__()
-        counts = {"k": k, "num_blocks": num_blocks, "num_loops": num_loops}
-        for name, value in {**counts, "out_channels": 1 if out_channels is None else out_channels}.items():
-            check_count(name, value)
+        out_channels = k if out_channels is None else out_channels
+        check_counts(k=k, num_blocks=num_blocks, num_loops=num_loops, out_channels=out_channels)
         check_seed(seed)
         check_flags(
             update_incidence=update_incidence,
@@ -112,7 +111,7 @@ class LinearTransformer(Encoder):
             normalize=normalize,
         )
         self.k = k
-        self.out_channels = k if out_channels is None else out_channels
+        self.out_channels = out_channels
         self.num_loops = num_loops
         self.update_incidence = update_incidence
         self.degree_scaling = degree_scaling
@@ -175,7 +174,11 @@ class LinearTransformer(Encoder):
             return phi.new_zeros(0, self.out_channels)
         if self.update_incidence:
             return self._run_updated(graph, phi)
-        return self._run_backend(graph, phi) if self._has_backend(graph, phi) else self._run_fixed(graph, phi)
+        if not self._has_backend(graph, phi):
+            return self._run_fixed(graph, phi)
+        laplacian, factor = graph.scaled_laplacian(phi, self.degree_scaling), self._factor(graph, phi)
+        floor = NORM_FLOOR if self.normalize else None
+        return layer_ops.layers(phi, laplacian, self._stack(), self.readout.weight, factor, floor)
 
     def _layers(self) -> list[_Layer]:
         """Return each layer's products of weights; cached while the module is frozen."""
@@ -206,14 +209,11 @@ class LinearTransformer(Encoder):
         return cast("tuple[list[_Layer], LayerStack]", self._cache[1])
 
     def _form_layers(self) -> list[_Layer]:
-        return [layer for layer in self._products().unbind() for _ in range(self.num_loops)]
-
-    def _products(self) -> _Layer:
-        """Stack the parameters of all blocks and compute their products in a few calls."""
-        return _products(cast(list[_Parameters], list(self.blocks)))
+        products = _products(cast(list[_Parameters], list(self.blocks)))
+        return [layer for layer in products.unbind() for _ in range(self.num_loops)]
 
     def _form_stack(self) -> LayerStack:
-        blocks = self._products()
+        blocks = _products(cast(list[_Parameters], list(self.blocks)))
         diagonal = blocks.mix is not None
         residual, similarity, left, right = (
             values.repeat_interleave(self.num_loops, dim=0)
@@ -238,11 +238,6 @@ class LinearTransformer(Encoder):
         if gradient and not (self.normalize and cast(_Parameters, self.blocks[0]).diagonal):
             return False
         return layer_ops.supports(phi, graph.max_nodes, gradient)
-
-    def _run_backend(self, graph: Graph, phi: Tensor) -> Tensor:
-        laplacian, factor = graph.scaled_laplacian(phi, self.degree_scaling), self._factor(graph, phi)
-        floor = NORM_FLOOR if self.normalize else None
-        return layer_ops.layers(phi, laplacian, self._stack(), self.readout.weight, factor, floor)
 
     def _factor(self, graph: Graph, phi: Tensor) -> Tensor:
         """Factor of each graph on ``S`` from the second layer on, float64 ``[num_graphs]``; see :meth:`_run_fixed`."""
@@ -283,7 +278,8 @@ class LinearTransformer(Encoder):
                 if index + 1 < len(layers):  # the last layer's B is not read
                     b = layer.update_incidence(b, scaled, z)
                     if self.normalize:
-                        b = b / _frobenius(b)
+                        norm = torch.linalg.matrix_norm(b, keepdim=True)
+                        b = b / torch.where(norm == 0, 1.0, norm)
                 z = _normalize_columns(new_z) if self.normalize else new_z
             parts.append(torch.bmm(self.readout.weight.expand(z.size(0), -1, -1), z))
         return padded.unpad(parts, self.out_channels)
@@ -450,12 +446,6 @@ def _normalize_columns(z: Tensor) -> Tensor:
     if torch.is_grad_enabled():
         return z / torch.threshold(norm, NORM_FLOOR, 1.0)
     return z.div_(torch.threshold_(norm, NORM_FLOOR, 1.0))
-
-
-def _frobenius(b: Tensor) -> Tensor:
-    """Compute the Frobenius norm of each graph's ``B``, ``[num_graphs, 1, 1]``; one if ``B`` is zero."""
-    norm = torch.linalg.matrix_norm(b, keepdim=True)
-    return torch.where(norm == 0, 1.0, norm)
 
 
 def _dense_incidences(graph: Graph, padded: PaddedBatch, like: Tensor) -> list[Tensor]:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from tg_lpe.arguments import check_choice, check_count, check_flags, check_no_effect, check_share
+from tg_lpe.arguments import check_choice, check_count, check_counts, check_flags, check_no_effect, check_share
 from tg_lpe.encoders.base import Encoder, Encoding, check_precomputed
 from tg_lpe.encoders.registry import register
 from tg_lpe.graph.eigenspaces import bottom_eigenvectors, eigenspaces
@@ -46,8 +46,7 @@ class EigenpairEncoder(Encoder):
         super().__init__()
         check_flags(row_norm=row_norm)
         check_count("num_eigenpairs", num_eigenpairs)
-        check_count("out_channels", out_channels, least=0)
-        check_count("edge_out_channels", edge_out_channels, least=0)
+        check_counts(least=0, out_channels=out_channels, edge_out_channels=edge_out_channels)
         if not out_channels and not edge_out_channels:
             raise ValueError("out_channels and edge_out_channels are both 0: nothing would be encoded")
         check_choice("tokens", tokens, TOKENS)
@@ -220,9 +219,7 @@ class SpectralEncoder(EigenpairEncoder):
         super().__init__(out_channels, edge_out_channels, num_eigenpairs, tokens, normalization, row_norm)
         check_flags(flip_signs=flip_signs)
         check_choice("net", net, NETS)
-        check_count("num_layers", num_layers)
-        check_count("heads", heads)
-        check_count("feedforward_channels", feedforward_channels)
+        check_counts(num_layers=num_layers, heads=heads, feedforward_channels=feedforward_channels)
         for name, width in (("out_channels", out_channels), ("edge_out_channels", edge_out_channels)):
             if net == "transformer" and width % heads:
                 raise ValueError(f"{name} must be divisible by heads={heads}, got {width}")
@@ -303,8 +300,7 @@ class SpectralKernel(EigenpairEncoder):
         num_polynomials: int = 17,
     ) -> None:
         super().__init__(out_channels, edge_out_channels, num_eigenpairs, "eigenspaces", normalization, row_norm=False)
-        check_count("hidden_channels", hidden_channels)
-        check_count("num_polynomials", num_polynomials)
+        check_counts(hidden_channels=hidden_channels, num_polynomials=num_polynomials)
         self.hidden_channels, self.num_polynomials = hidden_channels, num_polynomials
         widths = num_polynomials, hidden_channels
         self.node_net = _Filters(*widths, out_channels) if out_channels else None
@@ -391,21 +387,15 @@ class TokenTransformer(nn.Module):
         h = self.linear(tokens)
         if not len(h):
             return h.sum(1)
-        for layer in self.layers:
-            h = self._layer(layer, h, absent)
+        layer: Any
+        for layer in self.layers:  # torch's layer, with an attention that is faster for few tokens and narrow heads
+            attention = layer.self_attn
+            rows = functional.linear(h, attention.in_proj_weight, attention.in_proj_bias)
+            dropout = attention.dropout if layer.training else 0.0
+            attended = token_attention(rows.unflatten(2, (3, attention.num_heads, -1)), absent, dropout).flatten(2)
+            h = layer.norm1(h + layer.dropout1(attention.out_proj(attended)))
+            h = layer.norm2(h + layer.dropout2(layer.linear2(layer.dropout(layer.linear1(h).relu()))))
         return h.masked_fill(absent.unsqueeze(2), 0.0).sum(1)
-
-    @staticmethod
-    def _layer(layer: Any, h: Tensor, absent: Tensor) -> Tensor:
-        """Compute torch's layer with an attention that is faster for few tokens and narrow heads."""
-        attention = layer.self_attn
-        rows = functional.linear(h, attention.in_proj_weight, attention.in_proj_bias)
-        dropout = attention.dropout if layer.training else 0.0
-        attended = token_attention(rows.unflatten(2, (3, attention.num_heads, -1)), absent, dropout).flatten(2)
-        h = layer.norm1(h + layer.dropout1(attention.out_proj(attended)))
-        update = layer.linear2(layer.dropout(layer.linear1(h).relu()))
-        out: Tensor = layer.norm2(h + layer.dropout2(update))
-        return out
 
 
 class TokenSet(nn.Module):

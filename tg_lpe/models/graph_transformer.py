@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from tg_lpe.arguments import check_count, check_options
+from tg_lpe.arguments import check_count, check_counts, check_options
 from tg_lpe.encoders.base import Encoder, checked_encoding, checked_pairs
 from tg_lpe.encoders.registry import as_encoder
 from tg_lpe.graph.graph import Graph
@@ -122,16 +122,10 @@ class GraphTransformer(FeatureModel):
         reading = ReadoutOptions.of("readout", readout)
         pe = MergedEncodingOptions.of("pe_options", pe_options)
         check_options("attention_options", attention_options)
-        counts = {
-            "hidden_channels": hidden_channels,
-            "heads": heads,
-            "num_layers": num_layers,
-            "out_channels": out_channels,
-        }
-        optional = {"pe_channels": pe_channels, "graph_dim": graph_dim}
-        counts |= {name: width for name, width in optional.items() if width is not None}
-        for name, count in counts.items():
-            check_count(name, count)
+        check_counts(hidden_channels=hidden_channels, heads=heads, num_layers=num_layers, out_channels=out_channels)
+        for name, width in (("pe_channels", pe_channels), ("graph_dim", graph_dim)):
+            if width is not None:
+                check_count(name, width)
         encoder = as_encoder(encoder)
         pe_channels, edge_channels = encoding_widths(encoder, pe_channels, pe.edge_channels)
         self.hidden_channels = hidden_channels

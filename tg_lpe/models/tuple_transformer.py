@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from tg_lpe.arguments import check_choice, check_count, check_heads
+from tg_lpe.arguments import check_choice, check_count, check_counts, check_heads
 from tg_lpe.checkpoints.checkpoint import described_arguments
 from tg_lpe.encoders.base import Encoder, checked_encoding, checked_pairs, copy_tensors
 from tg_lpe.encoders.registry import as_encoder
@@ -169,11 +169,10 @@ class TupleTransformer(FeatureModel):
         reading = TokenReadoutOptions.of("readout", readout)
         pe = EncodingOptions.of("pe_options", pe_options)
         layer_options = TokenAttentionOptions.of("attention_options", attention_options)
-        counts = {"k": k, "hidden_channels": hidden_channels, "num_layers": num_layers, "out_channels": out_channels}
-        optional = {"s": s, "pe_channels": pe_channels, "graph_dim": graph_dim}
-        counts |= {name: count for name, count in optional.items() if count is not None}
-        for name, count in counts.items():
-            check_count(name, count)
+        check_counts(k=k, hidden_channels=hidden_channels, num_layers=num_layers, out_channels=out_channels)
+        for name, count in (("s", s), ("pe_channels", pe_channels), ("graph_dim", graph_dim)):
+            if count is not None:
+                check_count(name, count)
         if s is not None and s > k:
             raise ValueError(f"tuples need 1 <= s <= k, got k={k}, s={s}")
         if reading.level == "edge" and k == 1:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from tg_lpe.arguments import check_count
+from tg_lpe.arguments import check_counts
 from tg_lpe.nn.tuples import Attention, padded_tokens
 from tg_lpe.ops.operator import checkpointed
 from tg_lpe.ops.segment import RowGroups
@@ -33,8 +33,7 @@ class RandomFeatures(nn.Module):
 
     def __init__(self, num_features: int, width: int) -> None:
         super().__init__()
-        check_count("num_features", num_features)
-        check_count("width", width)
+        check_counts(num_features=num_features, width=width)
         self.register_buffer("projection", torch.empty(num_features, width))
         self.reset_parameters()
 

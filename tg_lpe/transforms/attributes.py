@@ -84,29 +84,29 @@ def _is_a_method(name: str) -> bool:
     return attribute is not None and not (isinstance(attribute, property) and attribute.fset is not None)
 
 
-def write_to_batch(batch: Batch, name: str, level: str, values: Tensor) -> None:
-    """Write an attribute to a batch so that PyTorch Geometric can split the batch into graphs again.
+def record_slices(batch: Batch, kind: Any, name: str, level: str) -> None:
+    """Record the first row of each graph, so that PyTorch Geometric can split a batch into graphs again.
 
     Args:
         batch: the batch; dictionaries that it shares with copies are replaced, not changed.
+        kind: node or edge type of the attribute in ``HeteroData``; ``None`` for an attribute of the batch.
         name: the attribute.
         level: ``"node"``, ``"edge"``, ``"graph"`` or ``"pair"``, for all pairs of nodes of a graph.
-        values: ``[num_rows, ...]``, or ``[2, num_pairs]`` for an ``index`` of pairs.
     """
-    batch[name] = values
     slices, offsets = getattr(batch, "_slice_dict", None), getattr(batch, "_inc_dict", None)
-    ptr = batch.get("ptr")
-    if slices is None or offsets is None or ptr is None or "edge_index" not in slices:
+    if slices is None or offsets is None:
         return  # a batch that was not collated from a list cannot be split anyway
-    if level == "pair":
-        start = starts(ptr.diff().square())
-    else:
-        start = {"node": ptr, "edge": slices["edge_index"], "graph": torch.arange(batch.num_graphs + 1)}[level]
-    batch._slice_dict = {**slices, name: start}
-    batch._inc_dict = {
-        **offsets,
-        name: ptr[:-1] if "index" in name else torch.zeros(batch.num_graphs, dtype=torch.long),
-    }
+    store, known = (batch, slices) if kind is None else (batch[kind], slices.get(kind, {}))
+    ptr = getattr(store, "ptr", None)
+    start = {"node": ptr, "edge": known.get("edge_index"), "graph": torch.arange(batch.num_graphs + 1)}.get(level)
+    offset = torch.zeros(batch.num_graphs, dtype=torch.int64)
+    if level == "pair" and ptr is not None:
+        start, offset = starts(ptr.diff().square()), ptr[:-1] if "index" in name else offset
+    if start is None:
+        return
+    for attribute, records, value in (("_slice_dict", slices, start), ("_inc_dict", offsets, offset)):
+        update = {name: value} if kind is None else {kind: {**records.get(kind, {}), name: value}}
+        setattr(batch, attribute, {**records, **update})
 
 
 def with_features(x: Tensor | None, name: str | None, encoding: Tensor) -> Tensor:

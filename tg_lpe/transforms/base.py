@@ -19,7 +19,7 @@ from tg_lpe.data.storage import is_collated, iterate_chunks, with_attribute
 from tg_lpe.graph.graph import REDUCTIONS, Graph, as_plain
 from tg_lpe.ops.blas import torch_threads_for
 from tg_lpe.transforms import hetero as heterogeneous
-from tg_lpe.transforms.attributes import warn_of_loss, with_features, write_to_batch
+from tg_lpe.transforms.attributes import record_slices, warn_of_loss, with_features
 
 EDGE_WEIGHT = "edge_weight"
 """Default name of edge weights, which a graph need not have."""
@@ -265,10 +265,9 @@ def _write(data: Data, attribute: Attribute) -> None:
     warn_of_loss(data, name)
     if level == "node":
         values = with_features(data.x, name, values)
+    data[_written_to(name)] = values
     if isinstance(data, Batch):
-        write_to_batch(data, _written_to(name), level, values)
-    else:
-        data[_written_to(name)] = values
+        record_slices(data, None, _written_to(name), level)
 
 
 def _written_to(name: str | None) -> str:

@@ -12,7 +12,7 @@ from torch_geometric.data import Batch, HeteroData
 
 from tg_lpe.data.storage import RESERVED
 from tg_lpe.graph.graph import as_plain, check_edge_index
-from tg_lpe.transforms.attributes import warn_of_loss, with_features
+from tg_lpe.transforms.attributes import record_slices, warn_of_loss, with_features
 
 EdgeType = tuple[str, str, str]
 
@@ -157,19 +157,4 @@ def write(part: Part, name: str | None, level: str, values: Tensor) -> None:
         warn_of_loss(store, key if name is not None else None)
         setattr(store, key, rows)
         if isinstance(data, Batch):
-            _record_slices(data, kind, key, level)
-
-
-def _record_slices(batch: Batch, kind: str | EdgeType | None, name: str, level: str) -> None:
-    """Record the first row of each graph, so that PyTorch Geometric can split the batch into graphs again."""
-    slices, offsets = getattr(batch, "_slice_dict", None), getattr(batch, "_inc_dict", None)
-    if slices is None or offsets is None:
-        return  # a batch that was not collated from a list cannot be split anyway
-    if level == "graph":
-        start = torch.arange(batch.num_graphs + 1)
-    else:
-        start = batch[kind].ptr if level == "node" else slices[kind]["edge_index"]
-    zero = torch.zeros(batch.num_graphs, dtype=torch.int64)
-    for attribute, records, value in (("_slice_dict", slices, start), ("_inc_dict", offsets, zero)):
-        update = {name: value} if kind is None else {kind: {**records.get(kind, {}), name: value}}
-        setattr(batch, attribute, {**records, **update})
+            record_slices(data, kind, key, level)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from tg_lpe.arguments import check_choice, check_count, check_heads, check_positive
+from tg_lpe.arguments import check_choice, check_counts, check_heads, check_positive
 from tg_lpe.graph.graph import Graph
 from tg_lpe.nn import parallel
 from tg_lpe.nn._util import reset_all
@@ -157,8 +157,7 @@ class PrimalAttention(nn.Module):
     ) -> None:
         super().__init__()
         num_rows = rank if num_rows is None else num_rows
-        check_count("rank", rank)
-        check_count("num_rows", num_rows)
+        check_counts(rank=rank, num_rows=num_rows)
         check_choice("form", form, FORMS)
         check_choice("pooling", pooling, POOLINGS)
         check_choice("regularizer", regularizer, REGULARIZERS)
