@@ -31,7 +31,7 @@ from tg_lpe.graph.graph import LARGE
 from tg_lpe.ops import edges
 from tg_lpe.ops import layers as layer_ops
 from tg_lpe.ops.cpu import layers as cpu_layers
-from tg_lpe.ops.structures import FixedLayers, LayerStack
+from tg_lpe.ops.structures import LayerArguments, LayerStack
 
 MODELS: list[dict[str, Any]] = [
     {},
@@ -143,7 +143,7 @@ def test_malformed_calls_are_refused() -> None:
 
     def run(phi: Tensor = phi, later: Tensor = ones[:1], **changed: Tensor) -> Tensor:
         own = laplacian._replace(**changed)
-        return cpu_layers.layers(phi, FixedLayers(own, model._stack(), later, 1e-12), model.readout.weight)
+        return cpu_layers.layers(LayerArguments(phi, *own, *model._stack(), model.readout.weight, later, 1e-12))
 
     assert run().shape == (3, 8)
     for match, arguments in (
@@ -174,16 +174,15 @@ def test_rows_that_are_none_are_refused(crow: list[int], col: list[int]) -> None
     phi, graph = torch.ones(3, 8).double(), tg_lpe.Graph(torch.tensor([[0, 1], [1, 2]]), 3)
     laplacian = graph.scaled_laplacian(phi)
     rows = laplacian.rows._replace(crow=torch.tensor(crow), col=torch.tensor(col, dtype=torch.int32))
-    wrong, ones = laplacian._replace(rows=rows), torch.ones(1).double()
-    stack = LayerStack(*torch.ones(4, 2, 8, 8).double(), True)
-    fixed = FixedLayers(wrong, stack, ones, 1e-12)
+    wrong, ones = laplacian._replace(**rows._asdict()), torch.ones(1).double()
+    inputs = LayerArguments(phi, *wrong, *torch.ones(4, 2, 8, 8).double(), True, None, ones, 1e-12)
     message = "crow must ascend from 0 to the number of entries, and col be in 0..2"
     with pytest.raises(ValueError, match=message):
         edges.laplacian(rows, laplacian.diagonal, phi)
     with pytest.raises(ValueError, match=message):
-        cpu_layers.layers(phi, fixed, None)
+        cpu_layers.layers(inputs)
     with pytest.raises(ValueError, match=message):
-        cpu_layers.layers_forward(phi, fixed)
+        cpu_layers.layers_forward(inputs)
     with pytest.raises(ValueError, match=message):
         layer_ops.two_block_layers(phi, wrong, torch.ones(2, 2, 2).double(), torch.ones(2, 2, 2).double())
 
@@ -203,10 +202,10 @@ def problem(num_layers: int = 3, k: int = 3, diagonal: bool = True) -> tuple[Any
 @pytest.mark.parametrize("norm_floor", [None, 1e-12])
 def test_the_operation_against_its_reference(diagonal: bool, norm_floor: float | None) -> None:
     phi, laplacian, weights, readout, later = problem(diagonal=diagonal)
-    for own in (laplacian, laplacian._replace(rows=None)):
+    for own in (laplacian, laplacian._replace(crow=None, col=None, value=None)):
         for matrix in (readout, None):
             got = layer_ops.layers(phi, own, weights, matrix, later, norm_floor)
-            expected = layer_ops._reference(phi, FixedLayers(own, weights, later, norm_floor), matrix)
+            expected = layer_ops._reference(phi, *own, *weights, matrix, later, norm_floor)
             assert relative_error(got, expected) < 1e-12
 
 

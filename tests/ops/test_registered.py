@@ -47,7 +47,7 @@ def grad(*shape: int, seed: int = 0) -> Tensor:
 
 def laplacian() -> tuple[Any, ...]:
     scaled = GRAPH.scaled_laplacian(torch.empty(0, dtype=torch.float64), True)
-    return *scaled[:-1], *(scaled.rows or adjacency_rows(*STRUCTURE[:2], scaled.node_scale, None))
+    return *scaled[:-3], *(scaled.rows or adjacency_rows(*STRUCTURE[:2], scaled.node_scale, None))
 
 
 def samples() -> dict[str, tuple[Any, ...]]:

@@ -653,7 +653,7 @@ class Graph:
         w = None if self.conductance is None else self.conductance.detach().to(like.dtype, copy=True)
         diagonal = self.laplacian_diagonal(like).detach() * scale.square()
         rows = edges.adjacency_rows(self.tail, self.head, scale, w) if cpu.supports(like) else None
-        return ScaledLaplacian(self.tail, self.head, self.ptr, scale, w, diagonal, self.max_nodes, rows)
+        return ScaledLaplacian(self.tail, self.head, self.ptr, scale, w, diagonal, self.max_nodes, *(rows or ()))
 
     def degree(self, like: Tensor) -> Tensor:
         """Return ``D``, the row sums of ``|B|``, ``[num_nodes]``, in the dtype of ``like``: eq. (16) of the paper.

@@ -5,8 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -14,7 +13,7 @@ from torch import Tensor, nn
 from tg_lpe.ops import cpu
 from tg_lpe.ops.cpu import layers as cpu_layers
 from tg_lpe.ops.operator import Operator, needs_gradient, reference_gradients, signature
-from tg_lpe.ops.structures import AdjacencyRows, FixedLayers, LayerStack, ScaledLaplacian
+from tg_lpe.ops.structures import OF_GRAPH, LayerArguments, LayerStack, ScaledLaplacian
 
 MAX_COLUMNS = cpu_layers.MAX_COLUMNS
 """Largest number of columns of ``Phi`` that the C++ code supports."""
@@ -63,73 +62,26 @@ def layers(
     """
     # Fields are named: the compiler of PyTorch 2.6 has an internal error on slices of a named tuple.
     if not needs_gradient(phi, weights.residual, weights.similarity, weights.left, weights.right, readout):
-        return _layers(phi, *_flat(laplacian), *weights, readout, later, norm_floor)
+        return _layers(phi, *laplacian, *weights, readout, later, norm_floor)
     if norm_floor is None or not weights.diagonal:
-        out = _reference(phi, FixedLayers(laplacian, weights, later, norm_floor), None)
+        out = _reference(phi, *laplacian, *weights, None, later, norm_floor)
     else:
         # Layers with diagonal weights do not read the right weights.
         stacks = weights.residual, weights.similarity, weights.left, weights.left.detach()
-        out, *_ = _layers_forward(phi, *_flat(laplacian), *stacks, True, None, later, norm_floor)
+        out, *_ = _layers_forward(phi, *laplacian, *stacks, True, None, later, norm_floor)
     return out if readout is None else nn.functional.linear(out, readout)
 
 
-class _Arguments(NamedTuple):
-    """Hold the arguments of the operations: ``Phi_0``, the fields of :class:`FixedLayers`, and the read-out."""
-
-    phi: Tensor
-    tail: Tensor
-    head: Tensor
-    ptr: Tensor
-    node_scale: Tensor
-    conductance: Tensor | None
-    diagonal: Tensor
-    max_nodes: int
-    crow: Tensor | None
-    col: Tensor | None
-    value: Tensor | None
-    residual: Tensor
-    similarity: Tensor
-    left: Tensor
-    right: Tensor
-    diagonal_weights: bool
-    readout: Tensor | None
-    later: Tensor
-    norm_floor: float | None
-
-    @property
-    def fixed(self) -> FixedLayers:
-        """All arguments except ``Phi_0`` and the read-out."""
-        stack = LayerStack(self.residual, self.similarity, self.left, self.right, self.diagonal_weights)
-        return FixedLayers(_laplacian(self[1:OF_GRAPH]), stack, self.later, self.norm_floor)
-
-
-OF_GRAPH = _Arguments._fields.index("residual")
-"""Number of the first arguments, which describe ``Phi_0`` and the graph."""
-
-
-def _flat(laplacian: ScaledLaplacian) -> tuple[Any, ...]:
-    """Flatten the fields into arguments of an operator."""
-    *fields, rows = laplacian
-    return *fields, *(rows or (None, None, None))
-
-
-def _laplacian(fields: Sequence[Any]) -> ScaledLaplacian:
-    """Undo :func:`_flat`."""
-    tail, head, ptr, scale, conductance, diagonal, max_nodes, crow, col, value = fields
-    rows = None if crow is None else AdjacencyRows(crow, col, value)
-    return ScaledLaplacian(tail, head, ptr, scale, conductance, diagonal, max_nodes, rows)
-
-
 def _run(*arguments: Any) -> Tensor:
-    inputs = _Arguments(*arguments)
-    run = cpu_layers.layers if supports(inputs.phi, inputs.max_nodes) else _reference
-    return run(inputs.phi, inputs.fixed, inputs.readout)
+    inputs = LayerArguments(*arguments)
+    return cpu_layers.layers(inputs) if supports(inputs.phi, inputs.max_nodes) else _reference(*arguments)
 
 
-def _reference(phi: Tensor, fixed: FixedLayers, readout: Tensor | None) -> Tensor:
+def _reference(*arguments: Any) -> Tensor:
     """Compute :func:`layers` in torch; ``z`` is ``Phi`` padded to ``[num_graphs, max_nodes, k]``."""
-    laplacian, weights, later, norm_floor = fixed
-    tail, head, ptr, scale, conductance, diagonal, max_nodes, _ = laplacian
+    inputs = LayerArguments(*arguments)
+    phi, (tail, head, ptr, scale, conductance, diagonal, max_nodes, *_) = inputs.phi, inputs.laplacian
+    stacks, norm_floor = (inputs.residual, inputs.similarity, inputs.left, inputs.right), inputs.norm_floor
     num_nodes = phi.size(0)
     num_graphs, node = ptr.numel() - 1, torch.arange(num_nodes, device=phi.device)
     graph = torch.searchsorted(ptr, node, right=True) - 1
@@ -147,13 +99,12 @@ def _reference(phi: Tensor, fixed: FixedLayers, readout: Tensor | None) -> Tenso
         return pad(out)
 
     z = pad(phi)
-    for layer in range(weights.residual.size(0)):
-        residual, similarity, left, right = (stack[layer] for stack in weights[:4])
+    for layer, (residual, similarity, left, right) in enumerate(zip(*stacks, strict=True)):
         gram = z.mT @ z
         s = similar(z)
         if layer:
-            s = s * later.to(z.dtype).view(-1, 1, 1)
-        if weights.diagonal:
+            s = s * inputs.later.to(z.dtype).view(-1, 1, 1)
+        if inputs.diagonal_weights:
             mix, s = residual + left * gram, s * similarity.diagonal()
         else:
             mix, s = residual + left @ gram @ right, s @ similarity.mT
@@ -163,28 +114,28 @@ def _reference(phi: Tensor, fixed: FixedLayers, readout: Tensor | None) -> Tenso
             long = squared > norm_floor**2
             z = torch.where(long, z * torch.where(long, squared, 1.0).rsqrt(), z)
     out = z.flatten(0, 1).index_select(0, place)
-    return out if readout is None else out @ readout.mT
+    return out if inputs.readout is None else out @ inputs.readout.mT
 
 
 def _fake(*arguments: Any) -> Tensor:
-    phi, readout = _Arguments(*arguments).phi, _Arguments(*arguments).readout
+    phi, readout = LayerArguments(*arguments).phi, LayerArguments(*arguments).readout
     return phi.new_empty(phi.shape[0], phi.shape[1] if readout is None else readout.shape[0])
 
 
-_layers = Operator(f"layers({signature(_Arguments)}) -> Tensor", _run, _fake)
+_layers = Operator(f"layers({signature(LayerArguments)}) -> Tensor", _run, _fake)
 
 
 def _run_forward(*arguments: Any) -> tuple[Tensor, ...]:
     """Return the result, and the tensors that the gradient needs."""
-    inputs = _Arguments(*arguments)
+    inputs = LayerArguments(*arguments)
     if not supports(inputs.phi, inputs.max_nodes, gradient=True):
-        return _reference(inputs.phi, inputs.fixed, None), *(inputs.phi.new_empty(0) for _ in range(3))
-    out, saved = cpu_layers.layers_forward(inputs.phi, inputs.fixed)
+        return _reference(*arguments), *(inputs.phi.new_empty(0) for _ in range(3))
+    out, saved = cpu_layers.layers_forward(inputs)
     return out, *saved
 
 
 def _fake_forward(*arguments: Any) -> tuple[Tensor, ...]:
-    inputs = _Arguments(*arguments)
+    inputs = LayerArguments(*arguments)
     phi, num_layers, num_graphs = inputs.phi, inputs.residual.shape[0], inputs.ptr.shape[0] - 1
     shapes: list[tuple[int, ...]] = [(0,)] * 3
     if supports(phi, inputs.max_nodes, gradient=True):
@@ -204,41 +155,35 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None
 
 def _backward(ctx: Any, grad_out: Tensor | None, *_: Any) -> tuple[Any, ...]:
     count = len(ctx.numbers)
-    saved, none = ctx.saved_tensors, _Arguments(*[None] * count)  # type: ignore[arg-type]
+    saved, none = ctx.saved_tensors, LayerArguments(*[None] * count)  # type: ignore[arg-type]
     if grad_out is None:
         return none
-    inputs = _Arguments(*[n if x is None else x for x, n in zip(saved[:count], ctx.numbers, strict=True)])
+    inputs = LayerArguments(*[n if x is None else x for x, n in zip(saved[:count], ctx.numbers, strict=True)])
     if torch.is_grad_enabled() or not supports(inputs.phi, inputs.max_nodes, gradient=True):
-        return tuple(reference_gradients(_reference_training, inputs, [grad_out]))
+        return tuple(reference_gradients(_reference, inputs, [grad_out]))
     phi, residual, similarity, left = _layers_gradient(grad_out, *inputs, *saved[count:])
     return none._replace(phi=phi, residual=residual, similarity=similarity, left=left)
 
 
-def _reference_training(*arguments: Any) -> Tensor:
-    inputs = _Arguments(*arguments)
-    return _reference(inputs.phi, inputs.fixed, None)
-
-
 def _run_gradient(grad_out: Tensor, *arguments: Any) -> tuple[Tensor, ...]:
     *forward, chain, gram, norm = arguments
-    inputs = _Arguments(*forward)
-    return cpu_layers.layers_backward(inputs.phi, inputs.fixed, (chain, gram, norm), grad_out)
+    return cpu_layers.layers_backward(LayerArguments(*forward), (chain, gram, norm), grad_out)
 
 
 def _fake_gradient(grad_out: Tensor, *arguments: Any) -> tuple[Tensor, ...]:
-    inputs = _Arguments(*arguments[:-3])
+    inputs = LayerArguments(*arguments[:-3])
     likes = inputs.phi, inputs.residual, inputs.similarity, inputs.left
     return tuple(torch.empty_like(x, memory_format=torch.contiguous_format) for x in likes)
 
 
 _layers_gradient = Operator(
-    f"layers_backward(Tensor grad_out, {signature(_Arguments)}, Tensor chain, Tensor gram, Tensor norm) "
+    f"layers_backward(Tensor grad_out, {signature(LayerArguments)}, Tensor chain, Tensor gram, Tensor norm) "
     "-> (Tensor d_phi, Tensor d_residual, Tensor d_similarity, Tensor d_left)",
     _run_gradient,
     _fake_gradient,
 )
 _layers_forward = Operator(
-    f"layers_forward({signature(_Arguments)}) -> (Tensor out, Tensor chain, Tensor gram, Tensor norm)",
+    f"layers_forward({signature(LayerArguments)}) -> (Tensor out, Tensor chain, Tensor gram, Tensor norm)",
     _run_forward,
     _fake_forward,
     _keep,
@@ -262,15 +207,15 @@ def two_block_layers(phi: Tensor, laplacian: ScaledLaplacian, residual: Tensor, 
     Raises:
         ValueError: on wrong shapes, dtypes or devices.
     """
-    return _two_block_layers(phi, *_flat(laplacian), residual, value)
+    return _two_block_layers(phi, *laplacian, residual, value)
 
 
 def _run_two_blocks(phi: Tensor, *arguments: Any) -> Tensor:
     *fields, residual, value = arguments
-    laplacian = _laplacian(fields)
+    laplacian = ScaledLaplacian(*fields)
     if cpu.supports(laplacian.diagonal):
         return cpu_layers.two_block_layers(phi, laplacian, residual, value)
-    tail, head, _, scale, conductance, diagonal, _, _ = laplacian
+    tail, head, _, scale, conductance, diagonal, *_ = laplacian
     entry = (scale[tail] * scale[head] * (1.0 if conductance is None else conductance)).view(-1, 1, 1)
     z, d = phi.unflatten(1, (2, -1)).clone(), diagonal.view(-1, 1, 1)
     for residual_weight, weight in zip(residual, value, strict=True):
@@ -280,7 +225,7 @@ def _run_two_blocks(phi: Tensor, *arguments: Any) -> Tensor:
 
 
 _two_block_layers = Operator(
-    f"two_block_layers({signature(_Arguments, OF_GRAPH)}, Tensor residual, Tensor values) -> Tensor",
+    f"two_block_layers({signature(LayerArguments, OF_GRAPH)}, Tensor residual, Tensor values) -> Tensor",
     _run_two_blocks,
     lambda phi, *_: torch.empty_like(phi, memory_format=torch.contiguous_format),
 )

@@ -111,8 +111,17 @@ class ScaledLaplacian(NamedTuple):
     """Diagonal of ``S``, ``[num_nodes]``."""
     max_nodes: int
     """Number of nodes of the largest graph."""
-    rows: AdjacencyRows | None = None
-    """``diag(s) A diag(s)``, with ``L = diag(d) - A``; computed on demand if ``None``."""
+    crow: Tensor | None = None
+    col: Tensor | None = None
+    value: Tensor | None = None
+    """``diag(s) A diag(s)`` as :class:`AdjacencyRows`, with ``L = diag(d) - A``; computed on demand if ``None``."""
+
+    @property
+    def rows(self) -> AdjacencyRows | None:
+        """``diag(s) A diag(s)``, if it was computed."""
+        if self.crow is None or self.col is None or self.value is None:
+            return None
+        return AdjacencyRows(self.crow, self.col, self.value)
 
 
 class LayerStack(NamedTuple):
@@ -129,14 +138,36 @@ class LayerStack(NamedTuple):
     diagonal: bool
 
 
-class FixedLayers(NamedTuple):
-    """Define the layers with a fixed incidence matrix that map ``Phi_0`` to ``Phi_L``."""
+class LayerArguments(NamedTuple):
+    """Hold the arguments of :func:`tg_lpe.ops.layers.layers` one by one, as a registered operation takes them."""
 
-    laplacian: ScaledLaplacian
-    """``S`` of each graph."""
-    weights: LayerStack
-    """Weights of the layers."""
+    phi: Tensor
+    """``Phi_0``; then follow the fields of :class:`ScaledLaplacian`."""
+    tail: Tensor
+    head: Tensor
+    ptr: Tensor
+    node_scale: Tensor
+    conductance: Tensor | None
+    diagonal: Tensor
+    max_nodes: int
+    crow: Tensor | None
+    col: Tensor | None
+    value: Tensor | None
+    residual: Tensor
+    """The first field of :class:`LayerStack`."""
+    similarity: Tensor
+    left: Tensor
+    right: Tensor
+    diagonal_weights: bool
+    readout: Tensor | None
     later: Tensor
-    """Factor of each graph on ``S`` from the second layer on, float64 ``[num_graphs]``."""
     norm_floor: float | None
-    """Columns longer than this are scaled to length one after each layer; ``None`` scales none."""
+
+    @property
+    def laplacian(self) -> ScaledLaplacian:
+        """``S`` of each graph."""
+        return ScaledLaplacian(*self[1:OF_GRAPH])  # type: ignore[arg-type]
+
+
+OF_GRAPH = LayerArguments._fields.index("residual")
+"""Number of the first arguments, which describe ``Phi_0`` and the graph."""

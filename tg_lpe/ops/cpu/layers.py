@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from tg_lpe.ops import cpu
 from tg_lpe.ops.cpu import Double, Function, Int, Pointer, checked, empty_in_huge_pages
 from tg_lpe.ops.cpu.edges import adjacency_rows, malformed_rows
-from tg_lpe.ops.structures import FixedLayers, LayerStack, ScaledLaplacian
+from tg_lpe.ops.structures import LayerArguments, ScaledLaplacian
 
 WIDTHS = (8, 16)
 """Numbers of columns that the layers are compiled for; fewer columns are padded with zeros."""
@@ -51,29 +51,29 @@ _two_block_layers = Function(
 )
 
 
-def layers(phi: Tensor, fixed: FixedLayers, readout: Tensor | None) -> Tensor:
+STACKS = ("residual", "similarity", "left", "right")
+
+
+def layers(inputs: LayerArguments) -> Tensor:
     """Compute each layer in one pass over the adjacency and ``Phi``, with memory for two copies of ``Phi``.
 
     Raises:
         ValueError: on wrong shapes, dtypes or devices.
     """
-    laplacian, weights, later, norm_floor = fixed
-    (num_nodes, k), dtype, num_layers = phi.shape, phi.dtype, weights.residual.size(0)
+    phi, num_graphs = inputs.phi, inputs.ptr.numel() - 1
+    (num_nodes, k), dtype, num_layers = phi.shape, phi.dtype, inputs.residual.size(0)
     if k > MAX_COLUMNS or dtype not in cpu.DTYPES:
         raise ValueError(f"phi must be float32 or float64 [num_nodes, k <= 16], got {dtype} {list(phi.shape)}")
     width = next(size for size in WIDTHS if k <= size)
-    stacks = [_padded(stack, width, 2) for stack in weights[:4]]
-    readout = _padded(torch.eye(k, dtype=dtype, device="cpu") if readout is None else readout, width)
-    phi = _padded(phi, width)
-    read = _checked_operator(laplacian, num_nodes, dtype) | checked(
+    readout = torch.eye(k, dtype=dtype, device="cpu") if inputs.readout is None else inputs.readout
+    stacks = {name: _padded(getattr(inputs, name), width, 2) for name in STACKS}
+    phi, readout = _padded(phi, width), _padded(readout, width)
+    read = _checked_operator(inputs.laplacian, num_nodes, dtype) | checked(
         {
             "phi": (phi, dtype, (num_nodes, width)),
             "readout": (readout, dtype, (readout.size(0), width)),
-            "later": (later, torch.float64, (laplacian.ptr.numel() - 1,)),
-            **{
-                name: (stack, dtype, (num_layers, width, width))
-                for name, stack in zip(LayerStack._fields[:4], stacks, strict=True)
-            },
+            "later": (inputs.later, torch.float64, (num_graphs,)),
+            **{name: (stack, dtype, (num_layers, width, width)) for name, stack in stacks.items()},
         }
     )
     one, two = empty_in_huge_pages(phi, num_nodes, width), empty_in_huge_pages(phi, num_nodes, width)
@@ -87,16 +87,16 @@ def layers(phi: Tensor, fixed: FixedLayers, readout: Tensor | None) -> Tensor:
         num_nodes=num_nodes,
         num_entries=read["col"].numel(),
         num_layers=num_layers,
-        num_graphs=laplacian.ptr.numel() - 1,
+        num_graphs=num_graphs,
         out_channels=readout.size(0),
-        diagonal_weights=weights.diagonal,
-        normalize=norm_floor is not None,
-        norm_floor=norm_floor or 0.0,
+        diagonal_weights=inputs.diagonal_weights,
+        normalize=inputs.norm_floor is not None,
+        norm_floor=inputs.norm_floor or 0.0,
     )
     return out
 
 
-def layers_forward(phi: Tensor, fixed: FixedLayers) -> tuple[Tensor, list[Tensor]]:
+def layers_forward(inputs: LayerArguments) -> tuple[Tensor, list[Tensor]]:
     """Compute the layers, and the tensors that the gradient needs.
 
     Returns:
@@ -107,7 +107,7 @@ def layers_forward(phi: Tensor, fixed: FixedLayers) -> tuple[Tensor, list[Tensor
     Raises:
         ValueError: on wrong shapes, dtypes or devices.
     """
-    read, sizes = _training_arguments(phi, fixed)
+    phi, (read, sizes) = inputs.phi, _training_arguments(inputs)
     num_layers, num_graphs, width = sizes["num_layers"], sizes["num_graphs"], TRAINED_COLUMNS
     saved = {
         "chain": phi.new_empty(num_layers, phi.size(0), width),
@@ -119,15 +119,15 @@ def layers_forward(phi: Tensor, fixed: FixedLayers) -> tuple[Tensor, list[Tensor
 
 
 def layers_backward(
-    phi: Tensor, fixed: FixedLayers, saved: Sequence[Tensor], grad_out: Tensor
+    inputs: LayerArguments, saved: Sequence[Tensor], grad_out: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Compute the gradients of ``phi`` and the weights from the tensors of :func:`layers_forward`.
 
     Raises:
         ValueError: on wrong shapes, dtypes or devices.
     """
-    k, width = phi.size(1), TRAINED_COLUMNS
-    read, sizes = _training_arguments(phi, fixed)
+    phi, k, width = inputs.phi, inputs.phi.size(1), TRAINED_COLUMNS
+    read, sizes = _training_arguments(inputs)
     grad_out = _padded(grad_out, width)
     read |= checked({"grad_out": (grad_out, phi.dtype, (phi.size(0), width))})
     grads = {
@@ -202,18 +202,17 @@ def _checked_operator(laplacian: ScaledLaplacian, num_nodes: int, dtype: torch.d
     )
 
 
-def _training_arguments(phi: Tensor, fixed: FixedLayers) -> tuple[dict[str, Tensor], dict[str, Any]]:
+def _training_arguments(inputs: LayerArguments) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Collect the tensors and numbers that the forward and backward passes share."""
-    laplacian, weights, later, norm_floor = fixed
-    (num_nodes, k), dtype = phi.shape, phi.dtype
-    num_graphs, num_layers, width = laplacian.ptr.numel() - 1, weights.residual.size(0), TRAINED_COLUMNS
-    if k > width or not weights.diagonal:
+    phi, num_graphs = inputs.phi, inputs.ptr.numel() - 1
+    (num_nodes, k), dtype, num_layers, width = phi.shape, phi.dtype, inputs.residual.size(0), TRAINED_COLUMNS
+    if k > width or not inputs.diagonal_weights:
         raise ValueError(f"gradients need diagonal weights and phi [num_nodes, k <= {width}], got {list(phi.shape)}")
-    stacks = {name: _padded(getattr(weights, name), width, 2) for name in LayerStack._fields[:3]}
-    read = _checked_operator(laplacian, num_nodes, dtype) | checked(
+    stacks = {name: _padded(getattr(inputs, name), width, 2) for name in STACKS[:3]}
+    read = _checked_operator(inputs.laplacian, num_nodes, dtype) | checked(
         {
             "phi": (_padded(phi, width), dtype, (num_nodes, width)),
-            "later": (later, torch.float64, (num_graphs,)),
+            "later": (inputs.later, torch.float64, (num_graphs,)),
             **{name: (stack, dtype, (num_layers, width, width)) for name, stack in stacks.items()},
         }
     )
@@ -222,5 +221,5 @@ def _training_arguments(phi: Tensor, fixed: FixedLayers) -> tuple[dict[str, Tens
         "num_entries": read["col"].numel(),
         "num_layers": num_layers,
         "num_graphs": num_graphs,
-        "norm_floor": norm_floor,
+        "norm_floor": inputs.norm_floor,
     }
