@@ -5,19 +5,29 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping
 from functools import partial
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from tg_lpe.arguments import check_generator
-from tg_lpe.encoders.base import Encoder, copy_tensors
+from tg_lpe.encoders.base import Encoder, checked_encoding, checked_pairs, copy_tensors
 from tg_lpe.graph.graph import Graph, make_graph
 from tg_lpe.models.base import Model
 from tg_lpe.nn.features import EncodingChannels, EncodingEmbedding, FeatureEmbedding, GraphFeatures
 from tg_lpe.ops.checks import ValueChecks
 
 M = TypeVar("M", bound="FeatureModel")
+
+
+class Features(NamedTuple):
+    """Hold the features and encodings passed to a model, see :meth:`FeatureModel.forward`."""
+
+    x: Tensor | None
+    edge_attr: Tensor | None
+    pe: Tensor | None
+    edge_pe: Tensor | None
+    graph_attr: Tensor | None
 
 
 class FeatureModel(Model):
@@ -103,11 +113,12 @@ class FeatureModel(Model):
         if return_penalty and not self.has_penalty:
             raise ValueError("the attention layers have no penalty, so return_penalty must be False")
         check_generator(generator)
-        self._refuse_unread(edge_weight, pe, edge_pe, graph_attr, precomputed)
+        features = Features(x, edge_attr, pe, edge_pe, graph_attr)
+        self._refuse_unread(features, edge_weight, precomputed)
         rows = {"x": x, "batch": batch, "pe": pe, "edge_attr": edge_attr, "edge_pe": edge_pe}
         n = _known_num_nodes(num_nodes, rows)
         is_traced = torch.compiler.is_compiling()
-        checks = None if is_traced else partial(self._check_features, x, edge_attr, pe, edge_pe, graph_attr)
+        checks = None if is_traced else partial(self._check_features, features)
         if self.encoder is None and not self.needs_undirected:
             graph = Graph(edge_index, n, batch=batch, num_graphs=num_graphs, checks=checks, undirected=False)
         else:
@@ -116,10 +127,10 @@ class FeatureModel(Model):
                 edge_index, n, edge_weight=edge_weight, batch=batch, num_graphs=num_graphs, checks=checks
             )
         if is_traced:
-            self._check_features(x, edge_attr, pe, edge_pe, graph_attr, graph, ValueChecks())
+            self._check_features(features, graph, ValueChecks())
         if self.graph_embedding is not None:
             self.graph_embedding.check(graph_attr, graph.num_graphs)
-        return self._predict(graph, x, edge_attr, pe, edge_pe, graph_attr, precomputed, generator, return_penalty)
+        return self._predict(graph, features, {"generator": generator, "precomputed": precomputed}, return_penalty)
 
     def without_encoder(self: M) -> M:
         """Return a model with the same weights but without the encoder, which reads ``pe`` and ``edge_pe`` instead.
@@ -144,19 +155,23 @@ class FeatureModel(Model):
         return model
 
     @abstractmethod
-    def _predict(
-        self,
-        graph: Graph,
-        x: Tensor | None,
-        edge_attr: Tensor | None,
-        pe: Tensor | None,
-        edge_pe: Tensor | None,
-        graph_attr: Tensor | None,
-        precomputed: Mapping[str, Tensor] | None,
-        generator: torch.Generator | None,
-        return_penalty: bool,
-    ) -> Any:
-        """Predict from the checked arguments of :meth:`forward`."""
+    def _predict(self, graph: Graph, features: Features, options: dict[str, Any], return_penalty: bool) -> Any:
+        """Predict from the checked arguments of :meth:`forward`; ``options`` are those of the encoder."""
+
+    def _encode(
+        self, graph: Graph, features: Features, options: dict[str, Any], pairs: Tensor | None = None
+    ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+        """Return encodings of nodes, of edges and of ``pairs``, by the encoder if there is one."""
+        x, edge_attr, pe, edge_pe, _ = features
+        if self.encoder is None:
+            return pe, edge_pe, None
+        values = None
+        if pairs is None:
+            encoding = self.encoder.encode(graph, x, edge_attr, **options)
+        else:
+            encoding, values = self.encoder.encode_with_pairs(graph, pairs, x, edge_attr, **options)
+            values = checked_pairs(self.encoder, pairs.size(1), values)
+        return *checked_encoding(self.encoder, graph.num_nodes, graph.num_directed_edges, encoding), values
 
     def _with_graph_attr(self, rows: Tensor, graph: Graph, graph_attr: Tensor | None) -> Tensor:
         """Add the features of its graph to each row before the read-out."""
@@ -167,17 +182,9 @@ class FeatureModel(Model):
             owner = graph.batch[graph.edge_index[0].long()]
         return self.graph_embedding(rows, graph_attr, owner)  # type: ignore[no-any-return]
 
-    def _check_features(
-        self,
-        x: Tensor | None,
-        edge_attr: Tensor | None,
-        pe: Tensor | None,
-        edge_pe: Tensor | None,
-        graph_attr: Tensor | None,
-        graph: Graph,
-        checks: ValueChecks,
-    ) -> None:
+    def _check_features(self, features: Features, graph: Graph, checks: ValueChecks) -> None:
         """Check the features' shapes and types, and add checks of their values to ``checks``."""
+        x, edge_attr, pe, edge_pe, graph_attr = features
         for name, encoding in (("pe", pe), ("edge_pe", edge_pe), ("graph_attr", graph_attr)):
             if encoding is not None and encoding.is_floating_point():
                 checks.finite(name, encoding)
@@ -197,14 +204,10 @@ class FeatureModel(Model):
                 embedding.check(feature, num_rows, checks)
 
     def _refuse_unread(
-        self,
-        edge_weight: Tensor | None,
-        pe: Tensor | None,
-        edge_pe: Tensor | None,
-        graph_attr: Tensor | None,
-        precomputed: Mapping[str, Tensor] | None,
+        self, features: Features, edge_weight: Tensor | None, precomputed: Mapping[str, Tensor] | None
     ) -> None:
         """Raise if an argument would be ignored."""
+        _, _, pe, edge_pe, graph_attr = features
         if self.graph_embedding is None:
             _refuse("the model was built without graph_dim", graph_attr=graph_attr)
         if self.encoder is None:

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from tg_lpe.arguments import check_count, check_counts, check_options
-from tg_lpe.encoders.base import Encoder, checked_encoding, checked_pairs
+from tg_lpe.encoders.base import Encoder
 from tg_lpe.encoders.registry import as_encoder
 from tg_lpe.graph.graph import Graph
 from tg_lpe.graph.pairs import check_pair_nodes
-from tg_lpe.models.features import FeatureModel, OutputLinear, encoding_widths
+from tg_lpe.models.features import FeatureModel, Features, OutputLinear, encoding_widths
 from tg_lpe.models.options import MergedEncodingOptions, Options, ReadoutOptions
 from tg_lpe.models.registry import register
 from tg_lpe.nn._util import reset_all
@@ -183,31 +183,16 @@ class GraphTransformer(FeatureModel):
                 reset_all(module)
 
     def _predict(
-        self,
-        graph: Graph,
-        x: Tensor | None,
-        edge_attr: Tensor | None,
-        pe: Tensor | None,
-        edge_pe: Tensor | None,
-        graph_attr: Tensor | None,
-        precomputed: Mapping[str, Tensor] | None,
-        generator: torch.Generator | None,
-        return_penalty: bool,
+        self, graph: Graph, features: Features, options: dict[str, Any], return_penalty: bool
     ) -> Tensor | tuple[Tensor, Tensor]:
         """Encode, embed, run the layers, pool and read out."""
-        pairs, max_nodes = None, getattr(self.shared, "max_nodes", None)
+        max_nodes = getattr(self.shared, "max_nodes", None)
         if max_nodes is not None:  # before memory is allocated for the pairs
             check_pair_nodes(graph, f"attention with attention_options={{'max_nodes': {max_nodes}}}", max_nodes)
-        if self.encoder is not None:
-            options: dict[str, Any] = {"generator": generator, "precomputed": precomputed}
-            if self.reads_pairs and self.encoder.pair_out_channels:
-                encoding, pairs = self.encoder.encode_with_pairs(graph, graph.pairs, x, edge_attr, **options)
-                pairs = checked_pairs(self.encoder, graph.num_pairs, pairs)
-            else:
-                encoding = self.encoder.encode(graph, x, edge_attr, **options)
-            pe, edge_pe = checked_encoding(self.encoder, graph.num_nodes, graph.num_directed_edges, encoding)
-        h, pe = self._embed_nodes(x, pe, graph)
-        e = self._embed_edges(edge_attr, edge_pe, graph)
+        encodes_pairs = self.reads_pairs and self.encoder is not None and self.encoder.pair_out_channels > 0
+        pe, edge_pe, pairs = self._encode(graph, features, options, graph.pairs if encodes_pairs else None)
+        h, pe = self._embed_nodes(features.x, pe, graph)
+        e = self._embed_edges(features.edge_attr, edge_pe, graph)
         distances = {}
         if self.reads_pe:
             if pe is None:
@@ -220,7 +205,7 @@ class GraphTransformer(FeatureModel):
                 state = (state[0]._replace(needs_penalty=return_penalty),)
         for layer in self.layers:
             h, e, *state = layer(h, e, graph, *state, **distances)
-        out: Tensor = self.readout(self._with_graph_attr(self._pool(h, graph), graph, graph_attr))
+        out: Tensor = self.readout(self._with_graph_attr(self._pool(h, graph), graph, features.graph_attr))
         return (out, state[0].penalty) if return_penalty else out
 
     @property

@@ -11,12 +11,12 @@ from torch import Tensor, nn
 
 from tg_lpe.arguments import check_choice, check_count, check_counts, check_heads
 from tg_lpe.checkpoints.checkpoint import described_arguments
-from tg_lpe.encoders.base import Encoder, checked_encoding, checked_pairs, copy_tensors
+from tg_lpe.encoders.base import Encoder, copy_tensors
 from tg_lpe.encoders.registry import as_encoder
 from tg_lpe.graph.graph import Graph
 from tg_lpe.graph.tuples import find_tuples, neighbouring_tuples
 from tg_lpe.models.base import Model
-from tg_lpe.models.features import FeatureModel, OutputLinear, encoding_widths
+from tg_lpe.models.features import FeatureModel, Features, OutputLinear, encoding_widths
 from tg_lpe.models.options import EncodingOptions, Options, TokenAttentionOptions, TokenReadoutOptions
 from tg_lpe.models.registry import register
 from tg_lpe.nn._util import reset_all
@@ -249,33 +249,17 @@ class TupleTransformer(FeatureModel):
 
     needs_undirected = True
 
-    def _predict(
-        self,
-        graph: Graph,
-        x: Tensor | None,
-        edge_attr: Tensor | None,
-        pe: Tensor | None,
-        edge_pe: Tensor | None,
-        graph_attr: Tensor | None,
-        precomputed: Mapping[str, Tensor] | None,
-        generator: torch.Generator | None,
-        return_penalty: bool,
-    ) -> Tensor:
+    def _predict(self, graph: Graph, features: Features, options: dict[str, Any], return_penalty: bool) -> Tensor:
         """List tokens, encode, embed, run the layers and read out."""
         tokens = tuple_tokens(graph, self.k, self.s)
-        pairs: tuple[Tensor, Tensor] | None = None
-        if self.encoder is not None:
-            if self.tokens.pairs is None:
-                encoding = self.encoder.encode(graph, x, edge_attr, generator=generator, precomputed=precomputed)
-            else:
-                needed, which = node_pairs(tokens, graph.num_nodes)
-                encoding, values = self.encoder.encode_with_pairs(
-                    graph, needed, x, edge_attr, generator=generator, precomputed=precomputed
-                )
-                pairs = checked_pairs(self.encoder, needed.size(1), values).to(self.token_norm.weight.dtype), which
-            pe, edge_pe = checked_encoding(self.encoder, graph.num_nodes, graph.num_directed_edges, encoding)
+        needed, which = (None, None) if self.tokens.pairs is None else node_pairs(tokens, graph.num_nodes)
+        pe, edge_pe, values = self._encode(graph, features, options, needed)
+        pairs = None
+        if values is not None and which is not None:
+            pairs = values.to(self.token_norm.weight.dtype), which
         attention, counts = self._attention(graph, tokens)
-        nodes, edges = self._embed_nodes(graph, x, pe), self._embed_edges(graph, edge_attr, edge_pe)
+        nodes = self._embed_nodes(graph, features.x, pe)
+        edges = self._embed_edges(graph, features.edge_attr, edge_pe)
         h = self.token_norm(self.tokens(tokens, nodes, edges, pairs, counts))
         h = torch.cat([h, self.graph_token.weight.to(h.dtype).expand(graph.num_graphs, -1)])
         number = torch.arange(graph.num_graphs, device=graph.device)
@@ -284,7 +268,7 @@ class TupleTransformer(FeatureModel):
             attention = FullAttention(graphs) if self.kernel is None else RandomFeatureAttention(graphs, self.kernel)
         for layer in self.layers:
             h = layer(h, attention, graphs)
-        out: Tensor = self.readout(self._with_graph_attr(self._read(graph, tokens, h), graph, graph_attr))
+        out: Tensor = self.readout(self._with_graph_attr(self._read(graph, tokens, h), graph, features.graph_attr))
         return out
 
     def _attention(self, graph: Graph, tokens: TupleTokens) -> tuple[Attention | None, Tensor | None]:

@@ -57,9 +57,6 @@ DENSE_VALUES = 10
 
 PRIME = 2**31 - 1
 
-DENSE = 16
-"""Colours are stored in an array of all tuples if at least one in this many counts."""
-
 N = r"([1-9]\d*)"
 """Pattern of a number in the name of a colouring."""
 
@@ -141,13 +138,13 @@ def joint_colors(
     graphs = graphs.to_data_list() if isinstance(graphs, Batch) else list(graphs)
     colorings = _colorings(graphs, name, node, edge, pair)
     current, done = [coloring.initial for coloring in colorings], 0
-    count = _num_colors(colorings, current)
+    count = _num_colors(current)
     while done != rounds:
         current = [coloring.refine(color) for coloring, color in zip(colorings, current, strict=True)]
-        done, before, count = done + 1, count, _num_colors(colorings, current)
+        done, before, count = done + 1, count, _num_colors(current)
         if rounds is None and count == before:
             break
-    return [Coloring(c.of_tuples(color), c.tuples(), done) for c, color in zip(colorings, current, strict=True)]
+    return [Coloring(color.ravel(), c.tuples(), done) for c, color in zip(colorings, current, strict=True)]
 
 
 def distinguishes(
@@ -176,8 +173,8 @@ def distinguishes(
     one, other = first.initial, second.initial
     done, count = 0, -1
     while True:
-        histogram = np.sort(first.of_tuples(one))
-        if not np.array_equal(histogram, np.sort(second.of_tuples(other))):
+        histogram = np.sort(one.ravel())
+        if not np.array_equal(histogram, np.sort(other.ravel())):
             return True
         before, count = count, int((histogram[1:] != histogram[:-1]).sum())
         if count == before or done == rounds:
@@ -238,19 +235,12 @@ class _Refinement:
     """Colours of all tuples, ``[n] * k``, or of the tuples listed in ``nodes``."""
     refine: Callable[[Colors], Colors]
     """Computes a round."""
-    member: Array | None = None
-    """One at the tuples of ``[n] * k`` that count, zero at others; all count if ``None``."""
     nodes: Array | None = None
     """Nodes of the listed tuples, ``[k, num_tuples]``."""
 
-    def of_tuples(self, color: Colors) -> Colors:
-        return color.ravel() if self.member is None else color[self.member > 0]
-
     def tuples(self) -> Array:
         """Nodes of the tuples, ``[num_tuples, k]``."""
-        if self.nodes is not None:
-            return self.nodes.T
-        return np.argwhere(np.ones(self.initial.shape) if self.member is None else self.member)
+        return np.argwhere(np.ones(self.initial.shape)) if self.nodes is None else self.nodes.T
 
 
 def _rule(name: str) -> _Rule:
@@ -318,13 +308,8 @@ class _Labels:
 
 def _refinement(rule: _Rule, labels: _Labels) -> _Refinement:
     n, k = labels.graph.num_nodes, rule.k
-    member: Array | None = None
     if rule.s is not None:
-        nodes = component_tuples(labels.graph, k, rule.s).numpy()
-        if k == 1 or n**k > min(DENSE * nodes.shape[1], MAX_TUPLES):
-            return _of_listed_tuples(labels, nodes)
-        member = np.zeros((n,) * k, np.uint64)
-        member[tuple(nodes)] = 1
+        return _of_listed_tuples(labels, component_tuples(labels.graph, k, rule.s).numpy())
     if k == 1 and rule.local:  # the labels of the edges mark the steps between nodes
         listed = _of_listed_tuples(labels, np.arange(n)[None])
         if not rule.everywhere:
@@ -341,8 +326,6 @@ def _refinement(rule: _Rule, labels: _Labels) -> _Refinement:
 
     def refine(color: Colors) -> Colors:
         refined, mixed = color, _mixed(color)
-        if member is not None:
-            mixed *= member
         for place in range(k):
             if rule.everywhere:
                 refined = _combine(refined, mixed.sum(place, keepdims=True))
@@ -352,7 +335,7 @@ def _refinement(rule: _Rule, labels: _Labels) -> _Refinement:
                 refined = _combine(refined, np.moveaxis(near, 0, place))
         return refined
 
-    return _Refinement(initial, refine, member)
+    return _Refinement(initial, refine)
 
 
 def _of_listed_tuples(labels: _Labels, nodes: Array) -> _Refinement:
@@ -422,9 +405,8 @@ def _adjacency(graph: Graph, dtype: type) -> Any:
     return csr_matrix((np.ones(2 * len(tail), dtype), ends), (graph.num_nodes,) * 2)
 
 
-def _num_colors(colorings: Sequence[_Refinement], colors: Sequence[Colors]) -> int:
-    parts = [coloring.of_tuples(color) for coloring, color in zip(colorings, colors, strict=True)]
-    return len(np.unique(np.concatenate(parts))) if parts else 0
+def _num_colors(colors: Sequence[Colors]) -> int:
+    return len(np.unique(np.concatenate([color.ravel() for color in colors]))) if colors else 0
 
 
 def _mix(x: Colors) -> Colors:

@@ -15,7 +15,7 @@ from tg_lpe.nn.attention.gatedgcn import GatedGCN
 from tg_lpe.nn.attention.global_attention import GLOBAL_ATTENTIONS
 from tg_lpe.nn.attention.local import Local, convolve, make_convolution
 from tg_lpe.nn.attention.registry import check_arguments, register_attention, shared_of
-from tg_lpe.nn.linear import Linear
+from tg_lpe.nn.linear import feed_forward
 from tg_lpe.nn.norms import make_norm
 
 
@@ -113,13 +113,7 @@ class HybridLayer(Resettable):
         attention = part(hidden_channels, heads, **(global_options or {}))
         self.attention: nn.Module | None = None if global_attention == "none" else attention
         self.attention_norm = None if self.attention is None else make_norm(norm, hidden_channels)
-        self.feed_forward = nn.Sequential(
-            Linear(hidden_channels, 2 * hidden_channels),
-            nn.ReLU(),
-            nn.Dropout(dropout),
-            Linear(2 * hidden_channels, hidden_channels),
-            nn.Dropout(dropout),
-        )
+        self.feed_forward = nn.Sequential(*feed_forward(hidden_channels, dropout), nn.Dropout(dropout))
         self.norm = make_norm(norm, hidden_channels)
         self.dropout = nn.Dropout(dropout)
 

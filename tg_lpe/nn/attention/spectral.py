@@ -14,7 +14,7 @@ from tg_lpe.graph.buckets import DENSE_NODES, PaddedRows, matrices
 from tg_lpe.graph.graph import Graph
 from tg_lpe.nn._util import Resettable, reset_all
 from tg_lpe.nn.attention.registry import register_attention
-from tg_lpe.nn.linear import Linear
+from tg_lpe.nn.linear import Linear, feed_forward
 from tg_lpe.nn.norms import make_norm
 from tg_lpe.ops.cpu.attention import SCORE_BOUND
 from tg_lpe.ops.operator import is_transforming
@@ -368,12 +368,7 @@ class SpectralAttentionLayer(Resettable):
         self.attention = SpectralAttention(hidden_channels, heads, full, gamma, learn_gamma, softmax)
         self.out = Linear(hidden_channels, hidden_channels)
         self.norm_attention = make_norm(norm, hidden_channels)
-        self.feed_forward = nn.Sequential(
-            Linear(hidden_channels, 2 * hidden_channels),
-            nn.ReLU(),
-            nn.Dropout(dropout),
-            Linear(2 * hidden_channels, hidden_channels),
-        )
+        self.feed_forward = feed_forward(hidden_channels, dropout)
         self.norm_feed_forward = make_norm(norm, hidden_channels)
         self.dropout, self.residual = nn.Dropout(dropout), residual
 
