@@ -486,6 +486,20 @@ class EncoderTestCase:
             else:
                 assert name == "class" or value == parameters[name].default or f"{name}={value!r}" in text
 
+    def of_weights(self, encoder: Encoder, graph: Graph) -> Callable[..., Tensor]:
+        """Return the entries of the encoding as a function of the encoder's parameters."""
+        index, weight = graph.both_ways()
+        names = [f"encoder.{name}" for name, _ in encoder.named_parameters()]
+
+        def encode(*values: Tensor) -> Tensor:
+            made = make_graph(index, graph.num_nodes, edge_weight=weight)
+            inputs = made, self.features(encoder, graph), self.kinds(encoder, index)
+            state = dict(zip(names, values, strict=True))
+            encoding = torch.func.functional_call(_Encode(encoder), state, inputs)
+            return torch.cat([part.flatten() for part in encoding if part is not None])
+
+        return encode
+
     @fewer
     @given(data=st.data())
     def test_gradients(self, data: st.DataObject) -> None:
@@ -493,19 +507,7 @@ class EncoderTestCase:
             assert not any(parameter.requires_grad for parameter in self.make().parameters())
             return
         graph, encoder = data.draw(graphs(max_nodes=5, min_nodes=2, exponents=(-0.5, 0.5))), self.double().train()
-        index, weight = graph.both_ways()
-        names = [name for name, _ in encoder.named_parameters()]
-
-        def encode(*values: Tensor) -> Tensor:
-            inputs = (
-                make_graph(index, graph.num_nodes, edge_weight=weight),
-                self.features(encoder, graph),
-                self.kinds(encoder, index),
-            )
-            state = dict(zip(_prefixed(names), values, strict=True))
-            encoding = torch.func.functional_call(_Encode(encoder), state, inputs)
-            return torch.cat([part.flatten() for part in encoding if part is not None])
-
+        encode = self.of_weights(encoder, graph)
         values = tuple(parameter.detach().clone().requires_grad_() for parameter in encoder.parameters())
         assert torch.autograd.gradcheck(encode, values, atol=1e-5, rtol=1e-3, fast_mode=True)
 
@@ -518,19 +520,14 @@ class EncoderTestCase:
 
     def test_forward_mode(self) -> None:
         encoder = self.double()
-        names = [name for name, _ in encoder.named_parameters()]
-        if not names:
+        values = tuple(parameter.detach() for parameter in encoder.parameters())
+        if not values:
             return
-        index, weight = GRAPH.both_ways()
-        features, kinds = self.features(encoder, GRAPH), self.kinds(encoder, index)
+        encode = self.of_weights(encoder, GRAPH)
 
         def loss(*values: Tensor) -> Tensor:
-            inputs = make_graph(index, GRAPH.num_nodes, edge_weight=weight), features, kinds
-            state = dict(zip(_prefixed(names), values, strict=True))
-            encoding = torch.func.functional_call(_Encode(encoder), state, inputs)
-            return sum(part.square().sum() for part in encoding if part is not None)  # type: ignore[return-value]
+            return encode(*values).square().sum()
 
-        values = tuple(parameter.detach() for parameter in encoder.parameters())
         directions = tuple(normal(*value.shape, seed=seed) for seed, value in enumerate(values))
         slopes = torch.func.grad(loss, tuple(range(len(values))))(*values)
         terms = torch.cat([(slope * direction).flatten() for slope, direction in zip(slopes, directions, strict=True)])
@@ -570,7 +567,3 @@ def _equal(got: Encoding, expected: Encoding) -> bool:
     """Return whether nodes and edges are equal bit by bit."""
     pairs = zip(got, expected, strict=True)
     return all(a is b or (a is not None and b is not None and torch.equal(a, b)) for a, b in pairs)
-
-
-def _prefixed(names: list[str]) -> list[str]:
-    return [f"encoder.{name}" for name in names]
