@@ -6,8 +6,6 @@ On ZINC-12k, their errors differ from that of the published attention by about t
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 
@@ -252,53 +250,17 @@ def _add_to_diagonal(x: Tensor, value: float) -> Tensor:
     return x + value * torch.eye(x.size(-1), dtype=x.dtype, device=x.device)
 
 
-class _MatrixSqrt(torch.autograd.Function):
-    """Compute square roots of positive definite matrices; derivatives do not divide by gaps between eigenvalues."""
-
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        values, vectors = torch.linalg.eigh(x)
-        roots = values.clamp(min=0).sqrt()
-        return (vectors * roots.unsqueeze(-2)) @ vectors.mT, roots, vectors
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor], output: tuple[Tensor, Tensor, Tensor]) -> None:
-        _, roots, vectors = output
-        ctx.mark_non_differentiable(roots, vectors)
-        ctx.save_for_backward(*inputs, roots, vectors)
-        ctx.save_for_forward(roots, vectors)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor, *_: Tensor) -> Tensor:  # type: ignore[override]
-        x, roots, vectors = ctx.saved_tensors
-        if torch.is_grad_enabled():  # autograd would treat the eigenvectors as constants
-            return _solve_sylvester(matrix_sqrt(x), grad)
-        return _by_eigenvectors(roots, vectors, grad)
-
-    @staticmethod
-    def jvp(ctx: Any, tangent: Tensor) -> tuple[Tensor, None, None]:  # type: ignore[override]
-        roots, vectors = ctx.saved_tensors
-        return _by_eigenvectors(roots, vectors, tangent), None, None
-
-
-def _by_eigenvectors(roots: Tensor, vectors: Tensor, right: Tensor) -> Tensor:
-    """Solve ``R G + G R = right`` for ``G`` from the eigenvalues and eigenvectors of ``R``."""
-    sums = (roots.unsqueeze(-1) + roots.unsqueeze(-2)).clamp(min=torch.finfo(roots.dtype).tiny)
-    return vectors @ ((vectors.mT @ right @ vectors) / sums) @ vectors.mT
-
-
-def _solve_sylvester(root: Tensor, right: Tensor) -> Tensor:
-    """Solve ``R G + G R = right`` for ``G`` by differentiable operations."""
-    width = root.size(-1)
-    eye = torch.eye(width, dtype=root.dtype, device=root.device)
-    system = torch.einsum("...ik,jl->...ijkl", root, eye) + torch.einsum("ik,...lj->...ijkl", eye, root)
-    solved = torch.linalg.solve(system.flatten(-2).flatten(-3, -2), right.flatten(-2).unsqueeze(-1))
-    return solved.squeeze(-1).unflatten(-1, (width, width))
-
-
 def matrix_sqrt(x: Tensor) -> Tensor:
-    """Compute the symmetric square root of positive definite matrices ``[..., width, width]``."""
-    root: Tensor = _MatrixSqrt.apply(x)[0]  # type: ignore[no-untyped-call]
+    """Compute the symmetric square root of positive definite matrices ``[..., width, width]``.
+
+    Two steps of Newton's method at the root change it by rounding only. They give it its first and second derivatives
+    without derivatives of eigenvectors, which divide by gaps between eigenvalues.
+    """
+    values, vectors = torch.linalg.eigh(x.detach())
+    roots = values.clamp(min=0).sqrt()
+    sums = roots.unsqueeze(-1) + roots.unsqueeze(-2)
+    sums = torch.maximum(sums, torch.finfo(x.dtype).eps ** 0.5 * roots.amax(-1, keepdim=True).unsqueeze(-1))
+    root = (vectors * roots.unsqueeze(-2)) @ vectors.mT
+    for _ in range(2):  # R + G with R G + G R = X - R^2
+        root = root + vectors @ ((vectors.mT @ (x - root @ root) @ vectors) / sums) @ vectors.mT
     return root
