@@ -1,11 +1,9 @@
 """PyTorch Geometric transforms that add positional encodings to graphs."""
 
 from tg_lpe.transforms.effective_resistance import AddEffectiveResistance
-from tg_lpe.transforms.heat_kernel import AddHeatKernelPE
-from tg_lpe.transforms.laplacian_eigenvectors import AddLaplacianEigenvectors
 from tg_lpe.transforms.linear_transformer_pe import LinearTransformerPE
+from tg_lpe.transforms.named import AddHeatKernelPE, AddLaplacianEigenvectors, AddResistiveEmbeddingPE
 from tg_lpe.transforms.positional_encoding import AddPositionalEncoding
-from tg_lpe.transforms.resistive_embedding import AddResistiveEmbeddingPE
 
 __all__ = [
     "AddEffectiveResistance",
