@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from tg_lpe.ops.cpu import attention as cpu_attention
 from tg_lpe.ops.cpu.attention import SCORE_BOUND, SMALLEST_TOTAL
-from tg_lpe.ops.operator import differentiable, is_traced, reference_gradients
+from tg_lpe.ops.operator import differentiable, is_traced, keep_inputs, kept_inputs, reference_gradients
 from tg_lpe.ops.segment import RowGroups
 
 
@@ -77,17 +77,15 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tenso
     out, _, weight = output
     ctx.set_materialize_grads(False)
     ctx.mark_non_differentiable(weight)
-    ctx.save_for_backward(*inputs[:3], out, weight)
-    ctx.source, ctx.target, ctx.heads = inputs[3:]
+    keep_inputs(ctx, (*inputs, out, weight), output)
 
 
 def _backward(ctx: Any, grad_out: Tensor | None, grad_score: Tensor | None, _: None) -> tuple[Tensor | None, ...]:
-    query, key_value, edge, out, weight = ctx.saved_tensors
-    source, target = ctx.source, ctx.target
+    query, key_value, edge, source, target, heads, out, weight = kept_inputs(ctx)
     if torch.is_grad_enabled():
 
         def attend(query: Tensor, key_value: Tensor, edge: Tensor) -> tuple[Tensor, Tensor]:
-            return _reference(query, key_value, edge, source, target, ctx.heads, 0.0)
+            return _reference(query, key_value, edge, source, target, heads, 0.0)
 
         return *reference_gradients(attend, (query, key_value, edge), (grad_out, grad_score)), None, None, None
     by_source = {"ccol": source.ptr, "order": source.sorted_order, "target": target.index}

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from tg_lpe.ops import cpu
 from tg_lpe.ops.cpu import balls as cpu_balls
-from tg_lpe.ops.operator import checkpointed, differentiable, reference_gradients
+from tg_lpe.ops.operator import checkpointed, differentiable, keep_inputs, kept_inputs, reference_gradients
 from tg_lpe.ops.polynomials import BASES
 from tg_lpe.ops.segment import group_pointers
 from tg_lpe.ops.structures import BallRecurrence
@@ -177,17 +177,12 @@ def _columns(
     return torch.stack(nodes, 2).flatten(1), torch.stack(edges, 2).flatten(1), edge[is_read]
 
 
-def _keep_arguments(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-    ctx.save_for_backward(*inputs[:4])
-    ctx.arguments = inputs[4:]
-
-
 def _backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-    inputs = *ctx.saved_tensors, *ctx.arguments
+    inputs = kept_inputs(ctx)
     if torch.is_grad_enabled() or not cpu.supports(inputs[0]):
         return tuple(reference_gradients(lambda p, *flat: _reference(p, BallRecurrence(*flat)), inputs, grads))
     grad = cpu_balls.ball_polynomials_backward(inputs[0], BallRecurrence(*inputs[1:]), *grads)
     return grad, *[None] * (len(inputs) - 1)
 
 
-_ball_polynomials = differentiable(_run, _keep_arguments, _backward)
+_ball_polynomials = differentiable(_run, keep_inputs, _backward)

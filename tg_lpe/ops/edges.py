@@ -10,7 +10,7 @@ from torch import Tensor
 from tg_lpe.ops import cpu
 from tg_lpe.ops.checks import ValueChecks
 from tg_lpe.ops.cpu import edges as cpu_edges
-from tg_lpe.ops.operator import Operator
+from tg_lpe.ops.operator import Operator, keep_inputs, kept_inputs
 from tg_lpe.ops.segment import group_pointers
 from tg_lpe.ops.structures import AdjacencyRows, UndirectedEdges
 
@@ -281,20 +281,16 @@ def _reference_laplacian(crow: Tensor, col: Tensor, value: Tensor, diagonal: Ten
     return (diagonal.unsqueeze(1) * x).index_add(0, row, entries, alpha=-1)
 
 
-def _keep_laplacian(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
-    ctx.save_for_backward(*inputs)
-
-
 def _laplacian_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     """Compute the gradients; the gradient by ``x`` is a product with the symmetric matrix."""
-    x, crow, col, value, diagonal = ctx.saved_tensors
-    _, _, _, by_value, by_diagonal = ctx.needs_input_grad
+    x, crow, col, value, diagonal = kept_inputs(ctx)
+    by_x, _, _, by_value, by_diagonal = ctx.needs_input_grad
     entries = None
     if by_value:
         rows = grad.index_select(0, _row_of_entries(crow, col.shape[0]))
         entries = -(rows * x.index_select(0, col.long())).sum(1)
     return (
-        _laplacian(grad.contiguous(), crow, col, value, diagonal) if ctx.needs_input_grad[0] else None,
+        _laplacian(grad.contiguous(), crow, col, value, diagonal) if by_x else None,
         None,
         None,
         entries,
@@ -306,6 +302,6 @@ _laplacian = Operator(
     "laplacian(Tensor x, Tensor crow, Tensor col, Tensor value, Tensor diagonal) -> Tensor",
     _run_laplacian,
     lambda x, crow, col, value, diagonal: torch.empty_like(x, memory_format=torch.contiguous_format),
-    _keep_laplacian,
+    keep_inputs,
     _laplacian_backward,
 )

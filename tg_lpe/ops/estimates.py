@@ -9,7 +9,7 @@ from torch import Tensor
 
 from tg_lpe.ops import cpu
 from tg_lpe.ops.cpu import estimates as cpu_estimates
-from tg_lpe.ops.operator import Operator, checkpointed, reference_gradients
+from tg_lpe.ops.operator import Operator, checkpointed, keep_inputs, kept_inputs, reference_gradients
 from tg_lpe.ops.polynomials import BASES
 from tg_lpe.ops.random import counter_signs, signed_64
 from tg_lpe.ops.segment import RowGroups
@@ -119,14 +119,9 @@ def _fake(adjacency: Tensor, tail: Tensor, head: Tensor, num_rows: int, *options
     return adjacency.new_empty(num_rows, width), edges
 
 
-def _keep_arguments(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-    ctx.save_for_backward(*inputs[:3])
-    ctx.arguments = inputs[3:]
-
-
 def _backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
     """Compute the gradient through the reference in torch: no backend implements it."""
-    inputs = *ctx.saved_tensors, *ctx.arguments
+    inputs = kept_inputs(ctx)
     return tuple(reference_gradients(lambda p, *flat: _reference(p, EstimatedRecurrence(*flat)), inputs, grads))
 
 
@@ -135,5 +130,5 @@ _ARGUMENTS = (
     "int num_layers, int num_probes, int seed, bool read_edges"
 )
 _estimated_polynomials = Operator(
-    f"estimated_polynomials({_ARGUMENTS}) -> (Tensor nodes, Tensor edges)", _run, _fake, _keep_arguments, _backward
+    f"estimated_polynomials({_ARGUMENTS}) -> (Tensor nodes, Tensor edges)", _run, _fake, keep_inputs, _backward
 )

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from tg_lpe.ops import cpu
 from tg_lpe.ops.cpu import layers as cpu_layers
-from tg_lpe.ops.operator import Operator, needs_gradient, reference_gradients, signature
+from tg_lpe.ops.operator import Operator, keep_inputs, kept_inputs, needs_gradient, reference_gradients, signature
 from tg_lpe.ops.structures import OF_GRAPH, LayerArguments, LayerStack, ScaledLaplacian
 
 MAX_COLUMNS = cpu_layers.MAX_COLUMNS
@@ -146,22 +146,19 @@ def _fake_forward(*arguments: Any) -> tuple[Tensor, ...]:
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    tensors = [x if isinstance(x, Tensor) else None for x in inputs]
-    ctx.save_for_backward(*tensors, *output[1:])
-    ctx.numbers = [None if isinstance(x, Tensor) else x for x in inputs]
+    keep_inputs(ctx, (*inputs, *output[1:]), output)
     ctx.set_materialize_grads(False)
     ctx.mark_non_differentiable(*output[1:])
 
 
 def _backward(ctx: Any, grad_out: Tensor | None, *_: Any) -> tuple[Any, ...]:
-    count = len(ctx.numbers)
-    saved, none = ctx.saved_tensors, LayerArguments(*[None] * count)  # type: ignore[arg-type]
+    *arguments, chain, gram, norm = kept_inputs(ctx)
+    inputs, none = LayerArguments(*arguments), LayerArguments(*[None] * len(arguments))  # type: ignore[arg-type]
     if grad_out is None:
         return none
-    inputs = LayerArguments(*[n if x is None else x for x, n in zip(saved[:count], ctx.numbers, strict=True)])
     if torch.is_grad_enabled() or not supports(inputs.phi, inputs.max_nodes, gradient=True):
         return tuple(reference_gradients(_reference, inputs, [grad_out]))
-    phi, residual, similarity, left = _layers_gradient(grad_out, *inputs, *saved[count:])
+    phi, residual, similarity, left = _layers_gradient(grad_out, *inputs, chain, gram, norm)
     return none._replace(phi=phi, residual=residual, similarity=similarity, left=left)
 
 

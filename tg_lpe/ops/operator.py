@@ -164,6 +164,17 @@ def needs_gradient(*values: Any) -> bool:
     return torch.is_grad_enabled() and any(isinstance(x, Tensor) and x.requires_grad for x in values)
 
 
+def keep_inputs(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+    """Keep all inputs of an operation for its gradient, as ``setup_context``; :func:`kept_inputs` returns them."""
+    ctx.save_for_backward(*(x if isinstance(x, Tensor) else None for x in inputs))
+    ctx.others = [None if isinstance(x, Tensor) else x for x in inputs]
+
+
+def kept_inputs(ctx: Any) -> tuple[Any, ...]:
+    """Return the inputs that :func:`keep_inputs` kept."""
+    return tuple(x if other is None else other for x, other in zip(ctx.saved_tensors, ctx.others, strict=True))
+
+
 def reference_gradients(
     reference: Callable[..., Tensor | Sequence[Tensor]], inputs: Sequence[Any], grads: Sequence[Tensor | None]
 ) -> list[Tensor | None]:

@@ -22,7 +22,14 @@ from torch import Tensor
 from tg_lpe.ops import cpu
 from tg_lpe.ops.cpu import polynomials as cpu_polynomials
 from tg_lpe.ops.lazy import lazy
-from tg_lpe.ops.operator import Operator, checkpointed, is_transforming, reference_gradients
+from tg_lpe.ops.operator import (
+    Operator,
+    checkpointed,
+    is_transforming,
+    keep_inputs,
+    kept_inputs,
+    reference_gradients,
+)
 from tg_lpe.ops.structures import Recurrence
 
 BASES = {"power": (1.0, 0.0), "chebyshev": (2.0, 1.0)}
@@ -171,13 +178,8 @@ def _fake_matrix_polynomials(adjacency: Tensor, *arguments: Any) -> tuple[Tensor
     return adjacency.new_empty(num_nodes, width), adjacency.new_empty(adjacency.shape[1], width)
 
 
-def _keep_arguments(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-    ctx.save_for_backward(*inputs[:4])
-    ctx.arguments = inputs[4:]
-
-
 def _matrix_polynomials_backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-    inputs = *ctx.saved_tensors, *ctx.arguments
+    inputs = kept_inputs(ctx)
     if torch.is_grad_enabled() or not cpu.supports(inputs[0]):
         return tuple(reference_gradients(lambda p, *flat: _reference(p, Recurrence(*flat)), inputs, grads))
     return _matrix_polynomials_gradient(*inputs, *grads), *[None] * (len(inputs) - 1)
@@ -201,7 +203,7 @@ _matrix_polynomials = Operator(
     f"matrix_polynomials({_ARGUMENTS}) -> (Tensor nodes, Tensor edges)",
     _run_matrix_polynomials,
     _fake_matrix_polynomials,
-    _keep_arguments,
+    keep_inputs,
     _matrix_polynomials_backward,
 )
 

@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from tg_lpe.ops import cpu
 from tg_lpe.ops.cpu import products as cpu_products
-from tg_lpe.ops.operator import differentiable, is_traced
+from tg_lpe.ops.operator import differentiable, is_traced, keep_inputs, kept_inputs
 
 FEW_ROWS = 64
 """Below this number of rows, calling the operation takes longer than the product."""
@@ -39,13 +39,9 @@ def is_faster(x: Tensor, weight: Tensor) -> bool:
     return cpu.supports(x) and cpu_products.is_faster()
 
 
-def _keep(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor | None], output: Tensor) -> None:
-    ctx.save_for_backward(*inputs[:2])
-
-
 def _product_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     """Compute the gradient by products that can be differentiated."""
-    a, b = ctx.saved_tensors
+    a, b, _ = kept_inputs(ctx)
     of_a, of_b, of_bias = ctx.needs_input_grad
     return (
         _product(grad, b.mT, None) if of_a else None,
@@ -54,4 +50,4 @@ def _product_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     )
 
 
-_product = differentiable(cpu_products.product, _keep, _product_backward)
+_product = differentiable(cpu_products.product, keep_inputs, _product_backward)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from tg_lpe.ops import cpu
 from tg_lpe.ops.cpu import triangles as cpu_triangles
-from tg_lpe.ops.operator import differentiable
+from tg_lpe.ops.operator import differentiable, keep_inputs, kept_inputs
 from tg_lpe.ops.segment import group_pointers
 
 PATHS_AT_ONCE = 2**20
@@ -76,18 +76,13 @@ def _parts(paths: Tensor) -> list[Tensor]:
     return list(torch.arange(paths.numel(), device=paths.device).split(sizes)) if sizes else []
 
 
-def _keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    ctx.save_for_backward(*inputs[:4])
-    ctx.num_nodes = inputs[4]
-
-
 def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     """Compute the gradients by the same products: a triangle's term is symmetric in its three edges."""
-    a, b, tail, head = ctx.saved_tensors
+    a, b, *edges = kept_inputs(ctx)
     needs_a, needs_b = ctx.needs_input_grad[:2]
-    grad_a = triangle_products(grad, b, tail, head, ctx.num_nodes) if needs_a else None
-    grad_b = triangle_products(grad, a, tail, head, ctx.num_nodes) if needs_b else None
+    grad_a = triangle_products(grad, b, *edges) if needs_a else None
+    grad_b = triangle_products(grad, a, *edges) if needs_b else None
     return grad_a, grad_b, None, None, None
 
 
-_triangle_products = differentiable(_run, _keep, _backward)
+_triangle_products = differentiable(_run, keep_inputs, _backward)
