@@ -181,36 +181,27 @@ class LinearTransformer(Encoder):
         return layer_ops.layers(phi, laplacian, self._stack(), self.readout.weight, factor, floor)
 
     def _layers(self) -> list[_Layer]:
-        """Return each layer's products of weights; cached while the module is frozen."""
-        cached = self._cached_products()
-        return self._form_layers() if cached is None else cached[0]
+        """Return each layer's products of weights."""
+        products = _products(cast(list[_Parameters], list(self.blocks)))
+        return [layer for layer in products.unbind() for _ in range(self.num_loops)]
 
     def _stack(self) -> LayerStack:
-        """Return all layers' weights for the operation on all layers; cached while the module is frozen."""
-        cached = self._cached_products()
-        return self._form_stack() if cached is None else cached[1]
-
-    def _cached_products(self) -> tuple[list[_Layer], LayerStack] | None:
-        """Products of the weights of a frozen module, computed again if a weight changes (except via ``.data``).
+        """Return all layers' weights; a frozen module forms them again if a weight changes (except via ``.data``).
 
         The cache saves a third of the time of encoding a single molecule.
         """
         if not self._is_frozen or torch.compiler.is_compiling() or is_transforming():
-            return None
+            return self._form_stack()
         weights = [weight for block in self.blocks for weight in block._parameters.values() if weight is not None]
         if any(weight.requires_grad or weight.is_inference() for weight in weights):
-            return None
+            return self._form_stack()
         state = [(weight.data_ptr(), weight._version) for weight in weights]
         if self._cache[0] != state:
             with torch.no_grad(), torch.inference_mode(False):
                 # References to the weights, so that no other tensor gets the same data_ptr.
                 references = [weight.detach() for weight in weights]
-                self._cache = state, (self._form_layers(), self._form_stack()), references
-        return cast("tuple[list[_Layer], LayerStack]", self._cache[1])
-
-    def _form_layers(self) -> list[_Layer]:
-        products = _products(cast(list[_Parameters], list(self.blocks)))
-        return [layer for layer in products.unbind() for _ in range(self.num_loops)]
+                self._cache = state, self._form_stack(), references
+        return cast(LayerStack, self._cache[1])
 
     def _form_stack(self) -> LayerStack:
         blocks = _products(cast(list[_Parameters], list(self.blocks)))

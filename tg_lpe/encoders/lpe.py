@@ -12,7 +12,7 @@ from tg_lpe.encoders.registry import register
 from tg_lpe.encoders.spectral import EigenpairEncoder
 from tg_lpe.graph.eigenspaces import outer_eigenvectors
 from tg_lpe.graph.graph import Graph
-from tg_lpe.nn._util import reset_all, without_autocast
+from tg_lpe.nn._util import without_autocast
 
 
 @register
@@ -84,17 +84,11 @@ class LPE(EigenpairEncoder):
         self.epsilon = nn.Parameter(torch.empty(num_eigenpairs))
         self.phi = perceptron(2, 2 * out_channels, out_channels)
         self.rho = perceptron(out_channels, 2 * out_channels, out_channels)
-        self._reset_epsilon()
+        self._reset_parameters()
 
-    def _reset_epsilon(self) -> None:
+    def _reset_parameters(self) -> None:
         with torch.no_grad():
             self.epsilon.copy_(self.first_epsilon * torch.arange(self.num_eigenpairs))
-
-    def reset_parameters(self) -> None:
-        """Draw all weights again."""
-        self._reset_epsilon()
-        reset_all(self.phi)
-        reset_all(self.rho)
 
     def precompute(self, graph: Graph) -> dict[str, Tensor]:
         """Return eigenvalues and eigenvectors, in the dtype of the weights."""

@@ -15,10 +15,11 @@ from tg_lpe.encoders.registry import register
 from tg_lpe.graph.components import component_labels
 from tg_lpe.graph.graph import Graph
 from tg_lpe.graph.subspace import Cut, Subspace, leading_subspace, looped_subspace
+from tg_lpe.nn._util import Resettable
 from tg_lpe.nn.probes import with_random_signs
 
 
-class LearnedCut(nn.Module, Cut):
+class LearnedCut(Resettable, Cut):
     """Learned cut of each loop of the filter, from the Ritz values of the previous loop.
 
     ``cut = last + tanh(f) (kth - last)``, where ``last`` is the smallest Ritz value, ``kth`` is the ``k``-th largest,
@@ -34,15 +35,10 @@ class LearnedCut(nn.Module, Cut):
         super().__init__()
         self.start = nn.Parameter(torch.zeros(()))
         self.hidden, self.out = nn.Linear(4, hidden_channels), nn.Linear(hidden_channels, 1)
-        self._zero_output()
+        self._reset_parameters()
 
-    def reset_parameters(self) -> None:
-        """Draw the hidden layer again, and set the net's output to zero."""
-        self.hidden.reset_parameters()
-        self.out.reset_parameters()
-        self._zero_output()
-
-    def _zero_output(self) -> None:
+    def _reset_parameters(self) -> None:
+        """Set the net's output to zero."""
         for parameter in (self.start, self.out.weight, self.out.bias):
             nn.init.zeros_(parameter)
 

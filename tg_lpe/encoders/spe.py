@@ -16,7 +16,7 @@ from tg_lpe.encoders.spectral import EigenpairEncoder
 from tg_lpe.graph.eigenspaces import whole_eigenspaces
 from tg_lpe.graph.graph import Graph
 from tg_lpe.graph.padding import PaddedBatch
-from tg_lpe.nn._util import reset_all, without_autocast
+from tg_lpe.nn._util import without_autocast
 from tg_lpe.nn.gin import neighbour_sums
 
 CHUNK = 2**24
@@ -97,11 +97,8 @@ class SPE(EigenpairEncoder):
         self.first = nn.Linear(num_filters, out_channels)
         self.second = nn.Linear(out_channels, out_channels)
 
-    def reset_parameters(self) -> None:
-        """Draw all weights again."""
+    def _reset_parameters(self) -> None:
         nn.init.zeros_(self.epsilon)
-        for part in self.children():
-            reset_all(part)
 
     def precompute(self, graph: Graph) -> dict[str, Tensor]:
         """Return eigenvalues and eigenvectors, in the dtype of the weights.

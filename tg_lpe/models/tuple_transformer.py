@@ -19,7 +19,6 @@ from tg_lpe.models.base import Model
 from tg_lpe.models.features import FeatureModel, Features, OutputLinear, encoding_widths
 from tg_lpe.models.options import EncodingOptions, Options, TokenAttentionOptions, TokenReadoutOptions
 from tg_lpe.models.registry import register
-from tg_lpe.nn._util import reset_all
 from tg_lpe.nn.features import EncodingEmbedding, FeatureEmbedding, GraphFeatures
 from tg_lpe.nn.random_features import RandomFeatureAttention, RandomFeatures
 from tg_lpe.nn.tuples import (
@@ -229,15 +228,9 @@ class TupleTransformer(FeatureModel):
             nn.Linear(channels, channels), nn.GELU(), nn.LayerNorm(channels), OutputLinear(channels, out_channels)
         )
         self.graph_embedding = None if graph_dim is None else GraphFeatures(graph_dim, channels)
-        self._draw_small()
+        self._reset_parameters()
 
-    def reset_parameters(self) -> None:
-        """Draw all weights again, those of the encoder first."""
-        for module in self.children():
-            reset_all(module)
-        self._draw_small()
-
-    def _draw_small(self) -> None:
+    def _reset_parameters(self) -> None:
         """Draw linear maps and tables, except the encoder's, from ``N(0, STD ** 2)``; biases and graph token are 0."""
         for name, part in self.named_children():
             for module in part.modules() if name != "encoder" else ():

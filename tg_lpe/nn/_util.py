@@ -29,10 +29,10 @@ def reset_all(module: nn.Module) -> None:
 
 
 def reset_parts(module: nn.Module) -> None:
-    """Call :func:`reset_all` on the submodules of a module without parameters of its own.
+    """Call :func:`reset_all` on the submodules of a module, and then its method ``_reset_parameters``, if it has one.
 
     Raises:
-        NotImplementedError: if the module has its own parameters.
+        NotImplementedError: if the module has its own parameters and no such method.
     """
     parameters = [name for name, parameter in module.named_parameters(recurse=False) if parameter is not None]
     reset = getattr(module, "_reset_parameters", None)  # the name in torch's attention and transformer
@@ -48,7 +48,7 @@ def reset_parts(module: nn.Module) -> None:
 
 
 class Resettable(nn.Module):
-    """Module without parameters of its own: those of its submodules are drawn again."""
+    """Module that :func:`reset_parts` resets; a method ``_reset_parameters`` draws parameters of its own."""
 
     def reset_parameters(self) -> None:
         """Draw the weights again and reset running statistics."""

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from tg_lpe.nn._util import Resettable
 from tg_lpe.nn.norms import RowBatchNorm, UnitColumns
 from tg_lpe.ops.checks import ValueChecks
 from tg_lpe.ops.segment import RowGroups
@@ -146,7 +147,7 @@ class Feature:
 ENCODING_NORMS = (False, True, "unit")
 
 
-class FeatureEmbedding(nn.Module):
+class FeatureEmbedding(Resettable):
     """Embed types by a table or real features by a linear map; without features, all rows share a learned one.
 
     Args:
@@ -177,10 +178,6 @@ class FeatureEmbedding(nn.Module):
     def expects_feature(self) -> bool:
         """Whether there is a feature to embed."""
         return self.feature.is_expected
-
-    def reset_parameters(self) -> None:
-        """Draw the weights again."""
-        (self.linear if self.linear is not None else self.rows).reset_parameters()  # type: ignore[union-attr]
 
     def check(self, feature: Tensor | None, num_rows: int, checks: ValueChecks) -> None:
         """Check features' shapes and dtypes, and add checks of their values to ``checks``.

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from tg_lpe.arguments import check_choice
 from tg_lpe.graph.graph import Graph
 from tg_lpe.nn import parallel
+from tg_lpe.nn._util import Resettable
 from tg_lpe.nn.features import Feature
 from tg_lpe.ops.checks import ValueChecks
 from tg_lpe.ops.random import counter_normal
@@ -20,7 +21,7 @@ CACHED_ROWS = 256
 """Rows of random probes that are cached."""
 
 
-class FeatureProbes(nn.Module):
+class FeatureProbes(Resettable):
     """Compute ``Phi_0`` from node features; equivariant under relabelling of the nodes.
 
     Args:
@@ -46,10 +47,6 @@ class FeatureProbes(nn.Module):
         self.feature = Feature("node", num_node_types, in_channels)
         self.embedding = nn.Embedding(self.feature.width, k) if in_channels is None else None
         self.linear = nn.Linear(in_channels, k) if in_channels is not None else None
-
-    def reset_parameters(self) -> None:
-        """Draw the weights again."""
-        (self.linear if self.linear is not None else self.embedding).reset_parameters()  # type: ignore[union-attr]
 
     def forward(self, graph: Graph, x: Tensor | None, generator: torch.Generator | None) -> Tensor:
         """Return ``Phi_0``, ``[num_nodes, k]``; ``generator`` is not read.

@@ -17,7 +17,7 @@ from tg_lpe.arguments import check_heads
 from tg_lpe.graph.buckets import PaddedRows
 from tg_lpe.graph.graph import Graph
 from tg_lpe.graph.tuples import component_tuples, edge_between
-from tg_lpe.nn._util import Resettable, reset_all
+from tg_lpe.nn._util import Resettable
 from tg_lpe.nn.attention.edge import DropPath
 from tg_lpe.nn.dot_product import dot_product_attention
 from tg_lpe.ops.segment import RowGroups, gather_sum
@@ -55,7 +55,7 @@ def tuple_tokens(graph: Graph, k: int, s: int | None = None) -> TupleTokens:
     return TupleTokens(nodes.T.contiguous(), types, graph.batch[nodes[0]])
 
 
-class TupleEmbedding(nn.Module):
+class TupleEmbedding(Resettable):
     r"""Embed tuples from features of their nodes and of pairs of their nodes.
 
     .. math:: X(v) = \sum_i W_i x(v_i) + \sum_{i<j} \left(A_{ij} E(v_i, v_j) + B_{ij} p(v_i, v_j)\right)
@@ -85,10 +85,7 @@ class TupleEmbedding(nn.Module):
         self.counts = nn.Linear(num_counts, hidden_channels, bias=False) if num_counts else None
         self.bias = nn.Parameter(torch.zeros(hidden_channels))
 
-    def reset_parameters(self) -> None:
-        """Draw the weights again."""
-        for part in self.children():
-            reset_all(part)
+    def _reset_parameters(self) -> None:
         nn.init.zeros_(self.bias)
 
     def forward(

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from tg_lpe.arguments import check_count, check_flags, check_heads
 from tg_lpe.graph.graph import Graph
-from tg_lpe.nn._util import reset_parts
+from tg_lpe.nn._util import Resettable
 from tg_lpe.nn.attention.edge import FeatureUpdate, make_local
 from tg_lpe.nn.attention.global_attention import key_mask
 from tg_lpe.nn.attention.local import Local
@@ -83,24 +83,20 @@ class BiasAttention(nn.Module):
         """Attend to all nodes, ``[num_nodes, hidden_channels]``; the arguments are those of the layer."""
         rows = self.query_key_value(h).unflatten(1, (3, self.heads, -1))
         query, key, value = graph.pad(rows).permute(2, 0, 3, 1, 4)
-        bias = graph.pad_pairs(self._bias(e, graph, state.values)).permute(0, 3, 1, 2)
+        edge_bias = self.edge(e)
+        if self.pair is None or state.values is None:
+            bias = edge_bias.new_zeros(graph.num_pairs, self.heads)
+        else:
+            bias = self.pair(state.values.to(self.pair.weight.dtype))
+        bias = graph.pad_pairs(bias.index_add(0, graph.edge_pairs, edge_bias)).permute(0, 3, 1, 2)
         if state.keys is not None:
             bias = bias.masked_fill(~state.keys, float("-inf"))
         attended = dot_product_attention(query, key, value, bias, self.dropout.p if self.training else 0.0)
         return graph.unpad(attended.transpose(1, 2)).flatten(1)
 
-    def _bias(self, e: Tensor, graph: Graph, values: Tensor | None) -> Tensor:
-        """Compute the biases of all pairs, ``[num_pairs, heads]``."""
-        edge_bias = self.edge(e)
-        if self.pair is None or values is None:
-            bias = edge_bias.new_zeros(graph.num_pairs, self.heads)
-        else:
-            bias = self.pair(values.to(self.pair.weight.dtype))
-        return bias.index_add(0, graph.edge_pairs, edge_bias)
-
 
 @register_attention("bias")
-class BiasAttentionLayer(nn.Module):
+class BiasAttentionLayer(Resettable):
     """:class:`BiasAttention` and a feed-forward net, each with residual and norm.
 
     A graph of ``n`` nodes takes ``O(n^2)``. Layers read edge features but do not change them.
@@ -144,10 +140,6 @@ class BiasAttentionLayer(nn.Module):
         self.attention = BiasAttention(hidden_channels, heads, pair_channels, attention_dropout)
         self.update = FeatureUpdate(hidden_channels, dropout, norm, residual, 0.0)
         self.local = make_local(hidden_channels, local, local_options)
-
-    def reset_parameters(self) -> None:
-        """Draw the weights again and reset running statistics."""
-        reset_parts(self)
 
     def shared(self) -> GivenPairs:
         """Return the module that all layers of a model share."""

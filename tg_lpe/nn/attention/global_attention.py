@@ -125,7 +125,7 @@ class Performer(nn.Module):
 
 
 @register_global_attention("sgformer")
-class SGFormer(nn.Module):
+class SGFormer(Resettable):
     """PyTorch Geometric's ``SGFormerAttention``, with one head as published, at linear cost.
 
     `SGFormer <https://arxiv.org/abs/2306.10759>`_. The modules are PyG's, and so is the result for a single graph. The
@@ -139,10 +139,6 @@ class SGFormer(nn.Module):
     def __init__(self, hidden_channels: int, heads: int = 1) -> None:
         super().__init__()
         self.attention = SGFormerAttention(hidden_channels, 1, hidden_channels)
-
-    def reset_parameters(self) -> None:
-        """Draw the weights again."""
-        self.attention.reset_parameters()
 
     def forward(self, h: Tensor, graph: Graph, state: None) -> tuple[Tensor, None]:
         """Attend to all nodes of a graph, see :func:`register_global_attention`."""

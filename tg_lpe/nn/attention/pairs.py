@@ -9,11 +9,11 @@ from torch import Tensor, nn
 
 from tg_lpe.arguments import check_count, check_flags, check_heads
 from tg_lpe.graph.graph import Graph
-from tg_lpe.nn._util import reset_all
+from tg_lpe.nn._util import Resettable
 from tg_lpe.nn.attention.bias import PairState
 from tg_lpe.nn.attention.global_attention import key_mask
 from tg_lpe.nn.attention.registry import register_attention
-from tg_lpe.nn.linear import Linear
+from tg_lpe.nn.linear import Linear, feed_forward
 from tg_lpe.nn.norms import make_norm
 from tg_lpe.ops.operator import is_transforming, reference_gradients
 from tg_lpe.ops.products import linear
@@ -23,7 +23,7 @@ MAX_NODES = 512
 """
 
 
-class PairEmbedding(nn.Module):
+class PairEmbedding(Resettable):
     """Embed the encoding of pairs, and add edge features at the pairs (target, source).
 
     Args:
@@ -46,7 +46,7 @@ class PairEmbedding(nn.Module):
         return PairState(values.index_add(0, graph.edge_pairs, e.to(values.dtype)), key_mask(graph))
 
 
-class PairAttention(nn.Module):
+class PairAttention(Resettable):
     r"""Multi-head attention of each node over all nodes of its graph, through features of pairs.
 
     For the nodes ``i`` and ``j`` of a graph, the features :math:`e_{ij}` of their pair, and each head,
@@ -80,15 +80,9 @@ class PairAttention(nn.Module):
         self.score = nn.Parameter(torch.empty(heads, self.width))
         self.pair_value = nn.Parameter(torch.empty(heads, self.width, self.width))
         self.dropout = nn.Dropout(dropout)
-        self._draw()
+        self._reset_parameters()
 
-    def reset_parameters(self) -> None:
-        """Draw the weights again."""
-        for part in (self.query, self.key_value, self.pair_scale, self.pair_shift):
-            part.reset_parameters()
-        self._draw()
-
-    def _draw(self) -> None:
+    def _reset_parameters(self) -> None:
         bound = self.score.size(1) ** -0.5
         for weight in (self.score, self.pair_value):
             nn.init.uniform_(weight, -bound, bound)
@@ -165,7 +159,7 @@ class _Related(torch.autograd.Function):
 
 
 @register_attention("pairs")
-class PairAttentionLayer(nn.Module):
+class PairAttentionLayer(Resettable):
     r""":class:`PairAttention` with degree scaling and a feed-forward net, the layer of GRIT.
 
     `Graph Inductive Biases in Transformers without Message Passing <https://arxiv.org/abs/2305.17589>`_, sections 3.2
@@ -218,16 +212,11 @@ class PairAttentionLayer(nn.Module):
         self.norm_attention = make_norm(norm, channels)
         self.pair_out = Linear(channels, channels) if update_edges else None
         self.pair_norm = make_norm(norm, channels) if update_edges else None
-        self.feed_forward = nn.Sequential(
-            Linear(channels, 2 * channels), nn.ReLU(), nn.Dropout(dropout), Linear(2 * channels, channels)
-        )
+        self.feed_forward = feed_forward(channels, dropout)
         self.norm_feed_forward = make_norm(norm, channels)
         self.dropout, self.residual = nn.Dropout(dropout), residual
 
-    def reset_parameters(self) -> None:
-        """Draw the weights again and reset running statistics."""
-        for part in self.children():
-            reset_all(part)
+    def _reset_parameters(self) -> None:
         nn.init.ones_(self.scale)
         nn.init.zeros_(self.degree_scale)
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from tg_lpe.arguments import check_choice, check_counts, check_heads, check_positive
 from tg_lpe.graph.graph import Graph
 from tg_lpe.nn import parallel
-from tg_lpe.nn._util import reset_all
+from tg_lpe.nn._util import Resettable
 from tg_lpe.nn.attention.global_attention import register_global_attention
 from tg_lpe.nn.linear import Linear
 from tg_lpe.ops.segment import RowGroups
@@ -98,7 +98,7 @@ class FeatureMaps(nn.Module):
 
 
 @register_global_attention("primal")
-class PrimalAttention(nn.Module):
+class PrimalAttention(Resettable):
     r"""Attention in its primal form: nodes exchange information through the virtual node of their graph.
 
     With feature maps :math:`\phi_q, \phi_k` (:class:`FeatureMaps`) of each head and
@@ -170,22 +170,16 @@ class PrimalAttention(nn.Module):
         self.weight_r = nn.Parameter(torch.empty(num_rows, heads, width))
         self.lambda_ = nn.Parameter(torch.empty(heads, rank))
         self.out = Linear(2 * rank, width)
-        self._draw()
+        self._reset_parameters()
 
-    def reset_parameters(self) -> None:
-        """Draw the weights again."""
-        for part in self.children():
-            reset_all(part)
-        self._draw()
+    def _reset_parameters(self) -> None:
+        for weight in (self.weight_e, self.weight_r):
+            nn.init.orthogonal_(weight)  # as a matrix of num_rows rows and all heads' columns
+        nn.init.uniform_(self.lambda_)
 
     def shared(self) -> SharedProjection:
         """Return the module that all layers of a model share."""
         return SharedProjection(self.weight_e.size(0), self.lambda_.size(1), self._regularizes)
-
-    def _draw(self) -> None:
-        for weight in (self.weight_e, self.weight_r):
-            nn.init.orthogonal_(weight)  # as a matrix of num_rows rows and all heads' columns
-        nn.init.uniform_(self.lambda_)
 
     def forward(self, h: Tensor, graph: Graph, state: PrimalState) -> tuple[Tensor, PrimalState]:
         """Attend to all nodes of a graph, see :func:`~tg_lpe.nn.attention.register_global_attention`."""

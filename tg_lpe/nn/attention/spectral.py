@@ -12,7 +12,7 @@ from torch.nn import functional
 from tg_lpe.arguments import check_choice, check_flags, check_heads, check_no_effect, check_positive, check_share
 from tg_lpe.graph.buckets import DENSE_NODES, PaddedRows, matrices
 from tg_lpe.graph.graph import Graph
-from tg_lpe.nn._util import Resettable, reset_all
+from tg_lpe.nn._util import Resettable
 from tg_lpe.nn.attention.registry import register_attention
 from tg_lpe.nn.linear import Linear, feed_forward
 from tg_lpe.nn.norms import make_norm
@@ -86,7 +86,7 @@ def missing_pairs(graph: Graph, feature: Tensor) -> MissingPairs:
     return MissingPairs(feature, rows, *(matrices(rows.buckets, values) for values in (missing, edges)))
 
 
-class SpectralAttention(nn.Module):
+class SpectralAttention(Resettable):
     r"""Attention over edges and, with ``full``, also over pairs without an edge, with separate weights.
 
     See `Rethinking Graph Transformers with Spectral Attention <https://arxiv.org/abs/2106.03893>`_. For the edge from
@@ -143,10 +143,7 @@ class SpectralAttention(nn.Module):
             self.missing_query, self.missing_key, self.missing_edge = (_linear(hidden_channels) for _ in range(3))
         self.log_gamma = nn.Parameter(torch.tensor(math.log(gamma))) if learn_gamma else None
 
-    def reset_parameters(self) -> None:
-        """Draw the weights again, and reset gamma."""
-        for part in self.children():
-            reset_all(part)
+    def _reset_parameters(self) -> None:
         if self.log_gamma is not None:
             with torch.no_grad():
                 self.log_gamma.fill_(math.log(self.gamma))
