@@ -14,7 +14,7 @@ from tg_lpe.data.spec import DataSpec
 from tg_lpe.encoders.base import Encoder, Encoding, LearnedTable
 from tg_lpe.encoders.laplacian import LaplacianEigenvectors
 from tg_lpe.encoders.random_walk import RandomWalk
-from tg_lpe.encoders.registry import ENCODERS, as_encoder, load_encoder, register
+from tg_lpe.encoders.registry import as_encoder, completed, load_encoder, reads_directions, register
 from tg_lpe.graph.graph import Graph
 
 
@@ -202,22 +202,13 @@ class Combined(Encoder):
     @classmethod
     def reads_directions(cls, arguments: Mapping[str, Any]) -> bool:
         """Return whether one of the encoders is ``directed``."""
-        encoders = arguments.get("encoders") or ()
-        configs = [load_encoder(each).config_dict() if isinstance(each, str) else each for each in encoders]
-        known = [config for config in configs if isinstance(config, Mapping) and config.get("class") in ENCODERS]
-        return any(ENCODERS[config["class"]].reads_directions(config) for config in known)
+        return any(reads_directions(each) for each in arguments.get("encoders") or ())
 
     @classmethod
     def data_arguments(cls, spec: DataSpec, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Return the encoders' configurations with the arguments that follow from the data."""
-
-        def completed(config: Any) -> Any:
-            if not isinstance(config, Mapping) or config.get("class") not in ENCODERS:
-                return config
-            return {**config, **ENCODERS[config["class"]].data_arguments(spec, config)}
-
         encoders = arguments.get("encoders")
-        return {"encoders": [completed(each) for each in encoders]} if encoders else {}
+        return {"encoders": [completed(each, spec) for each in encoders]} if encoders else {}
 
 
 def _concatenate(encodings: Iterable[Encoding]) -> Encoding:

@@ -8,7 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from tg_lpe.arguments import check_count, check_seed
+from tg_lpe.arguments import check_count, check_counts, check_seed
 from tg_lpe.encoders.base import Encoding
 from tg_lpe.encoders.computed import ComputedEncoder
 from tg_lpe.encoders.registry import register
@@ -116,8 +116,7 @@ class Positions(ComputedEncoder):
         seed: int = 0,
         pair_out_channels: int | None = 0,
     ) -> None:
-        check_count("k", k)
-        check_count("max_layers", max_layers)
+        check_counts(k=k, max_layers=max_layers)
         check_seed(seed)
         if loops != "auto":
             check_count("loops", loops)

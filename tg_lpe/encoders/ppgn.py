@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from tg_lpe.arguments import check_count, check_positive
+from tg_lpe.arguments import check_counts, check_positive
 from tg_lpe.encoders.base import Encoder, Encoding, check_pairs
 from tg_lpe.encoders.registry import register
 from tg_lpe.graph.buckets import matrices
@@ -99,11 +99,8 @@ class PPGN(Encoder):
         frequency: float | None = None,
     ) -> None:
         super().__init__()
-        check_count("out_channels", out_channels)
-        check_count("hidden_channels", hidden_channels)
-        check_count("num_layers", num_layers)
-        check_count("edge_out_channels", edge_out_channels, least=0)
-        check_count("pair_out_channels", pair_out_channels, least=0)
+        check_counts(out_channels=out_channels, hidden_channels=hidden_channels, num_layers=num_layers)
+        check_counts(least=0, edge_out_channels=edge_out_channels, pair_out_channels=pair_out_channels)
         self.out_channels, self.edge_out_channels = out_channels, edge_out_channels
         self.pair_out_channels = pair_out_channels
         if frequency is not None:

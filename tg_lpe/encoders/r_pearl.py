@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from tg_lpe.arguments import check_count, check_seed
+from tg_lpe.arguments import check_counts, check_seed
 from tg_lpe.encoders.base import Encoder, Encoding
 from tg_lpe.encoders.registry import register
 from tg_lpe.graph.graph import Graph, inverse_sqrt
@@ -69,10 +69,8 @@ class RPEARL(Encoder):
         seed: int = 0,
     ) -> None:
         super().__init__()
-        for name, count in (("out_channels", out_channels), ("samples", samples), ("powers", powers)):
-            check_count(name, count)
-        check_count("hidden_channels", hidden_channels)
-        check_count("num_layers", num_layers)
+        check_counts(out_channels=out_channels, samples=samples, powers=powers)
+        check_counts(hidden_channels=hidden_channels, num_layers=num_layers)
         check_seed(seed)
         self.out_channels, self.samples, self.powers = out_channels, samples, powers
         self.probes = RandomProbes(samples, seed)

@@ -91,6 +91,20 @@ def make_encoder(config: Mapping[str, Any], spec: DataSpec | None = None) -> Enc
     return encoder
 
 
+def completed(config: Any, spec: DataSpec) -> Any:
+    """Return the configuration of an inner encoder with the arguments that follow from the data; others unchanged."""
+    if not isinstance(config, Mapping) or config.get("class") not in ENCODERS:
+        return config
+    return {**config, **ENCODERS[config["class"]].data_arguments(spec, config)}
+
+
+def reads_directions(encoder: Any) -> bool:
+    """Return whether an encoder, given by its configuration or the name of a checkpoint, is ``directed``."""
+    config = load_encoder(encoder).config_dict() if isinstance(encoder, str) else encoder
+    is_known = isinstance(config, Mapping) and config.get("class") in ENCODERS
+    return is_known and ENCODERS[config["class"]].reads_directions(config)
+
+
 def as_encoder(encoder: Encoder | Mapping[str, Any] | None) -> Encoder | None:
     """Return an encoder from an encoder or from its configuration (class and arguments).
 

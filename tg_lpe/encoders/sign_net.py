@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from tg_lpe.arguments import check_choice, check_count, check_no_effect
+from tg_lpe.arguments import check_choice, check_counts, check_no_effect
 from tg_lpe.encoders.registry import register
 from tg_lpe.encoders.spectral import EigenpairEncoder
 from tg_lpe.graph.graph import Graph
@@ -68,9 +68,7 @@ class SignNet(EigenpairEncoder):
         net: str = "gin",
         normalization: str | None = "sym",
     ) -> None:
-        check_count("out_channels", out_channels)
-        check_count("hidden_channels", hidden_channels)
-        check_count("num_layers", num_layers)
+        check_counts(out_channels=out_channels, hidden_channels=hidden_channels, num_layers=num_layers)
         check_choice("net", net, NETS)
         if net == "deep_set":
             check_no_effect("net='deep_set'", num_layers=(num_layers, 2))

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from tg_lpe.arguments import check_count
+from tg_lpe.arguments import check_counts
 from tg_lpe.encoders.registry import register
 from tg_lpe.encoders.spectral import EigenpairEncoder
 from tg_lpe.graph.eigenspaces import whole_eigenspaces
@@ -82,9 +82,7 @@ class SPE(EigenpairEncoder):
         filter_channels: int = 16,
         normalization: str | None = "sym",
     ) -> None:
-        check_count("out_channels", out_channels)
-        check_count("num_filters", num_filters)
-        check_count("filter_channels", filter_channels)
+        check_counts(out_channels=out_channels, num_filters=num_filters, filter_channels=filter_channels)
         super().__init__(out_channels, 0, num_eigenpairs, "eigenspaces", normalization, row_norm=False)
         self.kind = f"whole_{self.kind}"
         self.num_filters, self.filter_channels = num_filters, filter_channels

@@ -17,7 +17,7 @@ from tg_lpe.data.storage import iterate_chunks
 from tg_lpe.encoders.base import Encoder, Encoding, warn_if_untrained
 from tg_lpe.encoders.precompute import CHUNK, CHUNK_PAIRS
 from tg_lpe.encoders.random_walk import RandomWalk
-from tg_lpe.encoders.registry import ENCODERS, as_encoder, load_encoder, register
+from tg_lpe.encoders.registry import as_encoder, completed, load_encoder, reads_directions, register
 from tg_lpe.graph.graph import Graph
 from tg_lpe.nn._util import without_autocast
 from tg_lpe.ops.blas import torch_threads_for
@@ -227,16 +227,12 @@ class Whitened(Encoder):
     def data_arguments(cls, spec: DataSpec, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Return the inner encoder's configuration with the arguments that follow from the data."""
         inner = arguments.get("encoder")
-        if not isinstance(inner, Mapping) or inner.get("class") not in ENCODERS:
-            return {}
-        return {"encoder": {**inner, **ENCODERS[inner["class"]].data_arguments(spec, inner)}}
+        return {"encoder": completed(inner, spec)} if isinstance(inner, Mapping) else {}
 
     @classmethod
     def reads_directions(cls, arguments: Mapping[str, Any]) -> bool:
         """Return whether the inner encoder is ``directed``."""
-        inner = arguments.get("encoder")
-        config = load_encoder(inner).config_dict() if isinstance(inner, str) else inner or {}
-        return config.get("class") in ENCODERS and ENCODERS[config["class"]].reads_directions(config)
+        return reads_directions(arguments.get("encoder"))
 
     def _encoded(
         self, dataset: InMemoryDataset | Sequence[Data], generator: torch.Generator | None

@@ -13,7 +13,7 @@ from tg_lpe.nn._util import Resettable
 from tg_lpe.nn.attention.edge import LocalPart
 from tg_lpe.nn.attention.gatedgcn import GatedGCN
 from tg_lpe.nn.attention.global_attention import GLOBAL_ATTENTIONS
-from tg_lpe.nn.attention.local import Local, convolve, make_convolution
+from tg_lpe.nn.attention.local import Convolution, Local
 from tg_lpe.nn.attention.registry import check_arguments, register_attention, shared_of
 from tg_lpe.nn.linear import feed_forward
 from tg_lpe.nn.norms import make_norm
@@ -32,17 +32,16 @@ class ResidualGINE(nn.Module):
         return h + self.dropout(self.gine(h, e, graph)), e
 
 
-class ResidualConvolution(nn.Module):
+class ResidualConvolution(Convolution):
     """A convolution of :func:`~tg_lpe.nn.attention.local.make_convolution` with a residual."""
 
     def __init__(self, hidden_channels: int, local: Local, options: Mapping[str, Any] | None, dropout: float) -> None:
-        super().__init__()
-        self.conv = make_convolution(hidden_channels, local, options)
+        super().__init__(hidden_channels, local, options)
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, h: Tensor, e: Tensor, graph: Graph) -> tuple[Tensor, Tensor]:
+    def forward(self, h: Tensor, e: Tensor, graph: Graph) -> tuple[Tensor, Tensor]:  # type: ignore[override]
         """Apply the layer, see :meth:`GatedGCN.forward`; edge features are returned unchanged."""
-        return h + self.dropout(convolve(self.conv, h, e, graph)), e
+        return h + self.dropout(super().forward(h, e, graph)), e
 
 
 @register_attention("hybrid")
