@@ -100,8 +100,7 @@ class _Counter:
         if bool((self.paths > self.max_paths).any()):
             number = int((self.paths > self.max_paths).nonzero()[0])
             raise ValueError(
-                f"counting cycles extends at most max_paths={self.max_paths} paths of a graph, and graph {number} has "
-                f"more: leave out the longest of lengths, now up to {self.longest}, or raise max_paths"
+                f"max_paths={self.max_paths} paths are too few for graph {number}: raise it, or take shorter lengths"
             )
         ends = self.degree[path[-1]].cumsum(0)
         chunk = 0 if not ends.numel() else int(ends[-1]) // CHUNK + 1

@@ -13,6 +13,7 @@ from torch import Tensor
 from tg_lpe.graph.buckets import PaddedRows, matrices
 from tg_lpe.graph.components import Array
 from tg_lpe.graph.graph import Graph
+from tg_lpe.graph.pairs import check_pair_nodes
 from tg_lpe.graph.progress import warn_if_long
 from tg_lpe.graph.solvers import DENSE_LIMIT, RESIDUAL
 from tg_lpe.ops.blas import threads_for
@@ -121,11 +122,7 @@ class MagneticSpectrum:
     """
 
     def __init__(self, graph: Graph, potential: float) -> None:
-        if graph.max_nodes > DENSE_LIMIT:
-            raise ValueError(
-                f"the magnetic Laplacian needs all eigenvectors and takes graphs of up to {DENSE_LIMIT:,} nodes, got "
-                f"max_nodes={graph.max_nodes:,}"
-            )
+        check_pair_nodes(graph, "MagneticLaplacian", DENSE_LIMIT)
         seconds = SECONDS * float((graph.ptr.diff().double() ** 3).sum())
         warn_if_long(seconds, "DirectedWalk, which encodes directions in O(n m) a step")
         self.graph, self.stacks = graph, DirectedMatrices(graph)
@@ -167,8 +164,7 @@ def _eigenvectors(adjacency: Array, potential: float) -> tuple[Array, Array]:
         defect = np.abs(vectors.conj().swapaxes(1, 2) @ vectors - np.eye(adjacency.shape[1])).max(initial=0.0)
     if not max(residual, defect) <= RESIDUAL:
         raise RuntimeError(
-            f"eigenvectors of the magnetic Laplacian have a residual of {residual:.1g} and inner products off by "
-            f"{defect:.1g}, more than {RESIDUAL}: the linear algebra library of numpy is at fault"
+            f"numpy's eigenvectors are wrong: their residual is {residual:.1g}, their products are off by {defect:.1g}"
         )
     return values, vectors
 

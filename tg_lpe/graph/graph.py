@@ -247,11 +247,9 @@ class Graph:
             raise ValueError(f"ground must be finite and not negative, got {self.ground[at].item()} at node {at}")
         assert weight is not None
         if name == "edge_weight":
-            raise ValueError(
-                f"edge_weight must be finite and not negative, got {weight[at].item()} for edge "
-                f"({int(self._edge_index[0, at])}, {int(self._edge_index[1, at])}) and "
-                f"{int(wrong[name].sum())} such values in all"
-            )
+            listed_edge, count = tuple(self._edge_index[:, at].tolist()), int(wrong[name].sum())
+            got = f"{weight[at].item()} for edge {listed_edge} and {count} such values in all"
+            raise ValueError(f"edge_weight must be finite and not negative, got {got}")
         if name == "overflow":
             ends = f"({int(self.tail[at])}, {int(self.head[at])})"
             raise ValueError(f"edge_weight of edge {ends} adds up to more than {weight.dtype} holds")
@@ -738,8 +736,7 @@ def check_edge_index(edge_index: Tensor) -> None:
     """Refuse an edge list of the wrong form."""
     if not isinstance(edge_index, Tensor):
         raise TypeError(
-            f"edge_index must be an int64 or int32 tensor of shape [2, num_directed_edges], got "
-            f"{type(edge_index).__name__}"
+            f"edge_index must be an int64 or int32 tensor [2, num_directed_edges], got {type(edge_index).__name__}"
         )
     if edge_index.layout != torch.strided:
         raise ValueError(f"edge_index must be dense, [2, num_directed_edges], got the layout {edge_index.layout}")

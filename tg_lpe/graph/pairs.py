@@ -33,8 +33,7 @@ def check_pair_nodes(graph: Graph, name: str, limit: int = PAIR_NODES) -> None:
     """
     if graph.max_nodes > limit:
         raise ValueError(
-            f"{name} computes all pairs of nodes and takes graphs of up to {limit:,} nodes, got max_nodes="
-            f"{graph.max_nodes:,}"
+            f"{name} computes all pairs of nodes and takes graphs of up to {limit:,} nodes, got {graph.max_nodes:,}"
         )
 
 

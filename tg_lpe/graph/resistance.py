@@ -146,10 +146,8 @@ def resistive_embedding(graph: Graph, directions: Tensor, *, method: str = "auto
     """
     parts = _checked(graph, method)
     if directions.dim() != 2 or directions.size(0) != graph.num_nodes or not directions.is_floating_point():
-        raise ValueError(
-            f"directions must be floating point of shape [{graph.num_nodes}, k], got {directions.dtype} "
-            f"{list(directions.shape)}"
-        )
+        got = f"{directions.dtype} {list(directions.shape)}"
+        raise ValueError(f"directions must be floating point of shape [{graph.num_nodes}, k], got {got}")
     columns = host_array(directions.double())
     if not np.isfinite(columns).all():
         raise ValueError("directions must be finite")

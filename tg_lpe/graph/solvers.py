@@ -185,10 +185,8 @@ def sparse_eigenvectors(
     vectors, ritz = vectors[:, order], ritz[order]
     residual = np.linalg.norm(matrix @ vectors - vectors * ritz, axis=0).max()
     if not residual <= RESIDUAL * bound:
-        raise RuntimeError(
-            f"the {count} eigenvectors of a graph of {n} nodes have a residual of {residual:.1g}, "
-            f"more than {RESIDUAL * bound:.1g}"
-        )
+        most = RESIDUAL * bound
+        raise RuntimeError(f"{count} eigenvectors of {n} nodes have a residual of {residual:.1g}, above {most:.1g}")
     return ritz, vectors
 
 

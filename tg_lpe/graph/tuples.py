@@ -52,8 +52,7 @@ def component_tuples(graph: Graph, k: int, s: int) -> Tensor:
     name = f"({k},{s})-tuples"
     if graph.num_graphs * max(graph.max_nodes, 1) ** k >= 2**63:
         raise ValueError(
-            f"{name} of {graph.num_graphs} graphs of up to {graph.max_nodes} nodes cannot be numbered in 63 bits: "
-            f"there are up to {float(graph.max_nodes) ** k:.1e} for each graph"
+            f"{name} of {graph.num_graphs} graphs of up to {graph.max_nodes} nodes cannot be numbered in 63 bits"
         )
     starts, neighbours = _neighbours(graph, torch.arange(graph.num_nodes, device=graph.device))
     tuples = _all_tuples(graph, s, name)

@@ -100,9 +100,7 @@ class Feature:
 
     def __init__(self, what: str, num_types: int | Sequence[int] | None, channels: int | None) -> None:
         if num_types is not None and channels is not None:
-            raise ValueError(
-                f"{what}s have either types or real features, got {num_types} types and {channels} channels"
-            )
+            raise ValueError(f"{what}s have either types or channels, got {num_types} types and {channels} channels")
         self.what, self.channels = what, channels
         self.categories = None if num_types is None else Categories(what, num_types)
         self.width = (channels or 0) if self.categories is None else self.categories.num_rows

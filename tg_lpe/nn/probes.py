@@ -40,8 +40,7 @@ class FeatureProbes(Resettable):
         super().__init__()
         if (num_node_types is None) == (in_channels is None):
             raise ValueError(
-                "probes='features' needs exactly one of num_node_types and in_channels, "
-                f"got num_node_types={num_node_types} and in_channels={in_channels}"
+                f"probes='features' needs one of num_node_types and in_channels, got {num_node_types} and {in_channels}"
             )
         self.num_node_types = num_node_types
         self.feature = Feature("node", num_node_types, in_channels)

@@ -109,10 +109,8 @@ def _rows(encoding: Tensor, level: str, number: int) -> Tensor:
 def _compare(change: str, level: str, got: Tensor, expected: Tensor, rtol: float, atol: float) -> None:
     """Raise if a change altered the rows of nodes or edges."""
     if got.shape != expected.shape:
-        raise AssertionError(
-            f"not equivariant: {change} changed the shape of the {level} encoding from {list(expected.shape)} "
-            f"to {list(got.shape)}"
-        )
+        shapes = f"from {list(expected.shape)} to {list(got.shape)}"
+        raise AssertionError(f"not equivariant: {change} changed the shape of the {level} encoding {shapes}")
     close = torch.isclose(got, expected, rtol=rtol, atol=atol).all(1)
     if not bool(close.all()):
         deviation = (got - expected).abs().amax(1)

@@ -465,8 +465,7 @@ def _normalized(graph: Graph) -> tuple[Graph, Tensor, float]:
 def _check_layers(quantity: str, layers: int, tolerance: float, max_layers: int) -> None:
     if layers > max_layers:
         raise ValueError(
-            f"{quantity} needs {layers:,} layers for tolerance={tolerance:g}, more than max_layers={max_layers:,}; "
-            "nothing was run"
+            f"{quantity} needs {layers:,} layers for tolerance={tolerance:g}, more than max_layers={max_layers:,}"
         )
 
 

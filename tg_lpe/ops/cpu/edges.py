@@ -114,9 +114,8 @@ def laplacian(
         }
     )
     if before is not None and (before.shape != x.shape or before.dtype != dtype or not before.is_contiguous()):
-        raise ValueError(
-            f"before must be a contiguous {dtype} {list(x.shape)}, got {before.dtype} {list(before.shape)}"
-        )
+        got = f"{before.dtype} {list(before.shape)}"
+        raise ValueError(f"before must be a contiguous {dtype} {list(x.shape)}, got {got}")
     out = torch.empty_like(read["x"]) if before is None else before
     sizes = {"num_nodes": num_nodes, "num_entries": read["col"].numel(), "k": x.size(-1)}
     _laplacian(dtype, malformed_rows(num_nodes), {**read, "out": out}, subtract=before is not None, **sizes)

@@ -36,10 +36,8 @@ def estimated_polynomials(adjacency: Tensor, recurrence: EstimatedRecurrence) ->
     check_adjacency(adjacency, num_layers)
     num_filters, num_edges = adjacency.shape
     if not (0 <= num_rows < 2**31 and num_edges < 2**31 and max_nodes >= min(num_rows, 1) and num_probes >= 1):
-        raise ValueError(
-            "num_rows and num_edges must be below 2**31, max_nodes and num_probes at least 1, got "
-            f"{num_rows}, {num_edges}, {max_nodes} and {num_probes}"
-        )
+        got = f"{num_rows=}, {num_edges=}, {max_nodes=}, {num_probes=}"
+        raise ValueError(f"sizes must be positive, and rows and edges below 2**31, got {got}")
     dtype, width = adjacency.dtype, num_filters * num_layers
     read = checked(
         {
