@@ -29,6 +29,7 @@ from tg_lpe.ops.operator import (
     keep_inputs,
     kept_inputs,
     reference_gradients,
+    signature,
 )
 from tg_lpe.ops.structures import Recurrence
 
@@ -190,10 +191,7 @@ def _run_gradient(adjacency: Tensor, *arguments: Any) -> Tensor:
     return cpu_polynomials.matrix_polynomials_backward(adjacency, recurrence, *grads)
 
 
-_ARGUMENTS = (
-    "Tensor adjacency, Tensor tail, Tensor head, Tensor ptr, SymInt num_nodes, SymInt max_nodes, "
-    "float alpha, float gamma, SymInt num_layers"
-)
+_ARGUMENTS = f"Tensor adjacency, {signature(Recurrence)}"
 _matrix_polynomials_gradient = Operator(
     f"matrix_polynomials_backward({_ARGUMENTS}, Tensor grad_nodes, Tensor grad_edges) -> Tensor",
     _run_gradient,

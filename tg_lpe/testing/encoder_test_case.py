@@ -196,14 +196,9 @@ class EncoderTestCase:
         graph, encoder = data.draw(graphs(min_nodes=2, exponents=self.exponents)), self.double()
         label = data.draw(st.permutations(range(graph.num_nodes)))
         index, weight = graph.both_ways()
-        moved_index = torch.tensor(label)[index]
-        moved = Graph(
-            graph.num_nodes,
-            [(min(label[u], label[v]), max(label[u], label[v])) for u, v in graph.edges],
-            graph.weights,
-        )
-        got = self.run(encoder, moved, moved_index, weight)
-        self.check(graph, got._replace(node=got.node[torch.tensor(label)]), self.alone(encoder, graph))
+        place = torch.tensor(label)
+        got = self.run(encoder, graph.relabelled(label), place[index], weight)
+        self.check(graph, got._replace(node=got.node[place]), self.alone(encoder, graph))
 
     @few
     @given(data=st.data())
@@ -262,10 +257,7 @@ class EncoderTestCase:
         some = torch.randperm(pairs.size(1), generator=torch.Generator().manual_seed(0))[:50]
         self.close(self.run_pairs(encoder, parts, pairs[:, some])[1], values[some])
         if self.equivariant and len(parts) == 1:
-            (graph,) = parts
-            ends = [(min(label[u], label[v]), max(label[u], label[v])) for u, v in graph.edges]
-            order = sorted(range(len(ends)), key=lambda number: ends[number])
-            moved = Graph(sizes[0], [ends[number] for number in order], [graph.weights[number] for number in order])
+            moved = parts[0].relabelled(label)
             self.close(self.run_pairs(encoder, [moved], torch.tensor(label, dtype=torch.int64)[pairs])[1], values)
 
     def test_dtype_follows_the_module(self) -> None:

@@ -46,6 +46,12 @@ class Graph:
         index, weight = self.edge_index(), self.edge_weight(dtype)
         return torch.cat([index, index.flip(0)], 1), torch.cat([weight, weight])
 
+    def relabelled(self, label: Sequence[int]) -> Graph:
+        """Return the graph in which node ``u`` is ``label[u]``."""
+        rows = zip(self.edges, self.weights, strict=True)
+        moved = sorted((min(label[u], label[v]), max(label[u], label[v]), w) for (u, v), w in rows)
+        return Graph(self.num_nodes, [row[:2] for row in moved], [row[2] for row in moved])
+
     def incidence(self) -> np.ndarray:
         """Return ``B`` from networkx's oriented incidence matrix; columns are in the order of ``edges``."""
         if not self.edges:
