@@ -298,8 +298,6 @@ class Graph:
             ValueError: on a wrong shape or dtype.
         """
         for name, value, size in (("conductance", conductance, self.num_edges), ("ground", ground, self.num_nodes)):
-            if isinstance(value, Tensor) and value.shape != (size,):
-                raise ValueError(f"{name} must be [{size}], got {list(value.shape)}")
             _check_form(name, value, size)
         graph = copy.copy(self)
         graph._conductance, graph._ground, graph._laplacians = conductance, ground, {}
@@ -339,8 +337,11 @@ class Graph:
     @lazy
     def _directed_counts(self) -> Tensor:
         """Number of directed edges of each undirected edge, int64 ``[num_edges]``."""
-        index = self._merged_index
-        return scatter_sum(torch.ones_like(index), index, self.num_edges + min(self._num_loops, 1))[: self.num_edges]
+        return self._sum_directed(torch.ones_like(self._merged_index))
+
+    def _sum_directed(self, values: Tensor) -> Tensor:
+        """Sum values of directed edges to the undirected edges; those of self-loops are left out."""
+        return scatter_sum(values, self._merged_index, self.num_edges + min(self._num_loops, 1))[: self.num_edges]
 
     def merge_directed(self, values: Tensor) -> Tensor:
         """Average the values of the directed edges of each undirected edge, in either direction.
@@ -353,7 +354,7 @@ class Graph:
         """
         # In half precision a sum may overflow although the mean does not.
         wide = values.to(torch.promote_types(values.dtype, torch.float32)) if values.is_floating_point() else values
-        total = scatter_sum(wide, self._merged_index, self.num_edges + min(self._num_loops, 1))[: self.num_edges]
+        total = self._sum_directed(wide)
         mean = total / along_rows(self._directed_counts.to(total.dtype), total)
         return mean.to(values.dtype) if values.is_floating_point() else mean
 
