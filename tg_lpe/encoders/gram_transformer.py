@@ -16,14 +16,14 @@ from tg_lpe.data.spec import DataSpec
 from tg_lpe.encoders.base import Encoder, Encoding, LearnedTable, check_pairs
 from tg_lpe.encoders.registry import register
 from tg_lpe.graph.graph import Graph, inverse_sqrt
-from tg_lpe.graph.padding import PaddedBatch
+from tg_lpe.graph.padding import POLYNOMIAL_PADDING, PaddedBatch, exact_polynomials
 from tg_lpe.graph.wider import MagneticCover, WithPairs
 from tg_lpe.nn._util import without_autocast
 from tg_lpe.nn.conductances import LearnedConductances
 from tg_lpe.nn.probes import draw_seed
 from tg_lpe.ops.balls import ball_orders, ball_polynomials
 from tg_lpe.ops.estimates import estimated_polynomials
-from tg_lpe.ops.polynomials import BASES, dense_polynomials, is_faster, matrix_polynomials
+from tg_lpe.ops.polynomials import BASES, matrix_polynomials
 from tg_lpe.ops.triangles import triangle_products
 
 CONDUCTANCES = ("learned", "ground", "fixed")
@@ -50,9 +50,6 @@ PARTS = {"nodes": ("at nodes", "of currents at nodes"), "edges": ("at edges", "o
 
 IDENTITY_LIMIT = 4096
 """Most nodes of a graph with ``probes="identity"``: one matrix takes 64 MiB."""
-
-MAX_PADDING = 1.15
-"""Largest ratio of graph sizes in a bucket: the work of padding grows with its cube."""
 
 
 @register
@@ -327,44 +324,21 @@ class GramTransformer(Encoder):
                 f"probes='identity' needs matrices of num_nodes x num_nodes, so a graph may have up to "
                 f"{IDENTITY_LIMIT} nodes, got {graph.max_nodes}; probes='auto' and 'rademacher' have no limit"
             )
-        num_nodes, max_nodes = graph.num_nodes, graph.max_nodes
         if graphs := self._large_graphs(graph):
             return self._one_by_one(graph, adjacency, graphs, generator, read_edges)
-        exact = 0 if self.probe_kind == "rademacher" else max_nodes
-        if exact and is_faster(adjacency, num_nodes, max_nodes):
-            structure = graph.tail, graph.head, graph.ptr, num_nodes, max_nodes
-            return matrix_polynomials(adjacency, *structure, self.basis, self.num_layers)
-        padded = PaddedBatch(graph, dense_nodes=exact, max_padding=MAX_PADDING)
-        is_exact = all(bucket.dense for bucket in padded.buckets)
-        seed = self.seed if generator is None or is_exact else draw_seed(generator)
-        nodes, edges, order = [], [], []
-        for bucket, positions in zip(padded.buckets, padded.edge_positions(), strict=True):
-            part = adjacency if len(padded.buckets) == 1 else adjacency.index_select(1, positions.edges)
-            if bucket.dense:
-                diagonals, entries = dense_polynomials(part, positions, self.basis, self.num_layers)
-                at_nodes, at_edges = diagonals.flatten(0, 1).mT, entries.flatten(0, 1).mT
-            else:
-                at_nodes, at_edges = estimated_polynomials(
-                    part,
-                    positions.tail,
-                    positions.head,
-                    positions.num_graphs * positions.max_nodes,
-                    positions.max_nodes,
-                    self.basis,
-                    self.num_layers,
-                    self.num_probes,
-                    seed,
-                    read_edges,
-                )
+        if self.probe_kind != "rademacher" or not graph.max_nodes:
+            return exact_polynomials(graph, adjacency, self.basis, self.num_layers)
+        padded = PaddedBatch(graph, dense_nodes=0, max_padding=POLYNOMIAL_PADDING)
+        seed = self.seed if generator is None else draw_seed(generator)
+        options = self.basis, self.num_layers, self.num_probes, seed, read_edges
+        nodes, edges, positions = [], [], padded.edge_positions()
+        for where in positions:
+            part = adjacency if len(positions) == 1 else adjacency.index_select(1, where.edges)
+            tail, head, size = where.tail, where.head, where.max_nodes
+            at_nodes, at_edges = estimated_polynomials(part, tail, head, where.num_graphs * size, size, *options)
             nodes.append(at_nodes)
             edges.append(at_edges)
-            order.append(positions.edges)
-        width = self.num_filters * self.num_layers
-        if not nodes:
-            return adjacency.new_zeros(num_nodes, width), adjacency.new_zeros(0, width)
-        if len(edges) == 1:
-            return padded.unpad_rows(nodes), edges[0].contiguous() if read_edges else edges[0]
-        return padded.unpad_rows(nodes), torch.cat(edges).index_select(0, torch.argsort(torch.cat(order)))
+        return padded.joined(nodes, edges, positions)
 
     @torch.no_grad()
     def learned(self) -> list[LearnedTable]:

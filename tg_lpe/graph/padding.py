@@ -8,7 +8,7 @@ are nodes without edges whose values are zero and stay zero, so nothing leaks be
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 import torch
@@ -17,7 +17,10 @@ from torch import Tensor
 from tg_lpe.graph.buckets import DENSE_NODES, MAX_ROWS, matrices
 from tg_lpe.graph.graph import Graph
 from tg_lpe.graph.solvers import DENSE_LIMIT, is_dense
-from tg_lpe.ops.polynomials import EdgePositions
+from tg_lpe.ops.polynomials import EdgePositions, dense_polynomials, is_faster, matrix_polynomials
+
+POLYNOMIAL_PADDING = 1.15
+"""Largest ratio of graph sizes in a bucket for polynomials: the work of padding grows with its cube."""
 
 Operator = Callable[[Tensor], Tensor]
 """Maps a bucket's ``Phi^T``, ``[num_graphs, k, max_nodes]``, linearly to the same shape."""
@@ -141,6 +144,24 @@ class PaddedBatch:
             for b, part in zip(self.buckets, parts, strict=True)
         ]
 
+    def joined(
+        self, nodes: Sequence[Tensor], edges: Sequence[Tensor], positions: Sequence[EdgePositions]
+    ) -> tuple[Tensor, Tensor]:
+        """Reorder rows of nodes and edges, computed bucket by bucket, to the order of the batch.
+
+        Args:
+            nodes: ``[num_rows, width]`` for each bucket; at least one.
+            edges: rows of the edges of each bucket.
+            positions: :meth:`edge_positions`.
+
+        Returns:
+            ``[num_nodes, width]`` and ``[num_edges, ...]``.
+        """
+        if len(edges) == 1:
+            return self.unpad_rows([*nodes]), edges[0]
+        order = torch.argsort(torch.cat([where.edges for where in positions]))
+        return self.unpad_rows([*nodes]), torch.cat([*edges]).index_select(0, order)
+
     def _graphs_of_buckets(self) -> Iterator[Graph]:
         """Iterate over the buckets as graphs whose nodes are the bucket's rows."""
         w, ground = self.graph.conductance, self.graph.ground
@@ -152,6 +173,34 @@ class PaddedBatch:
             num_rows = where.num_graphs * where.max_nodes
             part = Graph.from_undirected_edges(where.tail[order], where.head[order], conductance, num_rows)
             yield part if of_rows is None else part.with_conductances(conductance, of_rows)
+
+
+def exact_polynomials(graph: Graph, adjacency: Tensor, basis: str, num_layers: int) -> tuple[Tensor, Tensor]:
+    """Compute :func:`~tg_lpe.ops.polynomials.matrix_polynomials` of a batch by passes over edges or dense matrices.
+
+    Args:
+        graph: the batch.
+        adjacency: entries of the matrices at the edges, ``[num_filters, num_edges]``.
+        basis, num_layers: as for :func:`~tg_lpe.ops.polynomials.matrix_polynomials`.
+
+    Returns:
+        Diagonals ``[num_nodes, num_filters * num_layers]`` and entries at the edges, ``[num_edges, ...]``.
+    """
+    if graph.max_nodes and is_faster(adjacency, graph.num_nodes, graph.max_nodes):
+        structure = graph.tail, graph.head, graph.ptr, graph.num_nodes, graph.max_nodes
+        return matrix_polynomials(adjacency, *structure, basis, num_layers)
+    padded = PaddedBatch(graph, dense_nodes=graph.max_nodes, max_padding=POLYNOMIAL_PADDING)
+    if not padded.buckets:
+        width = adjacency.size(0) * num_layers
+        return adjacency.new_zeros(graph.num_nodes, width), adjacency.new_zeros(0, width)
+    nodes, edges, positions = [], [], padded.edge_positions()
+    for where in positions:
+        part = adjacency if len(positions) == 1 else adjacency.index_select(1, where.edges)
+        diagonals, entries = dense_polynomials(part, where, basis, num_layers)
+        nodes.append(diagonals.flatten(0, 1).mT)
+        edges.append(entries.flatten(0, 1).mT)
+    rows, at_edges = padded.joined(nodes, edges, positions)
+    return rows, at_edges.contiguous()
 
 
 def padded_batch(graph: Graph) -> PaddedBatch:

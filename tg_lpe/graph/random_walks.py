@@ -9,13 +9,13 @@ from torch import Tensor
 
 from tg_lpe.arguments import check_count
 from tg_lpe.graph.graph import Graph, inverse_sqrt
-from tg_lpe.graph.padding import padded_batch
+from tg_lpe.graph.padding import exact_polynomials
 from tg_lpe.graph.progress import watched
 from tg_lpe.graph.solvers import check_method, is_dense, polynomial_entries
 from tg_lpe.ops import cpu
 from tg_lpe.ops.balls import ball_orders, ball_polynomials
 from tg_lpe.ops.operator import host_array
-from tg_lpe.ops.polynomials import dense_polynomials, is_faster, matrix_polynomials
+from tg_lpe.ops.polynomials import matrix_polynomials
 
 WALK_NODES = 2048
 """Up to this number of nodes, ``method="auto"`` computes dense powers of the adjacency matrix."""
@@ -79,7 +79,8 @@ def random_walk_probabilities(
         nodes, edges = (adjacency.new_zeros(count, steps) for count in (graph.num_nodes, graph.num_edges))
         _sparse_walks(graph, adjacency, nodes, edges if with_edges else None)
         return nodes, edges
-    nodes, edges = _dense_walks(graph, adjacency, steps)
+    # D^-1/2 A D^-1/2 is similar to the walk's D^-1 A: their powers share the diagonal.
+    nodes, edges = exact_polynomials(graph, adjacency.unsqueeze(0), "power", steps)
     return nodes, edges if with_edges else edges.zero_()
 
 
@@ -124,24 +125,6 @@ def _walks_of_large_graphs(graph: Graph, adjacency: Tensor, steps: int, with_edg
             is_read = unknown[rows_of_graph][tail]
             edges[edges_of_graph][is_read] = torch.from_numpy(powers_at[1]).to(edges)[is_read]
     return nodes, edges
-
-
-def _dense_walks(graph: Graph, adjacency: Tensor, steps: int) -> tuple[Tensor, Tensor]:
-    """Compute :func:`random_walk_probabilities` by dense powers."""
-    # D^-1/2 A D^-1/2 is similar to the walk's D^-1 A: their powers share the diagonal.
-    if is_faster(adjacency, graph.num_nodes, graph.max_nodes):
-        sizes = graph.num_nodes, graph.max_nodes
-        return matrix_polynomials(adjacency.unsqueeze(0), graph.tail, graph.head, graph.ptr, *sizes, "power", steps)
-    padded = padded_batch(graph)
-    nodes, edges, order = [], [], []
-    for where in padded.edge_positions():
-        diagonal, entries = dense_polynomials(adjacency[where.edges].unsqueeze(0), where, "power", steps)
-        nodes.append(diagonal[0].mT)
-        edges.append(entries[0].mT)
-        order.append(where.edges)
-    if not nodes:
-        return adjacency.new_zeros(graph.num_nodes, steps), adjacency.new_zeros(0, steps)
-    return padded.unpad_rows(nodes), torch.cat(edges)[torch.argsort(torch.cat(order))]
 
 
 def _sparse_walks(graph: Graph, adjacency: Tensor, nodes: Tensor, edges: Tensor | None) -> None:
