@@ -12,9 +12,8 @@ from tg_lpe.arguments import check_counts, check_positive
 from tg_lpe.encoders.base import Encoder, Encoding, check_pairs
 from tg_lpe.encoders.registry import register
 from tg_lpe.graph.buckets import matrices
-from tg_lpe.graph.graph import Graph
+from tg_lpe.graph.graph import Graph, inverse_sqrt
 from tg_lpe.nn._util import without_autocast
-from tg_lpe.ops.segment import scatter_sum
 
 MAX_NODES = 1024
 """Largest number of nodes of a graph: one channel of all its pairs takes 4 MiB in float32."""
@@ -227,25 +226,8 @@ class _Layer(nn.Module):
 
 
 def _normalized(graph: Graph) -> tuple[Tensor, Tensor]:
-    """Entries of ``D^-1/2 A D^-1/2`` at the edges, float64, and whether their weight is positive, ``[num_edges]`` each.
-
-    Weights are divided by the largest of their graph first, which changes no entry and avoids overflow.
-    """
+    """Entries of ``D^-1/2 A D^-1/2`` at the edges, float64, and whether their weight is positive, ``[num_edges]``."""
     one = torch.ones((), dtype=torch.float64, device=graph.device)
-    if graph.conductance is None and graph.ground is None:
-        scale = graph.laplacian_diagonal(one).rsqrt()
-        return scale[graph.tail] * scale[graph.head], one.expand(graph.num_edges)
-    u, v = graph.tail, graph.head
     w = one.expand(graph.num_edges) if graph.conductance is None else graph.conductance.double()
-    largest = one.new_zeros(graph.num_graphs).scatter_reduce(0, graph.batch[u], w.detach(), "amax")
-    ground = None if graph.ground is None else graph.ground.double()
-    if ground is not None:
-        largest = largest.scatter_reduce(0, graph.batch, ground.detach(), "amax")
-    largest = torch.where(largest > 0, largest, 1.0)
-    is_edge = w.detach() > 0
-    w = w / largest[graph.batch[u]]
-    degree = scatter_sum(torch.cat([w, w]), torch.cat([u, v]), graph.num_nodes)
-    if ground is not None:
-        degree = degree + ground / largest[graph.batch]
-    scale = torch.where(degree > 0, degree, 1.0).rsqrt()
-    return w * scale[u] * scale[v], is_edge
+    scale = inverse_sqrt(graph.laplacian_diagonal(one))
+    return w * scale[graph.tail] * scale[graph.head], w.detach() > 0

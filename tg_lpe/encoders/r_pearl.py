@@ -78,6 +78,7 @@ class RPEARL(Encoder):
         widths = [hidden_channels] * num_layers + [out_channels]
         self.layers = nn.ModuleList([GINLayer(hidden_channels, hidden_channels, width) for width in widths[1:]])
 
+    @without_autocast
     def encode(
         self,
         graph: Graph,
@@ -88,10 +89,6 @@ class RPEARL(Encoder):
         precomputed: Mapping[str, Tensor] | None = None,
     ) -> Encoding:
         """Encode nodes, see :meth:`Encoder.encode`; the ``generator`` draws the random numbers."""
-        return Encoding(self._encode(graph, generator))
-
-    @without_autocast
-    def _encode(self, graph: Graph, generator: torch.Generator | None) -> Tensor:
         q = self.probes(graph, None, generator)
         scale = inverse_sqrt(graph.laplacian_diagonal(q)).unsqueeze(1)
         bank = [q]
@@ -100,4 +97,4 @@ class RPEARL(Encoder):
         h = self.filters(torch.stack(bank, dim=2))
         for number, layer in enumerate(self.layers):
             h = layer(graph, h if not number else h.relu())
-        return h.mean(1)
+        return Encoding(h.mean(1))
