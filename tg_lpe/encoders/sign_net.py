@@ -84,8 +84,6 @@ class SignNet(EigenpairEncoder):
     @without_autocast
     def encode_nodes(self, graph: Graph, node: Tensor, values: Tensor, absent: Tensor) -> Tensor:
         """Return the rows of the nodes, see :meth:`EigenpairEncoder.encode_nodes`."""
-        if graph.conductance is not None and graph.conductance.requires_grad:
-            graph = graph.with_conductances(graph.conductance.detach(), graph.ground)
         both = torch.cat([node, -node], 1)
         h = torch.stack([both, values[graph.batch].repeat(1, 2)], dim=2)
         if self.phi is not None:

@@ -126,8 +126,6 @@ class SPE(EigenpairEncoder):
     @without_autocast
     def encode_nodes(self, graph: Graph, node: Tensor, values: Tensor, absent: Tensor) -> Tensor:
         """Return the rows of the nodes, see :meth:`EigenpairEncoder.encode_nodes`."""
-        if graph.conductance is not None and graph.conductance.requires_grad:
-            graph = graph.with_conductances(graph.conductance.detach(), graph.ground)
         # The GIN's sums over neighbours and its first map are linear, so apply them to V and phi, not to all pairs.
         rows = (1 + self.epsilon) * node + neighbour_sums(graph, node)
         filters = nn.functional.linear(self.phi(values.unsqueeze(2)), self.first.weight)

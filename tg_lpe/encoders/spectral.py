@@ -100,6 +100,8 @@ class EigenpairEncoder(Encoder):
         Raises:
             ValueError: if ``precomputed`` belongs to another encoder or graph.
         """
+        if graph.conductance is not None and graph.conductance.requires_grad:  # eigenpairs have no gradient
+            graph = graph.with_conductances(graph.conductance.detach(), graph.ground)
         if precomputed is None:
             with torch.no_grad():
                 precomputed = self.precompute(graph)
