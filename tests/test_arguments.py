@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import inspect
 import pickle
+import re
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 
 from tg_lpe import GramTransformer, GraphTransformer, LinearTransformer
 from tg_lpe.arguments import ArgumentError
 from tg_lpe.cli.parser import as_option
 from tg_lpe.encoders import ENCODERS, LaplacianEigenvectors, ResistiveEmbedding
+from tg_lpe.models.registry import MODELS
 from tg_lpe.nn.attention import ATTENTIONS, GLOBAL_ATTENTIONS
 
 
@@ -33,9 +37,30 @@ def test_flags(cls: type, needed: dict[str, int], flag: str, value: object) -> N
         cls(**needed, **{flag: value})
 
 
+def widths() -> list[Any]:
+    """Every encoder and model with each argument that may be an integer."""
+    return [
+        pytest.param(registry[name], parameter.name, id=f"{name}-{parameter.name}")
+        for registry in (ENCODERS, MODELS)
+        for name in registry
+        for parameter in inspect.signature(registry[name]).parameters.values()
+        if re.match(r"int\b", str(parameter.annotation))
+    ]
+
+
+@pytest.mark.parametrize(("cls", "name"), widths())
+@pytest.mark.parametrize("value", [np.int64(4), torch.tensor(4)], ids=["NumPy", "torch"])
+def test_integers_of_other_libraries(cls: type, name: str, value: object) -> None:
+    """They are refused at once: a checkpoint could not hold them after the training."""
+    what = name.replace("num_node_types", "node types").replace("num_edge_types", "edge types")
+    with pytest.raises((ValueError, TypeError), match=f"{what}|{name}"):
+        cls(**{name: value})
+
+
 def test_every_kind_of_class_has_flags() -> None:
     """The test above would pass if it found none."""
     names = {case.id for case in flags()}
+    assert {"GraphTransformer-in_channels", "GramTransformer-num_node_types"} <= {case.id for case in widths()}
     assert {"LinearTransformer-update_incidence", "edge-residual"} <= names
 
 

@@ -66,7 +66,8 @@ def check_seed(seed: object) -> None:
 
 def int_hint(value: object) -> str:
     """Return the end of an error message for integers of NumPy and PyTorch, which a checkpoint cannot hold."""
-    return "; int(...) makes a Python integer of it" if isinstance(value, np.integer | torch.Tensor) else ""
+    is_one = isinstance(value, np.integer) or (isinstance(value, torch.Tensor) and value.numel() == 1)
+    return "; int(...) makes a Python integer of it" if is_one else ""
 
 
 def check_choice(name: str, value: object, allowed: Sequence[object]) -> None:

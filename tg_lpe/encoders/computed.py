@@ -57,7 +57,7 @@ class ComputedEncoder(Encoder):
                 f"{level}_out_channels of this {type(self).__name__} must be {width}, or 0 for no {level} encoding, "
                 f"got {wanted!r}"
             )
-        return width if wanted is None else wanted
+        return width if wanted is None else int(wanted)  # an integer of NumPy is no JSON
 
     @without_autocast
     def encode(

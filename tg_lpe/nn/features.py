@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from tg_lpe.arguments import check_count, int_hint
 from tg_lpe.nn._util import Resettable
 from tg_lpe.nn.norms import RowBatchNorm, UnitColumns
 from tg_lpe.ops.checks import ValueChecks
@@ -35,9 +36,10 @@ class Categories:
 
     def __init__(self, what: str, counts: int | Sequence[int]) -> None:
         self.what = what
-        self.counts = (counts,) if isinstance(counts, int) else tuple(counts)
+        self.counts = tuple(counts) if isinstance(counts, Sequence) else (counts,)
         if not self.counts or not all(isinstance(count, int) and count >= 1 for count in self.counts):
-            raise ValueError(f"numbers of {what} types must be integers of at least 1, got {counts!r}")
+            got = f"{counts!r}{int_hint(counts)}"
+            raise ValueError(f"numbers of {what} types must be integers of at least 1, got {got}")
         self.num_rows = sum(self.counts)
 
     def check(self, feature: Tensor | None, num_rows: int, checks: ValueChecks) -> None:
@@ -95,12 +97,14 @@ class Feature:
         width: rows of the table or transposed weight that maps the feature; 0 without a feature.
 
     Raises:
-        ValueError: if both ``num_types`` and ``channels`` are given.
+        ValueError: if both ``num_types`` and ``channels`` are given, or a number is not an integer.
     """
 
     def __init__(self, what: str, num_types: int | Sequence[int] | None, channels: int | None) -> None:
         if num_types is not None and channels is not None:
             raise ValueError(f"{what}s have either types or channels, got {num_types} types and {channels} channels")
+        if channels is not None:
+            check_count("in_channels" if what == "node" else "edge_dim", channels, least=0)
         self.what, self.channels = what, channels
         self.categories = None if num_types is None else Categories(what, num_types)
         self.width = (channels or 0) if self.categories is None else self.categories.num_rows
