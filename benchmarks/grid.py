@@ -214,7 +214,7 @@ NOT_LINKS = [*LARGE, *PLAIN]
 
 def network(candidate: Candidate) -> torch.nn.Module:
     """Make the model of brec.py with the encoder of a row."""
-    encoder = start_encoder(candidate.encoder, DataSpec())
+    encoder = None if candidate.encoder is None else start_encoder(candidate.encoder, DataSpec())
     if encoder is not None and not candidate.edge_encoding:
         encoder = encoder.without_edges()
     if encoder is not None and candidate.model is PAIRS:
@@ -353,7 +353,8 @@ def encoding_costs(number: int = 100) -> dict[str, float]:
     splits = cycles(Path(), 5, 6 * number)
     graphs, costs = whole(splits.test[:number]), dict[str, float]()
     for row, candidate in ROWS.items():
-        if row not in PLAIN and (encoder := start_encoder(candidate.encoder, splits.spec)) is not None:
+        if row not in PLAIN and candidate.encoder is not None:
+            encoder = start_encoder(candidate.encoder, splits.spec)
             if not encoder.is_fitted:
                 encoder.fit(splits.train, generator=torch.Generator().manual_seed(0))
             costs[row] = seconds_a_graph(encoder.eval(), graphs, 32, "cpu")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import copy
-import hashlib
-import json
 import logging
 import sys
 from collections.abc import Callable
@@ -17,7 +15,7 @@ import torch
 from tqdm import tqdm
 
 from tg_lpe.arguments import check_count
-from tg_lpe.checkpoints.files import digest_of_file, read_object, replacing, write_json
+from tg_lpe.checkpoints.files import digest_of_file, digest_of_json, read_object, replacing, write_json
 from tg_lpe.data.storage import GraphDataset, in_halves
 from tg_lpe.data.tables import (
     REASON,
@@ -186,7 +184,7 @@ class EncodingJob:
     def start(self) -> None:
         """Write the manifest; raise ``ValueError`` if the folder holds shards with another manifest or with none."""
         path, manifest = self.out / MANIFEST, self.manifest()
-        self._digest = _digest(manifest)
+        self._digest = digest_of_json(manifest)
         if not any(self.out.glob("part-*.parquet")):
             write_json(path, manifest)
             return
@@ -195,10 +193,8 @@ class EncodingJob:
         recorded = read_object(path)
         for name in {**manifest, **recorded}:
             if manifest.get(name) != recorded.get(name):
-                raise ValueError(
-                    f"{self.out} holds shards of another job: {name} is {recorded.get(name)!r} in {MANIFEST}, here "
-                    f"{manifest.get(name)!r}; choose another folder"
-                )
+                difference = f"{name} is {recorded.get(name)!r} in {MANIFEST}, here {manifest.get(name)!r}"
+                raise ValueError(f"{self.out} holds shards of another job: {difference}; choose another folder")
 
     def manifest(self) -> dict[str, Any]:
         """Return everything that the shards depend on, JSON-able; this reads the input once for its digests."""
@@ -263,7 +259,7 @@ class EncodingJob:
                 raise ValueError(f"{shard.source} has a column {name!r}, which would be written; choose another name")
             table = table.append_column(name, values)
         if self._digest is not None:
-            if _digest(read_object(self.out / MANIFEST)) != self._digest:
+            if digest_of_json(read_object(self.out / MANIFEST)) != self._digest:
                 raise ValueError(f"another job has started in {self.out}; choose another folder")
             table = table.replace_schema_metadata({**(table.schema.metadata or {}), _JOB: self._digest.encode()})
         with replacing(self.out / shard.name) as temporary:
@@ -405,8 +401,4 @@ def _read_rows(shard: Shard) -> Any:
 
 
 def _total(reports: list[JobReport]) -> JobReport:
-    return JobReport(*(sum(counts) for counts in zip(*reports, strict=True))) if reports else JobReport(0, 0, 0)
-
-
-def _digest(manifest: Any) -> str:
-    return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
+    return JobReport(*(sum(counts) for counts in zip(JobReport(0, 0, 0), *reports, strict=True)))

@@ -24,14 +24,13 @@ from huggingface_hub.utils import EntryNotFoundError  # type: ignore[attr-define
 from torch import Tensor, nn
 
 from tg_lpe.checkpoints import zoo
-from tg_lpe.checkpoints.files import parse_tensors, read_object, save_tensors, write_json
+from tg_lpe.checkpoints.files import DIGEST, add_tensors, parse_tensors, read_object, save_tensors, write_json
 from tg_lpe.checkpoints.registry import Registry
 
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
 DESCRIPTION = "card.json"
 """File that describes the task and the training data of a checkpoint."""
-DIGEST = "sha256"
 DTYPE = "dtype"
 """Entry of ``config.json`` with the dtype of a module without tensors, if it is not float32."""
 
@@ -141,10 +140,9 @@ class CheckpointMixin(
             TypeError: if an argument of the constructor is not JSON-able.
         """
         if self._not_jsonable:
-            raise TypeError(
-                f"a configuration holds numbers, strings, lists and dictionaries of these; this {type(self).__name__} "
-                "was made with " + ", ".join(f"{name}={value}" for name, value in self._not_jsonable.items())
-            )
+            quoted = ", ".join(f"{name}={value}" for name, value in self._not_jsonable.items())
+            allowed = "numbers, strings, lists and dictionaries of these"
+            raise TypeError(f"a configuration holds {allowed}; this {type(self).__name__} was made with {quoted}")
         return {"class": type(self).__name__, **copy.deepcopy(self._arguments)}
 
     def made_anew(self: T, **changes: Any) -> T:
@@ -228,9 +226,8 @@ class CheckpointMixin(
         if dtype not in (None, torch.float32) and not any(t.is_floating_point() for t in tensors.values()):
             config.setdefault(DTYPE, str(dtype).removeprefix("torch."))
         save_tensors(save_directory / WEIGHTS, tensors)
-        write_json(
-            save_directory / CONFIG, {**config, DIGEST: _digest(config, (save_directory / WEIGHTS).read_bytes())}
-        )
+        digest = _digest(config, (save_directory / WEIGHTS).read_bytes())
+        write_json(save_directory / CONFIG, {**config, DIGEST: digest})
 
     @classmethod
     def from_pretrained(  # type: ignore[override]
@@ -366,12 +363,10 @@ class Checkpoint:
             check_fit(config, lambda: cls(**config), tensors)
             with torch.random.fork_rng(devices=[]):  # the initial weights are overwritten
                 model: Any = cls(**config)
-            is_floating = any(tensor.is_floating_point() for tensor in tensors.values())
-            dtype = None if stored is None or is_floating else _floating_dtype(stored)
-            if tensors:
+            if any(tensor.is_floating_point() for tensor in tensors.values()):
                 _cast_as_stored(model, tensors)
-            elif dtype is not None:
-                model.to(dtype)
+            elif stored is not None:
+                model.to(_floating_dtype(stored))
             model.load_state_dict(tensors)
         except (TypeError, ValueError, RuntimeError) as error:
             raise ValueError(f"checkpoint {self.folder} does not fit {cls.__name__}: {error}") from error
@@ -382,10 +377,8 @@ class Checkpoint:
         path = self.folder / WEIGHTS
         content = path.read_bytes()
         if self._digest != _digest(self._stored, content):
-            raise ValueError(
-                f"checkpoint {self.folder} was truncated or altered: its files do not match the digest in {CONFIG} "
-                f"({self._digest})"
-            )
+            fault = f"its files do not match the digest in {CONFIG} ({self._digest})"
+            raise ValueError(f"checkpoint {self.folder} was truncated or altered: {fault}")
         return parse_tensors(content, path)
 
 
@@ -409,10 +402,8 @@ def _find_folder(name_or_dir: str | Path, **download: Any) -> Path:
     elif name.count("/") == 1 and not name.startswith((".", "~", "/")) and not Path(name).parent.exists():
         folder = _download(name, **download)
     else:
-        raise ValueError(
-            f"{name!r} is no checkpoint: neither one of the shipped {zoo.names()}, nor a folder{_listing(Path(name))}, "
-            "nor OWNER/NAME on the Hub"
-        )
+        others = f"nor a folder{_listing(Path(name))}, nor OWNER/NAME on the Hub"
+        raise ValueError(f"{name!r} is no checkpoint: neither one of the shipped {zoo.names()}, {others}")
     if not (folder / CONFIG).is_file():
         raise ValueError(f"checkpoint {folder} is incomplete: {CONFIG} is missing{folders_inside(folder)}")
     return folder
@@ -493,9 +484,7 @@ def module_digest(module: nn.Module) -> str:
     sha = hashlib.sha256(repr(module).encode())
     if isinstance(module, CheckpointMixin):
         sha.update(json.dumps(described_arguments(module), sort_keys=True).encode())
-    for name, tensor in sorted(module.state_dict().items()):
-        sha.update(f"{name} {tensor.dtype} {list(tensor.shape)}".encode())
-        sha.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
+    add_tensors(sha, module.state_dict())
     return sha.hexdigest()[:12]
 
 

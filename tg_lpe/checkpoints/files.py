@@ -12,12 +12,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import yaml  # type: ignore[import-untyped]
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load, save_file
 from torch import Tensor
 
 MAX_JSON = 2**26
 """Largest size of a JSON file in bytes; its content may take fifty times as much memory."""
+
+DIGEST = "sha256"
+"""Name of a digest in JSON."""
 
 
 def check_writable(path: Path) -> None:
@@ -68,13 +72,23 @@ def digest_of_file(path: Path) -> str:
     return sha.hexdigest()
 
 
+def digest_of_json(values: Any) -> str:
+    """Compute the SHA-256 of JSON-able values, for any order of keys, as hexadecimal text."""
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
+
+
 def digest_of_tensors(tensors: Mapping[str, Tensor], metadata: Mapping[str, Any]) -> str:
     """Compute the SHA-256 of tensors, with their names, and of JSON-able metadata."""
     sha = hashlib.sha256(json.dumps(metadata, sort_keys=True).encode())
+    add_tensors(sha, tensors)
+    return sha.hexdigest()
+
+
+def add_tensors(sha: hashlib._Hash, tensors: Mapping[str, Tensor]) -> None:
+    """Add names, dtypes, shapes and bits of tensors to a digest."""
     for name, tensor in sorted(tensors.items()):
         sha.update(f"{name} {tensor.dtype} {list(tensor.shape)}".encode())
-        sha.update(tensor.contiguous().flatten().view(torch.uint8).numpy().data)
-    return sha.hexdigest()
+        sha.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
 
 
 def write_json(path: Path, values: Any) -> None:
@@ -102,6 +116,14 @@ def read_object(path: Path) -> dict[str, Any]:
     return values
 
 
+def read_yaml(path: Path) -> Any:
+    """Read YAML; raise ``ValueError`` if the file cannot be read or is invalid."""
+    try:
+        return yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ValueError(f"{path} cannot be read as YAML: {' '.join(str(error).split())}") from error
+
+
 def parse_json(text: str) -> Any:
     """Parse JSON text; raise ``ValueError`` if it is invalid or nested too deeply."""
     try:
@@ -110,24 +132,32 @@ def parse_json(text: str) -> Any:
         raise ValueError("its lists and objects are nested too deeply") from None
 
 
-def save_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: dict[str, Any] | None = None) -> None:
-    """Write tensors and JSON-able metadata into one safetensors file, atomically."""
+def save_tensors(
+    path: Path, tensors: Mapping[str, Tensor], metadata: dict[str, Any] | None = None, *, sealed: bool = False
+) -> None:
+    """Write tensors and JSON-able metadata, with their digest if ``sealed``, into one safetensors file, atomically."""
     with replacing(path) as temporary:
         flat = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
+        metadata = {**(metadata or {})}
+        if sealed:
+            metadata[DIGEST] = digest_of_tensors(flat, metadata)
         try:
-            save_file(flat, temporary, {"json": json.dumps(metadata or {}, sort_keys=True)})
+            save_file(flat, temporary, {"json": json.dumps(metadata, sort_keys=True)})
         except SafetensorError as error:
             raise OSError(f"{path} could not be written: {error}") from error
 
 
-def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+def load_tensors(path: Path, *, sealed: bool = False) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Read tensors and metadata of :func:`save_tensors`; raise ``ValueError`` if the file is damaged."""
     try:
         with safe_open(path, framework="pt") as file:
             metadata = parse_json((file.metadata() or {}).get("json", "{}"))
-            return {name: file.get_tensor(name) for name in file.keys()}, metadata  # noqa: SIM118 (not a mapping)
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
+        if sealed and metadata.pop(DIGEST, None) != digest_of_tensors(tensors, metadata):
+            raise ValueError("its content does not match its digest")
     except (SafetensorError, ValueError) as error:
         raise ValueError(f"{path} is damaged or not a safetensors file: {error}") from error
+    return tensors, metadata
 
 
 def parse_tensors(content: bytes, path: Path) -> dict[str, Tensor]:

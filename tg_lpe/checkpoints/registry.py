@@ -33,9 +33,7 @@ class Registry(Mapping[str, Any]):
         key = name if name is not None else entry.__name__  # type: ignore[attr-defined]
         registered = self._entries.get(key)
         if registered is not None and _origin(registered) != _origin(entry):
-            raise ValueError(
-                f"the {self.kind} name {key!r} is taken by {_origin(registered)}; choose another for {entry}"
-            )
+            raise ValueError(f"the {self.kind} name {key!r} is taken by {_origin(registered)}; choose another")
         self._entries[key] = entry
         return entry
 
@@ -44,10 +42,8 @@ class Registry(Mapping[str, Any]):
         try:
             return self._entries[name]
         except (KeyError, TypeError):
-            raise ValueError(
-                f"{self.kind} must be one of {list(self._entries)}, got {name!r}; to use your own class, "
-                "import its module first, with --import MODULE on the command line"
-            ) from None
+            hint = "to use your own class, import its module first, with --import MODULE on the command line"
+            raise ValueError(f"{self.kind} must be one of {list(self._entries)}, got {name!r}; {hint}") from None
 
     def __contains__(self, name: object) -> bool:
         return isinstance(name, str) and name in self._entries

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml  # type: ignore[import-untyped]
-
 from tg_lpe.arguments import check_flags, check_options, check_positive
 from tg_lpe.checkpoints import zoo
 from tg_lpe.checkpoints.checkpoint import Checkpoint
+from tg_lpe.checkpoints.files import read_yaml
 from tg_lpe.encoders.base import Encoder
 from tg_lpe.encoders.registry import ENCODERS, register
 from tg_lpe.training.run_folder import checkpoint_label
@@ -129,19 +128,14 @@ def _candidate(entry: Any) -> Candidate:
         return Candidate({"class": text})
     if text not in zoo.names() and not Path(text).is_dir():
         near = difflib.get_close_matches(text, [*ENCODINGS, *ENCODERS, *zoo.names()], n=1)
-        raise ValueError(
-            f"an encoding is one of {', '.join(ENCODINGS)}; a class: {', '.join(ENCODERS)}; a checkpoint of tg-lpe "
-            f"zoo, or its folder; or a file {' or '.join(FILES)}; got {text!r}"
-            + (f"; did you mean {near[0]}?" if near else "")
-        )
+        names = f"{', '.join(ENCODINGS)}; a class: {', '.join(ENCODERS)}; a checkpoint of tg-lpe zoo, or its folder"
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise ValueError(f"an encoding is one of {names}; or a file {' or '.join(FILES)}; got {text!r}{hint}")
     return Candidate(_encoder_in(text), encoder_lr=0)
 
 
 def _of_file(path: Path) -> Candidate:
-    try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ValueError(f"{path} cannot be read as YAML: {' '.join(str(error).split())}") from error
+    content = read_yaml(path)
     if not isinstance(content, dict) or not set(content) <= set(KEYS) or len({*KEYS[:2]} & set(content)) != 1:
         raise ValueError(f"{path} must hold encoder or pretrained, and optionally {KEYS[2:]}; got {content!r}")
     encoder = content.pop("encoder", None)

@@ -263,9 +263,8 @@ def compare(
     candidates, folder = candidates_of(encodings), Path(out)
     grid = Grid(splits, task, candidates, options, config, tuple(seeds), folder, device, source)
     if len({grid.folder(cell).path for cell in grid.cells}) < len(grid.cells):
-        raise ValueError(
-            f"the names {', '.join(grid.candidates)} must give different folder names: use different letters or digits"
-        )
+        names = ", ".join(grid.candidates)
+        raise ValueError(f"the names {names} must give different folder names: use different letters or digits")
     failures: dict[Cell, Exception] = {}
     if not collect:
         grid.check()
@@ -364,7 +363,5 @@ def _check_types(encoder: Checkpoint, known: Sequence[str]) -> None:
     """Raise ``ValueError`` if a pretrained encoder reads atom types and numbers them differently than the data."""
     types = next((data["atom_types"] for _, data in encoder.descriptions if data.get("atom_types")), None)
     if encoder.module.reads & {"x"} and types is not None and list(types) != known:
-        raise ValueError(
-            f"{encoder.name} reads atom types in the order {', '.join(types)}, but the data have the order "
-            f"{', '.join(known)}: choose an encoder that reads no atom types, or pretrain one on the data"
-        )
+        orders = f"the order {', '.join(types)}, but the data have the order {', '.join(known)}"
+        raise ValueError(f"{encoder.name} reads atom types in {orders}: pretrain an encoder on the data")

@@ -239,9 +239,8 @@ def _figure(width: float, height: float) -> Iterator[Any]:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise ModuleNotFoundError(
-            "drawing a report needs matplotlib: pip install 'tg-lpe[plot]'", name="matplotlib"
-        ) from error
+        message = "drawing a report needs matplotlib: pip install 'tg-lpe[plot]'"
+        raise ModuleNotFoundError(message, name="matplotlib") from error
     settings: Any = {
         **dict.fromkeys(("axes.edgecolor", "axes.labelcolor", "text.color", "xtick.color", "ytick.color"), INK),
         **{"axes.grid": True, "axes.axisbelow": True, "grid.color": INK, "grid.alpha": 0.12},

@@ -148,7 +148,7 @@ def _tables(run: Run, weights: Mapping[str, Tensor]) -> list[LearnedTable]:
         return []
     try:
         encoder = make_encoder(run.encoder)
-        encoder.load_state_dict(with_prefix(dict(weights), "encoder.") or weights)
+        encoder.load_state_dict(with_prefix(weights, "encoder.") or weights)
     except (ValueError, RuntimeError):  # the class is not imported, or its arguments have changed
         return []
     return encoder.learned()

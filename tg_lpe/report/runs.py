@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tg_lpe.checkpoints.checkpoint import folders_inside
+from tg_lpe.checkpoints.checkpoint import Kind, folders_inside, kind_of
 from tg_lpe.checkpoints.files import read_object
 from tg_lpe.data.units import common_unit
 from tg_lpe.models.base import FIXED
@@ -16,9 +16,6 @@ from tg_lpe.report.format import DASH
 from tg_lpe.training.metrics import IN_UNITS, METRICS
 from tg_lpe.training.run_folder import RunFolder
 from tg_lpe.training.state import read_metrics
-
-PRETRAININGS = ("pretrain", "pretrain-kernels")
-"""Commands of pretrainings, as in ``config.json``."""
 
 NOT_SETTINGS = {"class", *FIXED, "readout.level", "pe_options.edge_channels"}
 """Model arguments that follow from encoder, task and data."""
@@ -177,7 +174,7 @@ def read_run(path: str | Path) -> Run:
     arguments = {name: value for name, value in model.items() if name not in NOT_SETTINGS}
     return Run(
         path=folder.path,
-        kind="pretrain" if value_in(config, "command", str) in PRETRAININGS else "train",
+        kind="pretrain" if kind_of(config) is Kind.PRETRAINING else "train",
         model=value_in(model, "class", str) or DEFAULT_MODEL,
         settings={**arguments, **config["loop"], **({} if start is None else {"start": start})},
         encoder=value_in(config, "encoder", dict) or None,

@@ -67,14 +67,12 @@ def build_model(
     if encoder is not None and "encoder" not in known:
         raise ArgumentError("{} takes no encoder: choose {encoder}, got {!r}", cls.__name__, encoder, encoder=None)
     if spec.graph_dim is not None and "graph_dim" not in known:
-        raise ValueError(
-            f"{cls.__name__} has no argument graph_dim and cannot read the {spec.graph_dim} columns of graph_attr: "
-            "leave them out, or choose another model"
-        )
+        columns = f"{spec.graph_dim} columns of graph_attr"
+        raise ValueError(f"{cls.__name__} has no argument graph_dim for the {columns}: leave them out")
     arguments = cls.arguments_for(task.level, arguments)
     with seeded(seed):
         with seeded(hash_seed(seed, ENCODER_DRAW)):
-            encoder = start_encoder(encoder, spec)
+            encoder = None if encoder is None else start_encoder(encoder, spec)
         if encoder is not None and not edge_encoding:
             encoder = encoder.without_edges()
             if encoder.edge_out_channels:
@@ -84,34 +82,28 @@ def build_model(
         return cls(**{**defaults, **arguments}).train()
 
 
-def start_encoder(
-    encoder: Encoder | Mapping[str, Any] | str | Path | Checkpoint | None, spec: DataSpec
-) -> Encoder | None:
+def start_encoder(encoder: Encoder | Mapping[str, Any] | str | Path | Checkpoint, spec: DataSpec) -> Encoder:
     """Make or load the encoder that training starts from, and check that it fits the data.
 
     Args:
         encoder: as in :func:`build_model`. Fresh weights are drawn from the global generator.
         spec: sizes of the data.
     """
-    if encoder is None or isinstance(encoder, Encoder):
+    if isinstance(encoder, Encoder):
         return encoder
     if isinstance(encoder, Mapping):
         return make_encoder(encoder, spec)
     if isinstance(encoder, str) and encoder in ENCODERS:
-        raise ValueError(
-            f"{encoder!r} is a class and no pretrained encoder: pass {{'class': {encoder!r}, ...}} with its arguments, "
-            "or an object of the class"
-        )
+        hint = f"pass {{'class': {encoder!r}, ...}} with its arguments, or an object of the class"
+        raise ValueError(f"{encoder!r} is a class and no pretrained encoder: {hint}")
     checkpoint = Checkpoint.open(encoder)
     pretrained = load_encoder(checkpoint)
     arguments, data = pretrained.config_dict(), spec.to_dict()
     for name in SIZES:
         if arguments.get(name) not in (None, data[name]):
             level = "node" if name in ("num_node_types", "in_channels") else "edge"
-            raise ValueError(
-                f"encoder {checkpoint.name!r} has {name}={arguments[name]}, the data has {data[name]}: pretrain an "
-                f"encoder on this data, or choose one that reads no {level} features"
-            )
+            difference = f"encoder {checkpoint.name!r} has {name}={arguments[name]}, the data has {data[name]}"
+            raise ValueError(f"{difference}: pretrain one on this data, or choose one that reads no {level} features")
     return pretrained.requires_grad_(True).train()
 
 

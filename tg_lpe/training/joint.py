@@ -101,10 +101,7 @@ def train(
         ModuleNotFoundError: if the package of the logger is not installed.
     """
     if isinstance(model, Encoder):
-        raise TypeError(
-            f"train takes a model, got the encoder {type(model).__name__}: pass GraphTransformer(encoder=...), or "
-            "pretrain it"
-        )
+        raise TypeError(f"train takes a model, got a {type(model).__name__}: pass GraphTransformer(encoder=...)")
     check_type("splits", splits, GraphSplits, ", which GraphSplits.of makes")
     task, config = task_for(splits) if task is None else task, TrainConfig() if config is None else config
     check_type("task", task, Task, ", which task_for makes")
@@ -141,11 +138,8 @@ def check_training(model: Model, splits: GraphSplits, task: Task) -> None:
         raise ValueError("the model was made with graph_dim and reads graph_attr, which the graphs do not have")
     expects = [name for name in ("pe", "edge_pe") if getattr(model, f"{name}_embedding", None) is not None]
     if expects and model.encoder is None:
-        raise ValueError(
-            f"the model was made with {expects[0]}_channels and expects {expects[0]}= at every call, which train does "
-            "not pass: give the model the encoder itself, as in GraphTransformer(encoder=load_encoder('gram-k16')); "
-            "TrainConfig(encoder_lr=0) keeps the encoder's weights"
-        )
+        mismatch = f"the model was made with {expects[0]}_channels and expects {expects[0]}=, which train does not pass"
+        raise ValueError(f"{mismatch}: give it the encoder, and encoder_lr=0 to keep the encoder as it is")
 
 
 class JointTraining(TrainingLoop):
@@ -187,17 +181,12 @@ class JointTraining(TrainingLoop):
         self.autocast_dtype = torch.bfloat16 if is_half else None
         self._penalties: list[Tensor] = []
         if splits.spec.graph_dim is not None and not model.reads_graph_attr:
-            warnings.warn(
-                "graph_attr of the graphs is not read: the model was made without graph_dim; build_model sets it",
-                stacklevel=2,
-            )
+            unread = "graph_attr of the graphs is not read: the model was made without graph_dim; build_model sets it"
+            warnings.warn(unread, stacklevel=2)
         if "edge_weight" in splits.train._data and not reads_edge_weight(model):
             encoder = "a model without an encoder" if self.encoder is None else f"the encoder {self.encoder!r}"
-            warnings.warn(
-                f"edge_weight of the graphs is not read by {encoder}. Put weights that the attention should read into "
-                "edge_attr",
-                stacklevel=2,
-            )
+            unread = f"edge_weight of the graphs is not read by {encoder}"
+            warnings.warn(f"{unread}. Put weights that the attention should read into edge_attr", stacklevel=2)
 
     def fit(self, resume: bool = False) -> dict[str, Any]:
         """Train as :meth:`TrainingLoop.fit`, with the encoder frozen if ``encoder_lr`` is 0."""
@@ -430,8 +419,6 @@ def _optimizer(model: Model, config: TrainConfig) -> torch.optim.AdamW:
         parts.append((encoder, config.encoder_lr, 0.0))
     groups = [{"params": group, "peak_lr": lr, "weight_decay": decay} for group, lr, decay in parts if group]
     if not groups:
-        raise ValueError(
-            f"nothing of the {type(model).__name__} is trained: it has no parameter with requires_grad=True"
-            + ("" if config.encoder_lr else " outside its encoder, which encoder_lr=0 keeps as it is")
-        )
+        frozen = "" if config.encoder_lr else " outside its encoder, which encoder_lr=0 keeps as it is"
+        raise ValueError(f"the {type(model).__name__} has no parameter with requires_grad=True{frozen}")
     return torch.optim.AdamW(groups, lr=config.lr, fused=True)

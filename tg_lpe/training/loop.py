@@ -128,10 +128,8 @@ class TrainingLoop(ABC):
                 figures = f"train_loss {row['train_loss']:.4f}, {self.metric} {row[self.metric]:.4f}"
                 _LOGGER.info("epoch %d/%d: %s", self.epoch, self.loop_config.epochs, figures)
             if not math.isfinite(row[self.metric]) or not math.isfinite(row["train_loss"]):
-                raise ValueError(
-                    f"training diverged in epoch {self.epoch}: loss {row['train_loss']}, {self.metric} "
-                    f"{row[self.metric]}, at learning rate {row['lr']:.3g}; try a lower learning rate or a smaller clip"
-                )
+                figures = f"loss {row['train_loss']}, {self.metric} {row[self.metric]}, lr {row['lr']:.3g}"
+                raise ValueError(f"training diverged in epoch {self.epoch}: {figures}; try a smaller lr or clip")
             if self.plateau is not None:
                 self.plateau.step(row["val_loss"])
             if log is not None:

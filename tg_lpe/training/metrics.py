@@ -45,10 +45,8 @@ class Metric:
             targets: labels of the same shape; NaN where missing.
         """
         if predictions.shape != targets.shape or not 1 <= predictions.dim() <= 2:
-            raise ValueError(
-                f"predictions and targets must have the same shape [num_rows, num_columns], "
-                f"got {tuple(predictions.shape)} and {tuple(targets.shape)}"
-            )
+            got = f"{tuple(predictions.shape)} and {tuple(targets.shape)}"
+            raise ValueError(f"predictions and targets must have one shape [num_rows, num_columns], got {got}")
         predictions, targets = predictions.detach().double().cpu(), targets.detach().double().cpu()
         if predictions.dim() == 1:
             predictions, targets = predictions.unsqueeze(1), targets.unsqueeze(1)
@@ -159,7 +157,7 @@ def hits_at(scores: Tensor, labels: Tensor, k: int) -> float | None:
     if not positives.numel() or not negatives.numel():
         return None
     if bool(scores.isnan().any()):
-        return float("nan")
+        return math.nan
     if k > negatives.numel():
         return 1.0
     return float((positives > negatives.topk(k).values[-1]).double().mean())

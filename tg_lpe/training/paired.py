@@ -64,13 +64,11 @@ def paired_difference(errors: Tensor | Sequence[Any], reference: Tensor | Sequen
     """
     model, other = (torch.as_tensor(values, dtype=torch.float64, device="cpu") for values in (errors, reference))
     if model.shape != other.shape or not 1 <= model.dim() <= 2 or not model.numel():
-        raise ValueError(
-            "errors and reference must have the same shape, [num_seeds, num_rows] or [num_rows] with at least one row, "
-            f"got {list(model.shape)} and {list(other.shape)}"
-        )
+        allowed = "the same shape, [num_seeds, num_rows] or [num_rows] with at least one row"
+        raise ValueError(f"errors and reference must have {allowed}, got {list(model.shape)} and {list(other.shape)}")
     for name, values in (("errors", model), ("reference", other)):
-        if not bool(values.isfinite().all()):
-            raise ValueError(f"{name} must be finite, got {int((~values.isfinite()).sum()):,} that are not")
+        if number := int((~values.isfinite()).sum()):
+            raise ValueError(f"{name} must be finite, got {number:,} that are not")
     by_seed = (model - other).reshape(-1, model.size(-1))
     rows = by_seed.mean(0).sort().values
     means, num_rows = by_seed.mean(1), rows.numel()

@@ -89,7 +89,7 @@ class Pretraining(TrainingLoop, Generic[C]):
         """Return the losses on the test set by name."""
 
     @abstractmethod
-    def losses(self, batch: Batch, generator: torch.Generator | None = None) -> list[tuple[Tensor, Tensor]]:
+    def losses(self, batch: Batch) -> list[tuple[Tensor, Tensor]]:
         """Return the loss of each channel summed over a batch, and the count to divide by, for each kind of target."""
 
     def mean_losses(self, dataset: InMemoryDataset) -> list[Tensor]:
@@ -146,9 +146,9 @@ class EigenvectorPretraining(Pretraining[PretrainConfig]):
         """Return the sign-invariant loss, summed over eigenvectors; each contributes at most 2."""
         return float(self.mean_losses(dataset)[0].sum())
 
-    def losses(self, batch: Batch, generator: torch.Generator | None = None) -> list[tuple[Tensor, Tensor]]:
+    def losses(self, batch: Batch) -> list[tuple[Tensor, Tensor]]:
         """Return the loss of each eigenvector over the graphs that have it."""
-        losses, graphs = (part.double() for part in self._column_losses(batch, generator))
+        losses, graphs = (part.double() for part in self._column_losses(batch))
         return [(losses * graphs, graphs)]
 
     def test_figures(self) -> dict[str, Any]:
@@ -160,7 +160,7 @@ class EigenvectorPretraining(Pretraining[PretrainConfig]):
             "test_loss_by_eigenvector": [round(float(value), 4) for value in columns],
         }
 
-    def _column_losses(self, batch: Batch, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
+    def _column_losses(self, batch: Batch, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
         """Return the mean loss of each eigenvector, and the number of graphs with it; both ``[num_eigenvectors]``."""
         out, target = self.encode(batch, generator).node, batch[TARGET]
         graphs = RowGroups(batch.batch, batch.num_graphs)
@@ -211,9 +211,9 @@ class KernelPretraining(Pretraining[KernelPretrainConfig]):
         parts = self.mean_losses(dataset)
         return sum(float(errors.mean()) for errors in parts) / len(parts)
 
-    def losses(self, batch: Batch, generator: torch.Generator | None = None) -> list[tuple[Tensor, Tensor]]:
+    def losses(self, batch: Batch) -> list[tuple[Tensor, Tensor]]:
         """Return the summed errors of each channel and their count, for nodes and, if encoded, for edges."""
-        parts = self._errors(batch, generator)
+        parts = self._errors(batch)
         return [(part.double().sum(0), torch.tensor(part.size(0))) for part in parts]
 
     def test_figures(self) -> dict[str, Any]:
@@ -224,7 +224,7 @@ class KernelPretraining(Pretraining[KernelPretrainConfig]):
             "test_loss_by_channel": [round(float(value), 5) for value in torch.cat(errors)],
         }
 
-    def _errors(self, batch: Batch, generator: torch.Generator | None) -> tuple[Tensor, ...]:
+    def _errors(self, batch: Batch, generator: torch.Generator | None = None) -> tuple[Tensor, ...]:
         """Return the relative squared errors ``[num_rows, channels]`` of nodes and, if encoded, of edges."""
         node, edge = self.encode(batch, generator)
         node_variance, edge_variance = self._variances

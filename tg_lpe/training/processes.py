@@ -45,10 +45,8 @@ def join(device: str | torch.device) -> torch.device:
             raise ValueError(f"each process uses its own GPU: device must be 'cuda', got {str(device)!r}")
         device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
         if device.index >= torch.cuda.device_count():
-            raise ValueError(
-                f"each process needs its own GPU: this machine has {torch.cuda.device_count()}, and this is its "
-                f"process {device.index}, counted from 0; start fewer with --nproc-per-node"
-            )
+            counts = f"this machine has {torch.cuda.device_count()}, this is process {device.index}, counted from 0"
+            raise ValueError(f"each process needs its own GPU: {counts}; start fewer with --nproc-per-node")
         torch.cuda.set_device(device)
     # Some builds of torch lack these.
     from torch.distributed.distributed_c10d import PrefixStore
@@ -70,17 +68,13 @@ def check(model: nn.Module, batch_size: int, num_graphs: int) -> None:
         return
     for subject, count in (("batch_size is", batch_size), ("the training set has", num_graphs)):
         if count < processes:
-            raise ValueError(
-                f"each of the {processes} processes needs a graph of each batch, but {subject} {count}; batch_size "
-                "counts the graphs of all processes together: raise it, or start fewer processes"
-            )
+            needed = f"each of the {processes} processes needs a graph of each batch, but {subject} {count}"
+            raise ValueError(f"{needed}; batch_size counts all processes together: raise it, or start fewer")
     for name, module in model.named_modules():
         norm = isinstance(module, nn.modules.batchnorm._BatchNorm)
         if norm and not isinstance(module, RowBatchNorm | nn.SyncBatchNorm):
-            raise ValueError(
-                f"{name}, a {type(module).__name__}, would take its statistics from one process's part of a batch; "
-                "with several processes use make_norm('batch', channels) of tg_lpe.nn.norms, or nn.SyncBatchNorm"
-            )
+            fault = f"{name}, a {type(module).__name__}, would take its statistics from one process's part of a batch"
+            raise ValueError(f"{fault}: use make_norm('batch', channels) of tg_lpe.nn.norms, or nn.SyncBatchNorm")
 
 
 def from_first(make: Callable[[], T]) -> T:
@@ -174,9 +168,6 @@ class _OwnRows(Sampler[list[int]]):
 
     def __init__(self, batches: BatchSampler) -> None:
         self.batches = batches
-
-    def __len__(self) -> int:
-        return len(self.batches)
 
     def __iter__(self) -> Iterator[list[int]]:
         processes, number = num_processes(), process_number()

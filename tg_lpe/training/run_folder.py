@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from tg_lpe.arguments import ArgumentError
 from tg_lpe.checkpoints.checkpoint import CLASSES, Kind, kind_of
-from tg_lpe.checkpoints.files import digest_of_tensors, load_tensors, read_object, save_tensors, write_json
+from tg_lpe.checkpoints.files import load_tensors, read_object, save_tensors, write_json
 from tg_lpe.nn.parallel import num_processes
 from tg_lpe.training.config import KernelPretrainConfig, PretrainConfig, TrainConfig
 
@@ -32,9 +32,6 @@ LAYOUT = 2
 """Format version of ``config.json``."""
 
 _LOGGER = logging.getLogger("tg_lpe.training")
-
-DIGEST = "sha256"
-"""Name of the digest in a checkpoint's metadata."""
 
 PACKAGES = ("tg-lpe", "torch", "torch-geometric", "torch-scatter", "rdkit", "numpy", "scipy")
 
@@ -108,20 +105,13 @@ class RunFolder:
         if not is_started and kind is Kind.CHECKPOINT:
             raise ValueError(f"{self.config} belongs to no run and would be overwritten: choose another folder")
         if is_started and not resume:
-            raise ArgumentError(
-                "{} already holds a run: {resume} continues it, another {folder} starts a new one",
-                self.path,
-                resume=True,
-                folder=...,
-            )
+            message = "{} already holds a run: {resume} continues it, another {folder} starts a new one"
+            raise ArgumentError(message, self.path, resume=True, folder=...)
         if is_started:
             if changed := _differences(before, json.loads(json.dumps(config))):
                 differences = "; ".join(sorted(changed, key=len))  # long lists and digests last
-                raise ArgumentError(
-                    "{} holds a run with other settings: {}. Another {folder} starts a new run",
-                    *(self.path, differences),
-                    folder=...,
-                )
+                message = "{} holds a run with other settings: {}. Another {folder} starts a new run"
+                raise ArgumentError(message, self.path, differences, folder=...)
         else:
             self._check_place()
             write_json(self.config, config)
@@ -135,12 +125,8 @@ class RunFolder:
         folders = (self.path.absolute().parent, *sorted(self.path.iterdir()))
         files = (self.config.name, self.metrics.name)
         if runs := [folder.name for folder in folders if all((folder / file).exists() for file in files)]:
-            raise ArgumentError(
-                "{} contains or lies in the folder of another run, {}: choose another {folder}",
-                self.path,
-                ", ".join(runs[:3]),
-                folder=...,
-            )
+            message = "{} contains or lies in the folder of another run, {}: choose another {folder}"
+            raise ArgumentError(message, self.path, ", ".join(runs[:3]), folder=...)
 
     @property
     def _states(self) -> tuple[Path, Path]:
@@ -180,10 +166,9 @@ class RunFolder:
 
     def save_state(self, tensors: dict[str, Tensor], metadata: dict[str, Any]) -> None:
         """Write the checkpoint to resume from, and keep the previous one."""
-        tensors = {name: tensor.detach().cpu() for name, tensor in tensors.items()}
         if self.state.exists():
             self.state.replace(self.state_before)
-        save_tensors(self.state, tensors, {**metadata, DIGEST: digest_of_tensors(tensors, metadata)})
+        save_tensors(self.state, tensors, metadata, sealed=True)
 
     def load_state(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
         """Read the checkpoint to resume from, or the previous one if it is damaged; ``None`` if there is neither."""
@@ -192,9 +177,7 @@ class RunFolder:
             if not path.exists():
                 continue
             try:
-                tensors, metadata = load_tensors(path)
-                if metadata.pop(DIGEST, None) != digest_of_tensors(tensors, metadata):
-                    raise ValueError(f"the content of {path} does not match its digest")
+                tensors, metadata = load_tensors(path, sealed=True)
             except ValueError as error:
                 damaged = error
                 continue
@@ -204,10 +187,8 @@ class RunFolder:
                 path.replace(self.state)  # replaces the damaged one, so that the next checkpoint keeps this one
             return tensors, metadata
         if damaged is not None:
-            raise ValueError(
-                f"the run's checkpoint is damaged, and there is no earlier one: {damaged}; remove {self.path} to start "
-                "the run again"
-            )
+            damage = f"the run's checkpoint is damaged, and there is no earlier one: {damaged}"
+            raise ValueError(f"{damage}; remove {self.path} to start the run again")
         return None
 
     def save_result(self, result: dict[str, Any], model: nn.Module) -> None:

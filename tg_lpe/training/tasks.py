@@ -513,9 +513,7 @@ def task_for(splits: GraphSplits, name: str | None = None, metric: str | None = 
         numbers = [place for place, classes in enumerate(splits.target.classes) if not classes]
         if not bool(torch.isin(labels[:, numbers].nan_to_num(0.0), torch.tensor([0.0, 1.0])).all()):
             values = ", ".join(splits.target.columns[place] for place in numbers)
-            raise ValueError(
-                f"some of the columns {columns} hold names, and {values} numbers: no task predicts both at once"
-            )
+            raise ValueError(f"some of the columns {columns} hold names, and {values} numbers: no task predicts both")
     if name is None and bool((known == known.floor()).all()):
         is_binary = bool(((known == 0) | (known == 1)).all())
         kind = "multiclass" if not is_binary else "binary" if labels.size(1) == 1 else "multilabel"
@@ -586,11 +584,8 @@ def _warn_of_outliers(splits: GraphSplits) -> None:
             _LOGGER.warning("%s: all %d training labels are %g: nothing can be learned", column, len(known), known[0])
         mean, std, outlying = label_scale(labels)
         if len(outlying):
-            _LOGGER.warning(
-                "%s: %d training labels such as %s are far from the others (mean %.4g, deviation %.4g); the labels are "
-                "scaled without them",
-                *(column, len(outlying), _few(outlying.flip(0)), mean, std),
-            )
+            message = "%s: labels are scaled without %d that are far from the others (mean %.4g, deviation %.4g): %s"
+            _LOGGER.warning(message, column, len(outlying), mean, std, _few(outlying.flip(0)))
 
 
 def masked_mean(each: Tensor, labelled: Tensor, weight: Tensor | None = None) -> Tensor:
