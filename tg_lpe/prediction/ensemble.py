@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from functools import partial
-from itertools import tee
+from itertools import islice, tee
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 
 from tg_lpe.data.storage import GraphChunk
 from tg_lpe.prediction.predictions import Outside, Refusal
-from tg_lpe.prediction.predictor import BATCH_SIZE, PredictedMolecules, Predictor, _Part, load
+from tg_lpe.prediction.predictor import BATCH_SIZE, PredictedPart, Predictor, load
 from tg_lpe.training.outputs import Outputs
-
-Part = TypeVar("Part", _Part, PredictedMolecules)
 
 
 class Ensemble(Predictor):
@@ -64,10 +62,9 @@ class Ensemble(Predictor):
             is_same = other.rows == outputs[0].rows and other.smiles == outputs[0].smiles
             if not is_same or not torch.allclose(other.labels, outputs[0].labels, equal_nan=True):
                 runs = [each.run.path for each in (self.predictors[0], predictor) if each.run is not None]
-                raise ValueError(
-                    f"coverage needs models trained on one split, but {runs[0]} and {runs[1]} have different {part} "
-                    "rows: tg-lpe train --seeds 0 1 2 trains on one split"
-                )
+                difference = f"{runs[0]} and {runs[1]} have different {part} rows"
+                hint = "tg-lpe train --seeds 0 1 2 trains on one split"
+                raise ValueError(f"coverage needs models trained on one split, but {difference}: {hint}")
         return outputs
 
     def __repr__(self) -> str:
@@ -81,7 +78,7 @@ class Ensemble(Predictor):
         batch_size: int = BATCH_SIZE,
         num_workers: int | None = None,
         canonical: bool | None = None,
-    ) -> Generator[PredictedMolecules, None, None]:
+    ) -> Generator[PredictedPart, None, None]:
         """Predict for strings one by one, as :meth:`Predictor.stream`.
 
         Each vocabulary of atom types has its own ``num_workers`` reading processes.
@@ -90,10 +87,10 @@ class Ensemble(Predictor):
         readers = [reader for index, reader in enumerate(reader_of) if reader not in reader_of[:index]]
         copies = [smiles] * len(readers) if isinstance(smiles, Sequence) else tee(smiles, len(readers))
         reads = [partial(reader.read, batch_size=batch_size, num_workers=num_workers) for reader in readers]
-        start, take_extra = 0, self._extra_rows(extra)
+        start, extra_rows = 0, self._extra_rows(extra)
         # Only the loop holds the generators, so that an error ends their worker processes at once.
         for batches in zip(*(read(copy) for read, copy in zip(reads, copies, strict=True)), strict=True):
-            rows = take_extra(len(batches[0].smiles))
+            rows = list(islice(extra_rows, len(batches[0].smiles)))
             yield _combine(
                 [
                     predictor._of_molecules(batches[readers.index(reader)], start, batch_size, rows)
@@ -102,12 +99,12 @@ class Ensemble(Predictor):
             )
             start += len(batches[0].smiles)
 
-    def _of_graphs(self, graphs: Any, batch_size: int) -> Generator[_Part, None, None]:
+    def _of_graphs(self, graphs: Any, batch_size: int) -> Generator[PredictedPart, None, None]:
         if len({tuple(predictor.data.get("atom_types") or ()) for predictor in self.predictors}) > 1:
             raise ValueError("the models number atom types differently, so graphs do not fit all of them: pass SMILES")
         yield from super()._of_graphs(graphs, batch_size)
 
-    def _of_chunk(self, chunk: GraphChunk, start: int) -> _Part:
+    def _of_chunk(self, chunk: GraphChunk, start: int) -> PredictedPart:
         return _combine([predictor._of_chunk(chunk, start) for predictor in self.predictors])
 
     def save(self, folder: str | Path) -> None:
@@ -147,16 +144,16 @@ def _check_alike(predictors: Sequence[Predictor], names: Sequence[str]) -> None:
     for predictor, name in zip(predictors, names, strict=True):
         for key, value in _described(predictor).items():
             if value != first[key]:
-                raise ValueError(
-                    f"these models cannot predict together: {key} of {name} is {value!r}, {key} of {names[0]} is "
-                    f"{first[key]!r}"
-                )
+                difference = f"{key} of {name} is {value!r}, {key} of {names[0]} is {first[key]!r}"
+                raise ValueError(f"these models cannot predict together: {difference}")
 
 
 def _described(predictor: Predictor) -> dict[str, Any]:
     """Return the properties that the models of an ensemble must share."""
     data, task = predictor.data, predictor.task
-    target = data.get("target") or {}
+    target, kind = data.get("target") or {}, "graphs (Data)"
+    if data.get("bond_types") is not None:
+        kind = "molecules with atom types" if data.get("atom_types") else "molecules with ogb's features"
     return {
         "task": None if task is None else task.name,
         "level": predictor._level,
@@ -164,7 +161,7 @@ def _described(predictor: Predictor) -> dict[str, Any]:
         "classes": predictor.classes,
         "units": predictor.units or target.get("unit"),
         "computed": target.get("computed"),
-        "input": _input(data),
+        "input": kind,
         "bond_types": tuple(data.get("bond_types") or ()),
         "repair_radicals": bool(data.get("repair_radicals")),
         "canonical": data.get("canonical") is not False,
@@ -172,13 +169,7 @@ def _described(predictor: Predictor) -> dict[str, Any]:
     }
 
 
-def _input(data: Mapping[str, Any]) -> str:
-    if data.get("bond_types") is None:
-        return "graphs (Data)"
-    return "molecules with atom types" if data.get("atom_types") else "molecules with ogb's features"
-
-
-def _combine(parts: Sequence[Part]) -> Part:
+def _combine(parts: Sequence[PredictedPart]) -> PredictedPart:
     """Combine the predictions of several models for the same graphs."""
     values = torch.stack([part.values for part in parts]).double()
     refused: dict[int, Refusal] = {}

@@ -153,8 +153,9 @@ def predict_file(
                 table.writerow([row.line, row.smiles, *row.labels[: len(others)], *cells, outside.get(place, "")])
             num_refused, num_outside = num_refused + len(reasons), num_outside + len(outside)
             bar.update(batch.num_graphs)
-            if progress:
-                _log_tenths(batch.start, batch.start + batch.num_graphs, total)
+            done = batch.start + batch.num_graphs
+            if progress and not sys.stderr.isatty() and 10 * batch.start // total < 10 * done // total:
+                _LOGGER.info("predicted %s of %s molecules", f"{done:,}", f"{total:,}")
     if num_outside:
         _LOGGER.warning(
             f"{file.name}: {num_outside:,} of {total:,} molecules differ from those that the model was trained on, so "
@@ -170,9 +171,3 @@ def _table(stack: ExitStack, path: str | Path) -> Any:
     temporary = stack.enter_context(replacing(Path(path)))
     file = stack.enter_context(temporary.open("w", newline="", encoding="utf-8"))
     return csv.writer(file, lineterminator="\n")
-
-
-def _log_tenths(before: int, done: int, total: int) -> None:
-    """Log each completed tenth if stderr is no terminal and so shows no progress bar."""
-    if not sys.stderr.isatty() and 10 * before // total < 10 * done // total:
-        _LOGGER.info("predicted %s of %s molecules", f"{done:,}", f"{total:,}")

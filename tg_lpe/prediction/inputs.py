@@ -21,10 +21,8 @@ def check_collection(graphs: Any) -> None:
     if columns is not None:
         names = [str(column) for column in columns]
         smiles = next((column for column in names if "smi" in column.lower()), "smiles")
-        raise TypeError(
-            f"predict takes one column of a table, got a {name} with {', '.join(map(repr, names))}: "
-            f"pass table[{smiles!r}]"
-        )
+        got = f"a {name} with {', '.join(map(repr, names))}"
+        raise TypeError(f"predict takes one column of a table, got {got}: pass table[{smiles!r}]")
     if not hasattr(graphs, "__len__") or not hasattr(graphs, "__getitem__"):
         raise TypeError(f"predict takes a list of SMILES or graphs, got {name}: pass list(...)")
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -72,33 +72,20 @@ ATTRIBUTE_LEVELS = {"x": "node", "edge_attr": "edge", "edge_weight": "edge", "gr
 """Attributes that a model may read, with the level of their rows."""
 
 
-class _Part(NamedTuple):
-    """Predictions for a batch of graphs."""
-
-    values: Tensor
-    refused: list[Refusal]
-    outside: list[Outside]
-    num_graphs: int
-    spread: Tensor | None = None
-
-
-class PredictedMolecules(NamedTuple):
-    """Predictions of :meth:`Predictor.stream` for consecutive molecules of the input."""
+class PredictedPart(NamedTuple):
+    """Predictions for consecutive graphs of the input."""
 
     start: int
-    """Index of the first molecule in the input."""
-    smiles: list[str | None]
+    """Index of the first graph in the input."""
+    num_graphs: int
     values: Tensor
-    """``[num_molecules, num_columns]``; rows of refused molecules are NaN."""
+    """``[num_rows, num_columns]``; rows of refused graphs are NaN."""
     refused: list[Refusal]
     outside: list[Outside]
     spread: Tensor | None = None
-    """``[num_molecules, num_columns]`` for an ensemble, else ``None``."""
-
-    @property
-    def num_graphs(self) -> int:
-        """Number of molecules."""
-        return len(self.smiles)
+    """``[num_rows, num_columns]`` for an ensemble, else ``None``."""
+    smiles: Sequence[str | None] = ()
+    """The SMILES; empty for graphs."""
 
 
 class Predictor:
@@ -143,7 +130,8 @@ class Predictor:
     @cached_property
     def columns(self) -> tuple[str, ...]:
         """Names of the predicted columns: ``LABEL``, or ``LABEL_CLASS`` for the probability of a class."""
-        return output_columns(self.task, self._target, self._width)
+        out_channels = self.model.config_dict()["out_channels"] if self.task is None else self.task.out_channels
+        return output_columns(self.task, self._target, int(out_channels))
 
     @cached_property
     def classes(self) -> tuple[str, ...]:
@@ -199,10 +187,6 @@ class Predictor:
         if not path.is_file():
             raise ValueError(f"coverage needs {path}, which earlier versions did not write: train again")
         return [read_outputs(path, self.task, self._target)]
-
-    @property
-    def _width(self) -> int:
-        return int(self.model.config_dict()["out_channels"]) if self.task is None else self.task.out_channels  # type: ignore[operator]
 
     @property
     def _target(self) -> dict[str, Any]:
@@ -286,7 +270,6 @@ class Predictor:
         check_collection(graphs)
         intervals = None if coverage is None else self.intervals(coverage)
         index = None
-        parts: Generator[_Part | PredictedMolecules, None, None]
         # Iterate: graphs[0] of a pandas.Series need not be its first row.
         first = next((graph for graph in graphs if not is_missing(graph)), None) if len(graphs) else graphs
         if first is None or is_molecule(first):
@@ -325,22 +308,14 @@ class Predictor:
                 stacklevel=2,
             )
         index = None if callable(index) else index  # list.index is a method
-        means, deviations = torch.cat(values), torch.cat(spread) if self.spread_columns else None
-        low, high = (None, None) if intervals is None else intervals.around(means, deviations)
-        return Predictions(
-            means,
-            self.columns,
-            tuple(refused),
-            self.classes,
-            tuple(outside),
-            index,
-            self.units,
-            deviations,
-            self.spread_columns,
-            low,
-            high,
-            () if intervals is None else self.interval_columns,
-        )
+        means = torch.cat(values)
+        predictions = Predictions(means, self.columns, tuple(refused), self.classes, tuple(outside), index, self.units)
+        if self.spread_columns:
+            predictions = replace(predictions, spread=torch.cat(spread), spread_columns=self.spread_columns)
+        if intervals is not None:
+            low, high = intervals.around(means, predictions.spread)
+            predictions = replace(predictions, low=low, high=high, interval_columns=self.interval_columns)
+        return predictions
 
     def stream(
         self,
@@ -350,7 +325,7 @@ class Predictor:
         batch_size: int = BATCH_SIZE,
         num_workers: int | None = None,
         canonical: bool | None = None,
-    ) -> Generator[PredictedMolecules, None, None]:
+    ) -> Generator[PredictedPart, None, None]:
         """Predict for a stream of strings, which need not fit into memory.
 
         Args:
@@ -366,25 +341,17 @@ class Predictor:
             ValueError: if an option is out of range, or the model was not trained on molecules.
             ModuleNotFoundError: if RDKit is not installed.
         """
-        reader, start, take_extra = self._reader(batch_size, canonical), 0, self._extra_rows(extra)
+        reader, start, rows = self._reader(batch_size, canonical), 0, self._extra_rows(extra)
         for batch in reader.read(smiles, batch_size=batch_size, num_workers=num_workers):
-            yield self._of_molecules(batch, start, batch_size, take_extra(len(batch.smiles)))
+            yield self._of_molecules(batch, start, batch_size, list(islice(rows, len(batch.smiles))))
             start += len(batch.smiles)
 
-    def _extra_rows(self, extra: Iterable[Sequence[Any]] | None) -> Callable[[int], list[Sequence[Any]]]:
-        """Return a function that takes the next rows of ``extra``, which the model must need."""
+    def _extra_rows(self, extra: Iterable[Sequence[Any]] | None) -> Iterator[Sequence[Any]]:
+        """Iterate over the rows of ``extra``, which must be given exactly if the model reads extra columns."""
         if (extra is None) == bool(self.extra_columns):
             names = ", ".join(self.extra_columns) or "nothing"
             raise ValueError(f"extra must be rows with the model's extra columns, {names}, got {extra!r:.80}")
-        rows = iter(extra or ())
-
-        def take(number: int) -> list[Sequence[Any]]:
-            next_rows = list(islice(rows, number if self.extra_columns else 0))
-            if self.extra_columns and len(next_rows) < number:
-                raise ValueError("extra must have a row for each molecule, but has fewer rows than molecules")
-            return next_rows
-
-        return take
+        return iter(extra or ())
 
     def _reader(self, batch_size: int, canonical: bool | None) -> MoleculeReader:
         """Check the options of :meth:`stream` and return their reader."""
@@ -396,12 +363,14 @@ class Predictor:
 
     def _of_molecules(
         self, batch: MoleculeBatch, start: int, batch_size: int, extra: Sequence[Sequence[Any]]
-    ) -> PredictedMolecules:
+    ) -> PredictedPart:
         usable = [index for index, reason in enumerate(batch.reasons) if reason is None]
         reasons = {index: reason for index, reason in enumerate(batch.reasons) if reason is not None}
         values = torch.full((len(batch.smiles), len(self.columns)), torch.nan)
         graphs, wrong = batch.graphs, dict[int, str]()
         if self.extra_columns:
+            if len(extra) < len(batch.smiles):
+                raise ValueError("extra must have a row for each molecule, but has fewer rows than molecules")
             numbers = torch.tensor([[number_of(cell) for cell in extra[index]] for index in usable])
             numbers = numbers.reshape(len(usable), len(self.extra_columns))
             graphs = with_attribute(graphs, "graph_attr", "graph", numbers)
@@ -415,9 +384,9 @@ class Predictor:
         names = [repr(text) for text in batch.smiles]
         refused = [Refusal(start + i, names[i], reasons[i]) for i in sorted(reasons)]
         outside = [Outside(start + i, names[i], differences[i]) for i in sorted(differences)]
-        return PredictedMolecules(start, batch.smiles, values, refused, outside)
+        return PredictedPart(start, len(batch.smiles), values, refused, outside, smiles=batch.smiles)
 
-    def _of_graphs(self, graphs: Any, batch_size: int) -> Generator[_Part, None, None]:
+    def _of_graphs(self, graphs: Any, batch_size: int) -> Generator[PredictedPart, None, None]:
         check_count("batch_size", batch_size)
         start = 0
         source = graphs if is_collated(graphs) else Graphs(graphs)
@@ -426,11 +395,16 @@ class Predictor:
             yield self._of_chunk(chunk, start)
             start += chunk.num_graphs
 
-    def _of_chunk(self, chunk: GraphChunk, start: int) -> _Part:
+    def _of_chunk(self, chunk: GraphChunk, start: int) -> PredictedPart:
         values: list[Tensor] = []
         refused: list[Refusal] = []
         outside: list[Outside] = []
-        for first, result in in_halves(partial(self._run_part, chunk), 0, chunk.num_graphs):
+
+        def run(first: int, stop: int) -> tuple[GraphChunk, Tensor]:
+            part = _part(chunk, first, stop)
+            return part, self._run(part)
+
+        for first, result in in_halves(run, 0, chunk.num_graphs):
             if isinstance(result, str):
                 graph = _part(chunk, first, first + 1)
                 num_rows = {"node": graph.num_nodes, "edge": graph.edge_index.size(1)}.get(self._level, 1)
@@ -440,7 +414,7 @@ class Predictor:
                 part, rows = result
                 values.append(rows)
                 outside += [Outside(start + first + i, "graph", why) for i, why in self._outside(part, rows).items()]
-        return _Part(torch.cat(values), refused, outside, chunk.num_graphs)
+        return PredictedPart(start, chunk.num_graphs, torch.cat(values), refused, outside)
 
     def _outside(self, chunk: GraphChunk, rows: Tensor) -> dict[int, str]:
         """Return how graphs of a batch, or their predictions, differ from the training set, by index."""
@@ -451,11 +425,6 @@ class Predictor:
             labels = self.ranges.outside_labels(rows, self.columns)
             graphs = [of_graph + of_label for of_graph, of_label in zip(graphs, labels, strict=True)]
         return {i: "; ".join(why) for i, why in enumerate(graphs) if why}
-
-    def _run_part(self, chunk: GraphChunk, start: int, stop: int) -> tuple[GraphChunk, Tensor]:
-        """Return the graphs ``start..stop - 1`` of a batch, and the predictions for them."""
-        graphs = _part(chunk, start, stop)
-        return graphs, self._run(graphs)
 
     @property
     def _level(self) -> str:
@@ -517,10 +486,8 @@ def load(name_or_dir: str | Path | Checkpoint, device: str | torch.device = "cpu
     if checkpoint.kind is Kind.PRETRAINING:
         raise ValueError(f"{folder} holds a pretraining; its encoder is the checkpoint {folder / 'encoder'}")
     if config.get("class") in ENCODERS:
-        raise ValueError(
-            f"checkpoint {checkpoint.name} holds an encoder, {config['class']}, which predicts nothing: load it with "
-            "tg_lpe.AddPositionalEncoding.from_pretrained"
-        )
+        hint = "load it with tg_lpe.AddPositionalEncoding.from_pretrained"
+        raise ValueError(f"{checkpoint.name} holds an encoder, {config['class']}, which predicts nothing: {hint}")
     model, card = checkpoint.load(device), checkpoint.card
     task = card.get("task")
     return Predictor(model, None if task is None else make_task(task), card.get("data"))
@@ -535,11 +502,8 @@ def _of_run(run: RunFolder, config: Mapping[str, Any], device: str | torch.devic
         message = "{} holds an unfinished run: {} is missing; a training with {resume} continues it"
         raise ArgumentError(message, run.path, run.model.name, resume=True)
     if not run.result.exists():
-        warnings.warn(
-            f"{run.path} holds an unfinished run: {run.result.name} is missing, so {run.model.name} may be of an "
-            "earlier run",
-            stacklevel=3,
-        )
+        fault = f"{run.result.name} is missing, so {run.model.name} may be of an earlier run"
+        warnings.warn(f"{run.path} holds an unfinished run: {fault}", stacklevel=3)
     described, tensors = {**config["model"], "encoder": config["encoder"]}, load_tensors(run.model)[0]
     try:
         check_fit(described, lambda: make_model(described), tensors)
