@@ -10,6 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from torch_geometric.data import Data
 
+from tg_lpe.data.storage import with_attribute
 from tg_lpe.datasets import relabel_nodes
 from tg_lpe.datasets.molecules import MoleculeDataset
 
@@ -51,6 +52,8 @@ def test_selected_molecules() -> None:
     assert isomorphic(moved[0], SMALL[2]) and isomorphic(moved[1], SMALL[0])
     assert SMALL.whole() is SMALL
     assert torch.equal(chosen.whole()._data.y, torch.tensor([3.0, 1.0]))
+    marked = with_attribute(SMALL, "graph_attr", "graph", torch.arange(4.0).view(4, 1))
+    assert marked[[2, 0]].whole()._data.graph_attr.tolist() == [[2.0], [0.0]]
 
 
 def tagged(graph: Graph, number: int) -> Data:

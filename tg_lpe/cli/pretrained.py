@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from jsonargparse import Namespace
 
 from tg_lpe.checkpoints.checkpoint import Checkpoint
 from tg_lpe.cli.options import chosen_encoder, encoder_label
 from tg_lpe.data import DataSpec
+from tg_lpe.encoders.base import Encoder
 from tg_lpe.encoders.registry import load_encoder
+from tg_lpe.prediction import load
 from tg_lpe.training.build import start_encoder
 from tg_lpe.transforms.linear_transformer_pe import DEFAULT_ENCODER
 
 if TYPE_CHECKING:
     from tg_lpe.datasets.molecules import AtomVocabulary, MoleculeReader
-    from tg_lpe.encoders.base import Encoder
 
 
 def fixed_encoder(args: Namespace) -> tuple[Encoder, MoleculeReader | None, bool]:
@@ -31,18 +32,12 @@ def fixed_encoder(args: Namespace) -> tuple[Encoder, MoleculeReader | None, bool
             raise ValueError("--encoder none encodes nothing")
         chosen = DEFAULT_ENCODER
     if not isinstance(chosen, str):
-        fresh = cast("Encoder", start_encoder(chosen, DataSpec()))
+        fresh = start_encoder(chosen, DataSpec())
         if any(True for _ in fresh.parameters()):
             raise ValueError(f"{encoder_label(chosen)} has weights to learn: name a trained one with --pretrained")
         return fresh, None, True
     checkpoint = Checkpoint.open(chosen).encoder
-    encoder: Encoder | None
-    if checkpoint.is_model:
-        from tg_lpe.prediction import load
-
-        encoder = load(checkpoint).model.encoder  # type: ignore[assignment]
-    else:
-        encoder = load_encoder(checkpoint)
+    encoder: Any = load(checkpoint).model.encoder if checkpoint.is_model else load_encoder(checkpoint)
     if encoder is None:
         raise ValueError(f"{checkpoint.name} holds a model without an encoder")
     return encoder, reader_of(checkpoint) if "x" in encoder.reads else None, checkpoint.is_canonical
@@ -66,12 +61,10 @@ def reader_of(checkpoint: Checkpoint) -> MoleculeReader:
 
     for _, data in checkpoint.descriptions:
         if (vocabulary := vocabulary_of(data)) is not None:
-            return MoleculeReader(vocabulary, MoleculeReader.repairs(data), checkpoint.is_canonical)
+            return MoleculeReader(vocabulary, bool(data.get("repair_radicals")), checkpoint.is_canonical)
     card, *_, config = (file for file, _ in checkpoint.descriptions)
-    raise ValueError(
-        f"encoder {checkpoint.name} reads atom types, but neither {card} nor {config} says how they are numbered; "
-        "name the encoder inside the run folder of its training, or one that reads no atom types"
-    )
+    fault = f"encoder {checkpoint.name} reads atom types, but neither {card} nor {config} says how they are numbered"
+    raise ValueError(f"{fault}; name the encoder in the run folder of its training, or one that reads no atom types")
 
 
 def vocabulary_for(checkpoint: Checkpoint, features: str) -> AtomVocabulary | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -64,7 +64,7 @@ class MoleculeRanges:
         labelled = [(name, column[~column.isnan()]) for name, column in zip(columns, labels.T, strict=True)]
         extra = zip(extra_columns, dataset._data.graph_attr.T, strict=True) if extra_columns else ()
         return cls(
-            **{name: (low, high) for name, (low, high) in zip(COUNTED, bounds, strict=True)},
+            **dict(zip(COUNTED, map(tuple, bounds), strict=True)),
             atom_types={name: (total, most) for name, total, most in totals},
             labels={name: (float(known.min()), float(known.max())) for name, known in labelled if known.numel()},
             extra={name: (float(column.min()), float(column.max())) for name, column in extra},
@@ -72,23 +72,15 @@ class MoleculeRanges:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> MoleculeRanges:
-        """Make the ranges from the dictionary of :meth:`to_dict`."""
-        bounds = {name: (int(values[name][0]), int(values[name][1])) for name in COUNTED}
-        types = {name: (int(total), int(most)) for name, (total, most) in values["atom_types"].items()}
-        labels, extra = (
-            {name: (float(low), float(high)) for name, (low, high) in values.get(key, {}).items()}
-            for key in ("labels", "extra")
-        )
-        return cls(**bounds, atom_types=types, labels=labels, extra=extra)
+        """Make the ranges from the dictionary of :meth:`to_dict`, also after it was written as JSON."""
+        sizes: dict[str, Any] = {name: tuple(values[name]) for name in COUNTED}
+        for name in ("atom_types", "labels", "extra"):
+            sizes[name] = {key: tuple(pair) for key, pair in values.get(name, {}).items()}
+        return cls(**sizes)
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-able dictionary."""
-        return {
-            **{name: list(getattr(self, name)) for name in COUNTED},
-            "atom_types": {name: list(counts) for name, counts in self.atom_types.items()},
-            "labels": {name: list(bounds) for name, bounds in self.labels.items()},
-            **({"extra": {name: list(bounds) for name, bounds in self.extra.items()}} if self.extra else {}),
-        }
+        return {name: value for name, value in asdict(self).items() if name != "extra" or value}
 
     def __str__(self) -> str:
         sizes = ", ".join("{} to {} {}".format(*getattr(self, name), name) for name in COUNTED)

@@ -93,10 +93,8 @@ def _sizes(name: str, features: Sequence[Any]) -> tuple[Categories | None, int |
         raise ValueError(f"integer {name} must be categories from 0 on, got {int(low.min())}")
     counts = tuple(int(value) + 1 for value in high)
     if width > 1 and max(counts) <= 2:
-        raise ValueError(
-            f"{name} has {width} integer columns of only 0 and 1, which may be a one-hot code or {width} types: make "
-            f"it floating point if it is a one-hot code; pass spec=DataSpec(...) if these are types"
-        )
+        advice = f"make it floating point if it is a one-hot code; pass spec=DataSpec(...) if it is {width} types"
+        raise ValueError(f"{name} has {width} integer columns of only 0 and 1: {advice}")
     return (counts[0] if width == 1 else counts), None
 
 

@@ -17,7 +17,7 @@ from torch_geometric.utils import coalesce, contains_self_loops, is_undirected
 
 from tg_lpe.arguments import check_choice, check_count, check_type
 from tg_lpe.data.spec import DataSpec
-from tg_lpe.data.storage import GraphDataset, node_slices, whole
+from tg_lpe.data.storage import GraphDataset, node_slices, whole, with_attribute
 
 Level = Literal["graph", "node"]
 LEVELS: tuple[str, ...] = get_args(Level)
@@ -121,20 +121,18 @@ class GraphSplits:
         """
         if level is not None:
             check_choice("level", level, LEVELS)
-        parts = dict(zip(PARTS, (_whole(*pair) for pair in zip(PARTS, (train, val, test), strict=True)), strict=True))
-        labelled = {part: dataset._data.get("y") is not None for part, dataset in parts.items()}
-        if len(set(labelled.values())) > 1:
-            raise ValueError(
-                f"labels y must be in all splits or in none; {', '.join(p for p, has in labelled.items() if has)} "
-                f"has them, {', '.join(p for p, has in labelled.items() if not has)} does not"
-            )
+        parts = {part: _whole(part, dataset) for part, dataset in zip(PARTS, (train, val, test), strict=True)}
+        labelled = [part for part, dataset in parts.items() if dataset._data.get("y") is not None]
+        if labelled and (others := [part for part in PARTS if part not in labelled]):
+            which = f"{', '.join(labelled)} has them, {', '.join(others)} does not"
+            raise ValueError(f"labels y must be in all splits or in none; {which}")
         spec = DataSpec.of(*parts.values()) if spec is None else spec
-        if not all(labelled.values()):
+        if not labelled:
             if columns:
                 raise ValueError(f"columns={tuple(columns)} are named, but the graphs have no labels y")
             return cls(**parts, spec=spec, target=TargetSpec(columns=(), level=level or "graph"))
-        agreed_level = level or _common_level(parts)
-        parts = {part: _with_labels(dataset, part, agreed_level) for part, dataset in parts.items()}
+        agreed_level = _common_level(parts, level)
+        parts = {part: _with_labels(dataset, agreed_level) for part, dataset in parts.items()}
         widths = {part: 1 if dataset._data.y.dim() == 1 else dataset._data.y.size(1) for part, dataset in parts.items()}
         width = widths["train"]
         if len(set(widths.values())) > 1:
@@ -162,8 +160,7 @@ class GraphSplits:
             TypeError: if ``data`` is not a ``Data``.
             ValueError: if a mask or the labels are missing or of another shape, a mask is empty, or two overlap.
         """
-        if not isinstance(data, Data):
-            raise TypeError(f"of_masks needs one graph as Data, got {type(data).__name__}")
+        check_type("data", data, Data)
         num_nodes = data.num_nodes or 0
         y = data.get("y")
         if not isinstance(y, Tensor) or y.dim() == 0 or y.size(0) != num_nodes:
@@ -173,10 +170,8 @@ class GraphSplits:
         for part, mask in masks.items():
             if not isinstance(mask, Tensor) or mask.dtype != torch.bool or mask.shape != (num_nodes,):
                 form = f"{mask.dtype} {tuple(mask.shape)}" if isinstance(mask, Tensor) else repr(mask)
-                raise ValueError(
-                    f"{part}_mask must be bool [{num_nodes}], got {form}; random_node_masks draws masks, and "
-                    f"data.{part}_mask[:, i] is one of several splits"
-                )
+                hint = f"random_node_masks draws masks, data.{part}_mask[:, i] is one of several splits"
+                raise ValueError(f"{part}_mask must be bool [{num_nodes}], got {form}; {hint}")
             if not bool(mask.any()):
                 raise ValueError(f"{part}_mask selects no node")
         if bool((torch.stack([cast(Tensor, mask) for mask in masks.values()]).sum(0) > 1).any()):
@@ -391,8 +386,7 @@ def random_link_split(data: Data, seed: int, val: float = 0.05, test: float = 0.
         TypeError: if ``data`` is not a ``Data``, or ``seed`` no integer.
         ValueError: if a share is not between 0 and 1, nothing is left for training, or the edges are not listed so.
     """
-    if not isinstance(data, Data):
-        raise TypeError(f"data must be one graph as Data, got {type(data).__name__}")
+    check_type("data", data, Data)
     _check_shares(seed, val, test)
     edge_index = cast(Tensor, data.edge_index)
     faults = {
@@ -402,10 +396,8 @@ def random_link_split(data: Data, seed: int, val: float = 0.05, test: float = 0.
     }
     if any(faults.values()):
         got = ", ".join(fault for fault, is_present in faults.items() if is_present)
-        raise ValueError(
-            f"edge_index must list each edge once in each direction, without self-loops, got {got}; apply "
-            "RemoveSelfLoops() and ToUndirected() of torch_geometric.transforms"
-        )
+        expected = "each edge once in each direction, without self-loops"
+        raise ValueError(f"edge_index must list {expected}, got {got}; apply PyG's RemoveSelfLoops and ToUndirected")
     split = RandomLinkSplit(val, test, is_undirected=True, add_negative_train_samples=False)
     python_state = random.getstate()
     devices = [edge_index.device] if edge_index.is_cuda else []
@@ -454,22 +446,20 @@ def _whole(part: str, dataset: Any) -> InMemoryDataset:
         raise type(error)(f"{part}: {error}") from error
 
 
-def _common_level(parts: dict[str, InMemoryDataset]) -> Level:
-    """Return the only level that the shapes of ``y`` allow in every split."""
-    allowed = set(LEVELS)
-    for dataset in parts.values():
+def _common_level(parts: dict[str, InMemoryDataset], level: Level | None) -> Level:
+    """Return the only level, or the given one, that the shapes of ``y`` allow in every split."""
+    wanted = LEVELS if level is None else (level,)
+    allowed = set(wanted)
+    for part, dataset in parts.items():
         allowed &= _levels(dataset)
-    if len(allowed) == 1:
-        return cast(Level, allowed.pop())
-    shape = tuple(torch.as_tensor(parts["train"]._data.y).shape)
-    if allowed:
-        raise ValueError(
-            f"y may belong to graphs or to nodes, its shape {shape} fits both: pass level='graph' or level='node'"
-        )
-    raise ValueError(
-        f"y must have one row per graph or one per node, got shape {shape} for {len(parts['train'])} training graphs "
-        f"with {int(node_slices(parts['train'])[-1])} nodes"
-    )
+        shape = tuple(torch.as_tensor(dataset._data.y).shape)
+        if not allowed:
+            sizes = f"{len(dataset)} graphs with {int(node_slices(dataset)[-1])} nodes"
+            allowed_rows = " or one per ".join(wanted)
+            raise ValueError(f"{part}: y must have one row per {allowed_rows}, got shape {shape} for {sizes}")
+    if len(allowed) > 1:
+        raise ValueError(f"y of shape {shape} may belong to graphs or to nodes: pass level='graph' or level='node'")
+    return cast(Level, allowed.pop())
 
 
 def _levels(dataset: InMemoryDataset) -> set[str]:
@@ -489,26 +479,11 @@ def _labels_and_rows(dataset: InMemoryDataset) -> tuple[Tensor, Tensor]:
     return y, torch.tensor([y.size(0)]) if dataset.slices is None else dataset.slices["y"].diff()
 
 
-def _with_labels(dataset: InMemoryDataset, part: str, level: Level) -> InMemoryDataset:
+def _with_labels(dataset: InMemoryDataset, level: Level) -> InMemoryDataset:
     """Copy a dataset with ``y`` in the shape and dtype of :class:`GraphSplits`."""
-    if level not in _levels(dataset):
-        y, _ = _labels_and_rows(dataset)
-        raise ValueError(
-            f"{part}: y must have one row per {level}, got shape {tuple(y.shape)} for {len(dataset)} graphs with "
-            f"{int(node_slices(dataset)[-1])} nodes"
-        )
     y, rows = _labels_and_rows(dataset)
-    if level == "graph":
-        y, slices = y.reshape(len(dataset), -1), torch.arange(len(dataset) + 1)
-    else:
-        y, slices = y.reshape(int(rows.sum()), -1), node_slices(dataset)
-    y = _floating(y)
-    result = copy.copy(dataset)
-    result._data = copy.copy(dataset._data)
-    result._data.y = y.squeeze(1) if y.size(1) == 1 else y
-    result.slices = None if dataset.slices is None else {**dataset.slices, "y": slices}
-    result._data_list = None
-    return result
+    y = _floating(y.reshape(len(dataset) if level == "graph" else int(rows.sum()), -1))
+    return with_attribute(dataset, "y", level, y.squeeze(1) if y.size(1) == 1 else y)
 
 
 def _floating(y: Tensor) -> Tensor:

@@ -145,10 +145,8 @@ def check_single(data: Data, name: str) -> None:
         )
     batch = data.get("batch")
     if isinstance(batch, Tensor) and bool(batch.any()):
-        raise TypeError(
-            f"expected single graphs, but {name} has an attribute batch with numbers up to {int(batch.max())}; split "
-            "it into one Data for each graph, as batch.to_data_list() does, or remove the attribute"
-        )
+        batches = f"has an attribute batch with numbers up to {int(batch.max())}"
+        raise TypeError(f"expected single graphs, but {name} {batches}; make one Data of each, or remove the attribute")
 
 
 def _take(graphs: Iterator[Data], chunk_size: int, max_pairs: int | None) -> Iterator[tuple[list[Data], list[int]]]:
@@ -218,11 +216,10 @@ class GraphDataset(InMemoryDataset):
                 raise TypeError(f"graphs must be Data, graph {number} is {type(graph).__name__}")
             check_single(graph, f"graph {number}")
             # Collating takes the attributes of the first graph and drops others.
-            if set(graph.keys()) != set(graphs[0].keys()):
-                raise ValueError(
-                    f"all graphs need the same attributes; graph 0 has {sorted(graphs[0].keys())}, graph {number} "
-                    f"has {sorted(graph.keys())}"
-                )
+            names, first_names = sorted(graph.keys()), sorted(graphs[0].keys())
+            if names != first_names:
+                difference = f"graph 0 has {first_names}, graph {number} has {names}"
+                raise ValueError(f"all graphs need the same attributes; {difference}")
         return cls(*cls.collate(list(graphs)))
 
     @classmethod
@@ -340,9 +337,7 @@ def with_attribute(dataset: InMemoryDataset, name: str, level: str, values: Tens
         ValueError: if elements of the dataset are selected.
     """
     if dataset._indices is not None:
-        raise ValueError(
-            f"{name} needs a row for the whole storage, but only {len(dataset)} elements of this dataset are selected"
-        )
+        raise ValueError(f"{name} needs rows for the whole storage, but only {len(dataset)} elements are selected")
     result = copy.copy(dataset)
     result._data = copy.copy(dataset._data)
     result._data[name] = values

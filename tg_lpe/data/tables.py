@@ -168,9 +168,7 @@ def graphs_of_table(table: Any, columns: Iterable[str] | None = None) -> GraphDa
     if "num_nodes" in table.column_names:
         counts = _numbers("num_nodes", _array(table["num_nodes"]))
         if counts.is_floating_point() or bool((counts < 0).any()):
-            raise ValueError(
-                f"num_nodes must be whole numbers of at least 0, got {counts.dtype}, {counts[:5].tolist()}"
-            )
+            raise ValueError(f"num_nodes must be whole numbers of at least 0, got {counts[:5].tolist()}")
         if "x" in slices:
             _check_rows("x", slices["x"], starts(counts), "nodes")
         data.num_nodes = int(counts.sum())
@@ -246,9 +244,11 @@ def _edges(column: Any) -> tuple[Tensor, Tensor]:
     flat = None if inner is None else _numbers("edge_index", inner[1])
     if outer is None or inner is None or flat is None or flat.is_floating_point():
         raise ValueError(f"edge_index must hold two lists of whole numbers for each graph, got {column.type}")
-    lengths = inner[0].view(-1, 2) if bool((outer[0] == 2).all()) else None
-    if lengths is None or bool((lengths[:, 0] != lengths[:, 1]).any()):
-        wrong = outer[0] != 2 if lengths is None else lengths[:, 0] != lengths[:, 1]
+    wrong = outer[0] != 2
+    if not bool(wrong.any()):
+        lengths = inner[0].view(-1, 2)
+        wrong = lengths[:, 0] != lengths[:, 1]
+    if bool(wrong.any()):
         row = int(wrong.nonzero()[0])
         raise ValueError(f"edge_index must hold two lists of one length for each graph; row {row} does not")
     ptr = starts(lengths[:, 0])
@@ -315,7 +315,5 @@ def _check_rows(name: str, slices: Tensor, expected: Tensor, unit: str) -> None:
     wrong = slices.diff() != expected.diff()
     if bool(wrong.any()):
         row = int(wrong.nonzero()[0])
-        raise ValueError(
-            f"{name} must have a row for each of the {int(expected.diff()[row])} {unit} of row {row}, "
-            f"got {int(slices.diff()[row])}"
-        )
+        count, got = int(expected.diff()[row]), int(slices.diff()[row])
+        raise ValueError(f"{name} must have a row for each of the {count} {unit} of row {row}, got {got}")

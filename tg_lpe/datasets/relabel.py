@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch_geometric.data import InMemoryDataset
+from torch_geometric.data.collate import collate
 
 from tg_lpe.data.storage import node_slices, whole
 
@@ -36,7 +37,9 @@ def relabel_nodes(dataset: Any, generator: torch.Generator) -> InMemoryDataset:
     dataset = whole(dataset)
     data = dataset._data
     nodes = node_slices(dataset)
-    slices = dataset.slices if dataset.slices is not None else _slices_of_one(dataset)
+    slices = dataset.slices
+    if slices is None:  # PyG leaves them out for a dataset of a single graph
+        slices = collate(type(data), [data], increment=False, add_batch=False)[1]
     edges = slices["edge_index"]
     graph = torch.repeat_interleave(torch.arange(len(dataset)), nodes.diff())
     # Sorting by (graph, random number) shuffles each graph by itself.
@@ -83,18 +86,5 @@ def _level(name: str, starts: Tensor, nodes: Tensor, edges: Tensor) -> str | Non
             return "node"
         if name in _EDGE_ATTRIBUTES or "edge" in name:
             return "edge"
-        raise ValueError(
-            f"{name} has one row per node and per edge of every graph, which is ambiguous; a name with 'edge' in it is "
-            "read as one of edges"
-        )
+        raise ValueError(f"{name} has one row per node and per edge of every graph: put 'edge' in its name if of edges")
     return "node" if per_node else "edge" if per_edge else None
-
-
-def _slices_of_one(dataset: InMemoryDataset) -> dict[str, Tensor]:
-    """Make the slices that PyG leaves out for a dataset of a single graph."""
-    data = dataset._data
-    return {
-        name: torch.tensor([0, value.size(data.__cat_dim__(name, value) or 0)])
-        for name, value in data.to_dict().items()
-        if isinstance(value, Tensor) and value.dim() > 0
-    }

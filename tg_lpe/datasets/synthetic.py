@@ -82,18 +82,9 @@ def random_weighted_graph(
     Raises:
         ValueError: on an unknown kind, or a skip that does not give a CSL graph.
     """
-    if kind == "complete":
-        edges = complete_edges(num_nodes)
-    elif kind == "csl":
-        edges = csl_edges(num_nodes, skips[int(torch.randint(len(skips), (), generator=generator))])
-    else:
-        raise ValueError(f"kind must be 'complete' or 'csl', got {kind!r}")
-    weight = random_conductances((edges.size(1),), generator)
-    return Data(
-        edge_index=torch.cat([edges, edges.flip(0)], dim=1),
-        edge_weight=torch.cat([weight, weight]),
-        num_nodes=num_nodes,
-    )
+    [edges], [weight] = _draw(kind, 1, generator, num_nodes, skips)
+    index = torch.cat([edges, edges.flip(0)], dim=1)
+    return Data(edge_index=index, edge_weight=torch.cat([weight, weight]), num_nodes=num_nodes)
 
 
 def random_incidences(
@@ -108,6 +99,16 @@ def random_incidences(
     Returns:
         ``[num_graphs, num_nodes, num_edges]``, float64.
     """
+    edges, conductances = _draw(kind, num_graphs, generator, num_nodes, skips)
+    root = conductances.sqrt().unsqueeze(1)
+    b = root.new_zeros(num_graphs, num_nodes, edges.size(-1))
+    return b.scatter_(1, edges[:, :1], -root).scatter_(1, edges[:, 1:], root)
+
+
+def _draw(
+    kind: str, num_graphs: int, generator: torch.Generator, num_nodes: int, skips: Sequence[int]
+) -> tuple[Tensor, Tensor]:
+    """Draw edges of graphs, ``[num_graphs, 2, num_edges]``, and their conductances, ``[num_graphs, num_edges]``."""
     if kind == "complete":
         edges = complete_edges(num_nodes).expand(num_graphs, 2, -1)
     elif kind == "csl":
@@ -115,6 +116,4 @@ def random_incidences(
         edges = torch.stack([csl_edges(num_nodes, skip) for skip in skips])[choice]
     else:
         raise ValueError(f"kind must be 'complete' or 'csl', got {kind!r}")
-    root = random_conductances((num_graphs, 1, edges.size(-1)), generator).sqrt()
-    b = root.new_zeros(num_graphs, num_nodes, edges.size(-1))
-    return b.scatter_(1, edges[:, :1], -root).scatter_(1, edges[:, 1:], root)
+    return edges, random_conductances((num_graphs, edges.size(-1)), generator)

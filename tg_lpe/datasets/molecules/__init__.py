@@ -6,9 +6,8 @@ from tg_lpe.datasets.molecules.load import DatasetName, load_molecules, read_mol
 from tg_lpe.datasets.molecules.molecule_dataset import MoleculeDataset, MoleculeSplits
 from tg_lpe.datasets.molecules.pyg import from_pyg
 from tg_lpe.datasets.molecules.qm9 import QM9_UNITS, qm9_split
-from tg_lpe.datasets.molecules.reader import MoleculeBatch, MoleculeReader
+from tg_lpe.datasets.molecules.reader import MoleculeBatch, MoleculeReader, smiles_to_data
 from tg_lpe.datasets.molecules.report import FileCount, LoadReport, MissingLabels, SkippedMolecule
-from tg_lpe.datasets.molecules.smiles import smiles_to_data
 from tg_lpe.datasets.molecules.solubility import SolubilityNormalization, constrained_solubility, solubility_terms
 from tg_lpe.datasets.molecules.vocabulary import BOND_TYPES, ZINC_VOCABULARY, AtomVocabulary
 

@@ -56,7 +56,7 @@ class BuildOptions:
     missing: tuple[str, ...] | None = None
     extra_columns: tuple[str, ...] = ()
     weight_column: str | None = None
-    with_commas: frozenset[str] = frozenset()
+    with_commas: tuple[str, ...] = ()
     num_workers: int | None = None
     progress: bool = True
 
@@ -125,14 +125,10 @@ def build_splits(rows: Mapping[str, Sequence[Row]], options: BuildOptions, read:
         vocabulary = _collect_types(names, molecules, members)
         molecules = number_atoms(molecules, names, vocabulary)
     widths = (1, 1) if sizes is None else (len(sizes[0]), len(sizes[1]))
-    datasets = {
-        split: dataset_of([molecules[position] for position in part], [labels[position] for position in part], widths)
-        for split, part in members.items()
-    }
-    datasets = {
-        split: _with_extra(dataset, [extra[position] for position in members[split]], options)
-        for split, dataset in datasets.items()
-    }
+    datasets = {}
+    for split, part in members.items():
+        dataset = dataset_of([molecules[at] for at in part], [labels[at] for at in part], widths)
+        datasets[split] = _with_extra(dataset, [extra[at] for at in part], options)
     spec = spec_of(datasets.values(), *(sizes or (len(vocabulary or ()), len(BOND_TYPES))))
     return MoleculeSplits(
         **datasets,
@@ -177,10 +173,8 @@ def divide_by_column(rows: Sequence[Row], column: str) -> dict[str, list[Row]]:
     for row in rows:
         part = PART_NAMES.get(row.labels[-1].lower())
         if part is None:
-            raise ValueError(
-                f"{row.file}:{row.line}: {row.labels[-1]!r} in column {column!r} must be train, val (or valid, "
-                "validation) or test"
-            )
+            cell, allowed = row.labels[-1], "train, val (or valid, validation) or test"
+            raise ValueError(f"{row.file}:{row.line}: {cell!r} in column {column!r} must be {allowed}")
         parts[part].append(row)
     if empty := [part for part, members in parts.items() if not members]:
         raise ValueError(f"column {column!r} puts no molecule into {', '.join(empty)}; each part needs at least one")
@@ -307,35 +301,26 @@ def _members(
                 kin = list(map(str, butina_clusters([list(map(int, bits.split())) for bits in kin])))
             parts = scaffold_split(kin)
         else:
-            parts = dict(zip(PARTS, _drawn(len(usable), options), strict=True))
+            if options.fold is not None:
+                drawn = fold_indices(len(usable), options.seed, options.fold)
+            else:
+                drawn = (qm9_split if options.split == "standard" else split_indices)(len(usable), options.seed)
+            parts = dict(zip(PARTS, drawn, strict=True))
         members = {split: [usable[place] for place in part] for split, part in parts.items()}
     empty = [split for split, part in members.items() if not part]
     if empty and kin:
         scaffold, count = Counter(kin).most_common(1)[0]
         shared = f"have the scaffold {scaffold!r}" if scaffold else "have no ring, and so the same, empty scaffold"
-        raise ArgumentError(
-            "{split} leaves no molecule for {}: {:,} of the {:,} usable molecules {}, and a {} cannot be divided; use "
-            "a random split",
-            ", ".join(empty),
-            count,
-            len(usable),
-            shared if options.split == "scaffold" else "are one cluster",
-            "scaffold" if options.split == "scaffold" else "cluster",
-            split=options.split,
-        )
+        if options.split == "butina":
+            shared = "are one cluster"
+        message = "{split} leaves no molecule for {}: {:,} of the {:,} usable molecules {}; use a random split"
+        raise ArgumentError(message, ", ".join(empty), count, len(usable), shared, split=options.split)
     if empty:
         lines = "\n  ".join([report.summary(), *first_few(report.skipped, 5)])
         few = "all" in rows and 0 < len(usable) < 3
         fault = "train, val and test need at least 3 molecules" if few else f"no usable molecule for {', '.join(empty)}"
         raise ValueError(f"{fault}: {lines}")
     return members
-
-
-def _drawn(num_rows: int, options: BuildOptions) -> tuple[list[int], ...]:
-    """Draw the indices of training, validation and test."""
-    if options.fold is not None:
-        return fold_indices(num_rows, options.seed, options.fold)
-    return (qm9_split if options.split == "standard" else split_indices)(num_rows, options.seed)
 
 
 def scaffold_split(scaffolds: Sequence[str]) -> dict[str, list[int]]:

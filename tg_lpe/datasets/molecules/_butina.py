@@ -36,12 +36,8 @@ def butina_clusters(fingerprints: Sequence[Sequence[int]]) -> list[int]:
     """
     number = len(fingerprints)
     if number > MAX_MOLECULES:
-        raise ArgumentError(
-            "{split} compares all pairs of at most {:,} molecules, got {:,}; a scaffold split takes any number",
-            MAX_MOLECULES,
-            number,
-            split="butina",
-        )
+        message = "{split} compares all pairs of at most {:,} molecules, got {:,}; a scaffold split takes any number"
+        raise ArgumentError(message, MAX_MOLECULES, number, split="butina")
     bits = torch.zeros(number, NUM_BITS)
     row = torch.tensor([row for row, set_bits in enumerate(fingerprints) for _ in set_bits], dtype=torch.long)
     bits[row, torch.tensor([bit for set_bits in fingerprints for bit in set_bits], dtype=torch.long)] = 1

@@ -57,8 +57,7 @@ def read_labels(
         for file in sorted(commas):
             _LOGGER.warning("%s: the commas in column %r are read as decimal points", file, column)
         for position, row in enumerate(rows):
-            cell = row.labels[place].replace(",", ".") if row.file in commas else row.labels[place]
-            value = math.nan if row.labels[place] in absent else _number(row, column, cell)
+            value = math.nan if row.labels[place] in absent else _number(row, place, column, commas)
             if value is None:
                 words[position] = row.labels[place]
             numbers.append(math.nan if value is None else value)
@@ -66,10 +65,9 @@ def read_labels(
         has_numbers = any(not math.isnan(value) for value in numbers)
         if names and not has_numbers and (missing is not None or not any(name.lower() in MARKS for name in names)):
             if len(names) > 2 and 2 * len(names) > len(words):
-                raise ValueError(
-                    f"column {column!r} holds {len(names)} different words in {len(words)} cells, such as "
-                    f"{', '.join(map(repr, names[:SHOWN]))}: neither numbers nor classes"
-                )
+                shown = ", ".join(map(repr, names[:SHOWN]))
+                words_text = f"{len(names)} different words in {len(words)} cells, such as {shown}"
+                raise ValueError(f"column {column!r} holds {words_text}: neither numbers nor classes")
             number = {name: float(k) for k, name in enumerate(names)}
             for position, word in words.items():
                 numbers[position] = number[word]
@@ -96,9 +94,9 @@ def read_numbers(
     for place, column in enumerate(columns):
         commas = _files_with_commas(rows, start + place, with_commas)
         for row in rows:
-            cell = row.labels[start + place]
-            value = _number(row, column, cell.replace(",", ".") if row.file in commas else cell)
+            value = _number(row, start + place, column, commas)
             if value is None or math.isnan(value):
+                cell = row.labels[start + place]
                 raise ValueError(f"{row.file}:{row.line}: {cell!r} in column {column!r} must be a number")
             read[place].append(value)
     return list(zip(*read, strict=True)) or [()] * len(rows)
@@ -111,10 +109,11 @@ def _files_with_commas(rows: Sequence[Row], place: int, files: Collection[str]) 
     return commas - {file for file, cell in cells if _DECIMAL.fullmatch(cell)} if commas else commas
 
 
-def _number(row: Row, column: str, cell: str) -> float | None:
-    """Return the value of a cell; `None` for a word."""
+def _number(row: Row, place: int, column: str, commas: Collection[str]) -> float | None:
+    """Return the value of a cell, with decimal commas in the files ``commas``; `None` for a word."""
+    cell = row.labels[place]
     try:
-        value = float(cell)
+        value = float(cell.replace(",", ".") if row.file in commas else cell)
     except ValueError:
         return None
     if abs(value) > _LARGEST_FLOAT32:

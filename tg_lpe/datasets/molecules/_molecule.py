@@ -128,10 +128,8 @@ def plain(molecule: Any, ogb: bool = False) -> Any:
 
 def without_annotations(molecule: Any) -> Any:
     """Return the molecule that :func:`parse` reads from the SMILES of a sanitised one; unchanged if nothing differs."""
-    annotated = any(
-        atom.GetAtomMapNum() or atom.GetIsotope() or atom.GetAtomicNum() == 1 for atom in molecule.GetAtoms()
-    )
-    return plain(Chem.Mol(molecule)) if annotated else molecule
+    annotated = (a.GetAtomMapNum() or a.GetIsotope() or a.GetAtomicNum() == 1 for a in molecule.GetAtoms())
+    return plain(Chem.Mol(molecule)) if any(annotated) else molecule
 
 
 def _without_radicals(molecule: Any) -> Any:
@@ -291,15 +289,13 @@ def _atom_type(atom: Any) -> str:
     return name
 
 
-def solubility_terms(molecule: Any, bonds: Sequence[tuple[int, int, int]] | None = None) -> tuple[float, float, float]:
+def solubility_terms(molecule: Any) -> tuple[float, float, float]:
     """Compute Crippen logP, synthetic accessibility, and the number of atoms of the longest ring beyond six.
 
     Args:
         molecule: A sanitised RDKit molecule with its aromatic flags, which both scores read.
-        bonds: Its bonds from :func:`graph`, if known.
     """
-    if bonds is None:
-        bonds = [(bond.GetBeginAtomIdx(), bond.GetEndAtomIdx(), 0) for bond in molecule.GetBonds()]
+    bonds = [(bond.GetBeginAtomIdx(), bond.GetEndAtomIdx(), 0) for bond in molecule.GetBonds()]
     with rdBase.BlockLogs():
         logp = float(rdMolDescriptors.CalcCrippenDescriptors(molecule)[0])
         # RDKit's Contrib folder is no package.
@@ -477,11 +473,10 @@ def process(
             name = smiles_of(molecule) if with_names else None
             if features == "ogb":
                 atoms, flat = ogb_graph(molecule, canonical, name)
-                bonds = None
             else:
                 atom_types, bonds = graph(molecule, canonical, name)
                 flat = [number for bond in bonds for number in bond]
-            terms = solubility_terms(molecule, bonds) if with_terms else None
+            terms = solubility_terms(molecule) if with_terms else None
             if terms is not None and not all(map(math.isfinite, terms)):
                 raise UnusableMoleculeError("its solubility is not finite")
             relation = _KINSHIPS[kinship](molecule)

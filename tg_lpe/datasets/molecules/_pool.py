@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import islice
 from operator import length_hint
-from typing import Any
+from typing import IO, Any, cast
 
 from tg_lpe.datasets.molecules import _molecule
 
@@ -118,29 +118,25 @@ def _in_workers(requests: Iterable[dict[str, Any]], num_workers: int) -> Iterato
 class _Worker:
     def __init__(self) -> None:
         # Isolated (-I), so that a json.py in the current folder is not imported before sys.path is set.
-        self._process = subprocess.Popen(
-            [sys.executable, "-I", "-c", _BOOTSTRAP], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-        )
+        command = [sys.executable, "-I", "-c", _BOOTSTRAP]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self._input, self._output = cast(IO[bytes], self._process.stdin), cast(IO[bytes], self._process.stdout)
         self._send({"path": [str(entry) for entry in sys.path], "file": _molecule.__file__})
 
     def _send(self, message: dict[str, Any]) -> None:
-        if self._process.stdin is None:
-            raise RuntimeError("a molecule worker has no input pipe")
-        self._process.stdin.write(json.dumps(message).encode("ascii") + b"\n")
-        self._process.stdin.flush()
+        self._input.write(json.dumps(message).encode("ascii") + b"\n")
+        self._input.flush()
 
     def ask(self, request: dict[str, Any]) -> dict[str, Any]:
         """Send one request and wait for its answer; raise a `RuntimeError` if the worker dies or fails."""
         line = b""
         with contextlib.suppress(BrokenPipeError):  # a dead worker leaves an empty line, handled below
             self._send(request)
-            line = self._process.stdout.readline() if self._process.stdout is not None else b""
+            line = self._output.readline()
         if not line.endswith(b"\n"):
-            raise RuntimeError(
-                f"a molecule worker died with exit code {self._process.wait()} while it read the "
-                f"{len(request['smiles'])} molecules from {request['smiles'][0]!r} on; "
-                "num_workers=0 reads them without workers"
-            )
+            molecules = f"the {len(request['smiles'])} molecules from {request['smiles'][0]!r} on"
+            fault = f"a molecule worker died with exit code {self._process.wait()} while it read {molecules}"
+            raise RuntimeError(f"{fault}; num_workers=0 reads them without workers")
         answer: dict[str, Any] = json.loads(line)
         if "error" in answer:
             raise RuntimeError(f"a molecule worker failed: {answer['error']}")
@@ -150,7 +146,6 @@ class _Worker:
         # A worker has no state to save, and nobody needs its current chunk.
         self._process.kill()
         self._process.wait()
-        for pipe in (self._process.stdin, self._process.stdout):
-            if pipe is not None:
-                with contextlib.suppress(OSError):
-                    pipe.close()
+        for pipe in (self._input, self._output):
+            with contextlib.suppress(OSError):
+                pipe.close()

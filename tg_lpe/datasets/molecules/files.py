@@ -109,27 +109,23 @@ class MoleculeFile:
             ValueError: If the file is no text.
         """
         with self._unpacked() as binary:
-            piece = binary.read(2**16)
-            for mark, name in _MARKS.items():
-                if piece.startswith(mark):
-                    return name
-            for mark, name in _NO_TEXT.items():
-                if piece.startswith(mark):
-                    raise ValueError(f"{self.name} holds {name}, not text as its name says; supported are {FORMATS}")
-            if 3 * piece.count(0) > len(piece):  # UTF-16 without a mark: every second byte of ASCII text is zero
-                return "utf-16-le" if piece[1::2].count(0) > piece[::2].count(0) else "utf-16-be"
-            decoder, line = codecs.getincrementaldecoder("utf-8")(), 1
-            while True:
+            start = binary.read(2**16)
+        for mark, name in _MARKS.items():
+            if start.startswith(mark):
+                return name
+        for mark, name in _NO_TEXT.items():
+            if start.startswith(mark):
+                raise ValueError(f"{self.name} holds {name}, not text as its name says; supported are {FORMATS}")
+        if 3 * start.count(0) > len(start):  # UTF-16 without a mark: every second byte of ASCII text is zero
+            return "utf-16-le" if start[1::2].count(0) > start[::2].count(0) else "utf-16-be"
+        with self._unpacked() as binary:
+            for number, line in enumerate(binary, start=1):
                 try:
-                    decoder.decode(piece, final=not piece)
-                except UnicodeDecodeError as error:
-                    line += error.object[: error.start].count(b"\n")
-                    _LOGGER.warning("%s:%s: not UTF-8, so the file is read as cp1252 (Windows)", self.name, line)
+                    line.decode("utf-8")
+                except UnicodeDecodeError:
+                    _LOGGER.warning("%s:%s: not UTF-8, so the file is read as cp1252 (Windows)", self.name, number)
                     return "cp1252"
-                if not piece:
-                    return "utf-8"
-                line += piece.count(b"\n")
-                piece = binary.read(2**16)
+        return "utf-8"
 
     @cached_property
     def separator(self) -> str:
@@ -331,21 +327,13 @@ class MoleculeFile:
             return 0
         places = self._smiles_places(self.header)
         if len(places) > 1:
-            raise ArgumentError(
-                "{} has several columns that may hold the SMILES, {}: choose one with {smiles_column}",
-                self.name,
-                ", ".join(repr(self.header[place]) for place in places),
-                smiles_column=...,
-            )
+            message = "{} has several columns that may hold the SMILES, {}: choose one with {smiles_column}"
+            names = ", ".join(repr(self.header[place]) for place in places)
+            raise ArgumentError(message, self.name, names, smiles_column=...)
         if not places:
-            raise ArgumentError(
-                "{} needs a column named 'smiles'; its columns, separated by {!r}, are {}. Choose another column with "
-                "{smiles_column}",
-                self.name,
-                self.separator,
-                ", ".join(map(repr, self.header)),
-                smiles_column=...,
-            )
+            message = "{} needs a column named 'smiles'; its columns, separated by {!r}, are {}. Choose another column "
+            columns = ", ".join(map(repr, self.header))
+            raise ArgumentError(message + "with {smiles_column}", self.name, self.separator, columns, smiles_column=...)
         return places[0]
 
 

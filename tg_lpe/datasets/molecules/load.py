@@ -148,21 +148,34 @@ def load_molecules(
             is set and a molecule is unusable.
         RuntimeError: If a worker process dies.
     """
-    check_choice("canonical", canonical, (None, True, False))
+    if name is not None and name not in get_args(DatasetName):
+        raise ValueError(f"unknown dataset name {name!r}; allowed are {', '.join(map(repr, get_args(DatasetName)))}")
+    for option, value, known in (
+        ("computed", computed, (None, *get_args(ComputedTarget))),
+        ("features", features, get_args(Features)),
+        ("canonical", canonical, (None, True, False)),
+        ("split", split, (None, *get_args(Split))),
+    ):
+        check_choice(option, value, known)
+    for option, texts in (("targets", targets), ("missing", missing), ("extra_columns", extra_columns)):
+        if isinstance(texts, str):
+            raise TypeError(f"{option} must be a sequence of names such as [{texts!r}], got one string")
+    if isinstance(train_files, str):
+        raise TypeError(f"train_files must be a sequence of names such as ({train_files!r},), got one string")
+    if not train_files:
+        raise ValueError("train_files names no file")
+    check_seed(seed)
+    resolve_num_workers(num_workers, 0)
+    _check_targets(name, targets, computed, normalization, split)
     if canonical is None and name not in _PUBLISHED:
         canonical = True
-    if isinstance(missing, str):
-        raise TypeError(f"missing must be a sequence of cells such as [{missing!r}], got one string")
-    _check_options(name, targets, computed, normalization, features, split, seed, train_files, num_workers)
     files, listed_types = _open(source, name, train_files, smiles_column)
     if vocabulary is not None:
         if features != "types":
             raise ArgumentError("vocabulary numbers atom types, which {features} does not use", features=features)
         if listed_types is not None and listed_types != vocabulary:
-            raise ValueError(
-                f"vocabulary has the atom types {', '.join(vocabulary)}, but atom_dict.txt in {source} has "
-                f"{', '.join(listed_types)}; the same number would mean another type"
-            )
+            types, listed = ", ".join(vocabulary), ", ".join(listed_types)
+            raise ValueError(f"vocabulary has the atom types {types}, but atom_dict.txt in {source} has {listed}")
     divided = {"split": split, "split_column": split_column, "fold": None if fold is None else ...}
     divided = {option: value for option, value in divided.items() if value is not None}
     if divided and "all" not in files:
@@ -174,8 +187,6 @@ def load_molecules(
     all_files = [file for part in files.values() for file in part]
     if tuple(train_files) != _TRAIN_FILES and "all" in files:
         raise ValueError(f"train_files={tuple(train_files)} is for a folder, but {source} is a single file")
-    if isinstance(extra_columns, str):
-        raise TypeError(f"extra_columns must be a sequence of names such as [{extra_columns!r}], got one string")
     single = [("weight_column", weight_column), ("split_column", split_column)]
     others = [("extra_columns", column) for column in extra_columns or ()]
     others += [(option, column) for option, column in single if column is not None]
@@ -192,16 +203,26 @@ def load_molecules(
         missing=None if missing is None else tuple(missing),
         extra_columns=tuple(extra_columns or ()),
         weight_column=weight_column,
-        with_commas=frozenset(file.name for file in all_files if file.separator not in ("", ",")),
+        with_commas=tuple(file.name for file in all_files if file.separator not in ("", ",")),
         split=split or "random",
         fold=fold,
-        seed=seed,
+        seed=0 if "all" not in files or split in OF_KIN else seed,
         num_workers=num_workers,
         progress=progress,
     )
 
+    content = {
+        # Names are part of the key, since the report contains them.
+        "files": {part: [(file.name, digest_of_file(file.path)) for file in listed] for part, listed in files.items()},
+        "smiles_column": smiles_column,
+        "split_column": split_column,
+        "rdkit": rdBase.rdkitVersion,  # another release may read or score a string differently
+    }
+    label = name or os.path.basename(os.path.normpath(source)) or "molecules"
+
     def path_of(options: BuildOptions) -> Path:
-        return _cache_path(source, name, cache_dir, files, options, smiles_column, others)
+        of_options = asdict(replace(options, num_workers=None, progress=True))
+        return _cache.path_of(label, cache_dir, {**content, "options": of_options})
 
     splits = _cache.load(path_of(options))
     if splits is None:
@@ -216,7 +237,8 @@ def load_molecules(
             _cache.store(splits, path_of(options))
             folds = [] if fold is None else [(number, fold[1]) for number in range(fold[1]) if number != fold[0]]
             for other in folds:  # reading takes most of the time, and is the same for all folds
-                _cache.store(build_splits(rows, of_fold := replace(options, fold=other), read), path_of(of_fold))
+                of_fold = replace(options, fold=other)
+                _cache.store(build_splits(rows, of_fold, read), path_of(of_fold))
     _announce(source, splits.report, strict)
     _name_untrained(source, splits)
     if splits.report.num_repeated:
@@ -283,23 +305,14 @@ def _choose_target(
         if names:
             files_by_columns.setdefault(names, []).append(file_name)
     if not files_by_columns:
-        raise ArgumentError(
-            "{} has no labels: its files have no columns other than the SMILES. Choose " + computing,
-            source,
-            computed="solubility",
-        )
+        message = "{} has no labels: its files have no columns other than the SMILES. Choose " + computing
+        raise ArgumentError(message, source, computed="solubility")
     listing = "; ".join(
         f"{', '.join(map(repr, names))} in {', '.join(where)}" for names, where in files_by_columns.items()
     )
     example = next(iter(files_by_columns))[-1]
-    raise ArgumentError(
-        "the target of {} is unclear: in addition to the SMILES, there are {}. Choose columns, as with {targets}, or "
-        + computing,
-        source,
-        listing,
-        targets=[example],
-        computed="solubility",
-    )
+    message = "the target of {} is unclear: besides the SMILES, there are {}. Choose columns, as with {targets}, or "
+    raise ArgumentError(message + computing, source, listing, targets=[example], computed="solubility")
 
 
 def read_molecules(
@@ -336,9 +349,7 @@ def read_molecules(
     if reader is not None and vocabulary is not None:
         raise ValueError(f"pass either vocabulary or reader, got both: {vocabulary}, {reader}")
     if reader is not None and reader.vocabulary is None:
-        raise ValueError(
-            f"reader must have a vocabulary, but {reader} reads ogb's features; use reader.read(strings) instead"
-        )
+        raise ValueError(f"reader must have a vocabulary, but {reader} reads ogb's features; use reader.read(strings)")
     rows = list(MoleculeFile(path, smiles_column).rows())
     options = BuildOptions(
         vocabulary=vocabulary if reader is None else reader.vocabulary,
@@ -385,28 +396,14 @@ def _name_untrained(source: str | Path, splits: MoleculeSplits) -> None:
         _LOGGER.warning("%s: the training set lacks these atom types, so they stay untrained: %s", source, names)
 
 
-def _check_options(
+def _check_targets(
     name: str | None,
     targets: Sequence[str] | None,
     computed: str | None,
-    normalization: object | None,
-    features: str,
+    normalization: SolubilityNormalization | str | None,
     split: str | None,
-    seed: int,
-    train_files: Sequence[str],
-    num_workers: int | None,
 ) -> None:
-    if name is not None and name not in get_args(DatasetName):
-        allowed = ", ".join(map(repr, get_args(DatasetName)))
-        raise ValueError(f"unknown dataset name {name!r}; allowed are {allowed} and None")
-    for option, value, known in (
-        ("computed", computed, (None, *get_args(ComputedTarget))),
-        ("features", features, get_args(Features)),
-        ("split", split, (None, *get_args(Split))),
-    ):
-        check_choice(option, value, known)
-    if isinstance(targets, str):
-        raise TypeError(f"targets must be a sequence of names such as [{targets!r}], got one string")
+    """Refuse targets that are repeated, contradict another option, or are not among QM9's."""
     if targets is not None and len(set(targets)) < len(targets):
         raise ValueError(f"targets must name each column once, got {list(targets)}")
     if targets is not None and (computed is not None or normalization is not None):
@@ -414,24 +411,14 @@ def _check_options(
         message = "the labels are either columns or computed: got {targets} and " + other
         raise ArgumentError(message, targets=list(targets), computed=computed)
     if normalization is not None:
-        SolubilityNormalization.resolve(normalization)  # type: ignore[arg-type]
+        SolubilityNormalization.resolve(normalization)
     if name == "qm9" and targets is None:
-        raise ArgumentError(
-            "qm9 needs {targets}, one or more of {}; for the constrained solubility of QM9's molecules, which is "
-            "computed, use qm9-solubility",
-            ", ".join(QM9_UNITS),
-            targets=["gap"],
-        )
+        message = "qm9 needs {targets}, one or more of {}; qm9-solubility is for the computed solubility"
+        raise ArgumentError(message, ", ".join(QM9_UNITS), targets=["gap"])
     if name == "qm9":
         check_qm9_targets(targets or ())
     elif split == "standard":
         raise ArgumentError("{split} is QM9's, for name='qm9', got name={!r}", name, split=split)
-    check_seed(seed)
-    if isinstance(train_files, str):
-        raise TypeError(f"train_files must be a sequence of names such as ({train_files!r},), got one string")
-    if not train_files:
-        raise ValueError("train_files names no file")
-    resolve_num_workers(num_workers, 0)
 
 
 def _open(
@@ -447,48 +434,9 @@ def _open(
         path = qm9_table(path)
     if not path.is_dir():
         return {"all": [MoleculeFile(path, smiles_column)]}, None
-    stems = {"train": tuple(train_files), "val": ("val",), "test": ("test",)}
+    stems = {"train": train_files, "val": ("val",), "test": ("test",)}
     files = {
         split: [MoleculeFile(find_split(path, stem), smiles_column) for stem in part] for split, part in stems.items()
     }
     dictionary = path / "atom_dict.txt"
-    if not dictionary.is_file():
-        return files, None
-    return files, AtomVocabulary.from_file(dictionary)
-
-
-def _cache_path(
-    source: str | Path,
-    name: str | None,
-    cache_dir: str | Path | None,
-    files: dict[str, list[MoleculeFile]],
-    options: BuildOptions,
-    smiles_column: str | None,
-    others: Sequence[tuple[str, str]],
-) -> Path:
-    single = "all" in files
-    key = _cache.cache_key(
-        {
-            # Names are part of the key, since the report contains them.
-            "files": {
-                split: [(file.name, digest_of_file(file.path)) for file in part] for split, part in files.items()
-            },
-            "vocabulary": None if options.vocabulary is None else options.vocabulary.types,
-            "normalization": None if options.normalization is None else asdict(options.normalization),
-            "repair_radicals": options.repair_radicals,
-            "target": options.target.to_dict(),
-            "smiles_column": smiles_column,
-            "features": options.features,
-            **({"canonical": True} if options.canonical else {}),
-            **({} if options.missing is None else {"missing": sorted(options.missing)}),
-            "split": options.split if single else None,
-            "seed": options.seed if single and options.split not in OF_KIN else None,
-            **({"others": others} if others else {}),
-            **({} if options.fold is None else {"fold": options.fold}),
-            # Another release of RDKit may read or score a string differently.
-            "rdkit": rdBase.rdkitVersion,
-        }
-    )
-    folder = _cache.default_dir() if cache_dir is None else Path(cache_dir)
-    label = name or os.path.basename(os.path.normpath(source)) or "molecules"
-    return folder / f"{label}-{key}.safetensors"
+    return files, AtomVocabulary.from_file(dictionary) if dictionary.is_file() else None

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch_geometric.data import Data
+from torch_geometric.data.collate import collate
 
 from tg_lpe.data import DataSpec, GraphDataset, GraphSplits
 from tg_lpe.data.ranges import MoleculeRanges
@@ -45,20 +46,15 @@ class MoleculeDataset(GraphDataset):
 
     @classmethod
     def from_data_list(cls, graphs: Sequence[Data]) -> MoleculeDataset:
-        """Build the storage from single graphs.
-
-        Args:
-            graphs: Data with `x`, `edge_index`, `edge_attr` and `y`, shaped as this dataset's elements.
+        """Build the storage from single graphs, shaped as this dataset's elements.
 
         Raises:
             ValueError: If there are no graphs.
         """
         if not graphs:
             raise ValueError("a molecule dataset needs at least one graph")
-        axes = {key: 1 if key == "edge_index" else 0 for key in _KEYS}
-        data = Data(**{key: torch.cat([graph[key] for graph in graphs], dim=axis) for key, axis in axes.items()})
-        sizes = {key: torch.tensor([graph[key].size(axis) for graph in graphs]) for key, axis in axes.items()}
-        return cls(data, {key: starts(counts) for key, counts in sizes.items()})
+        data, slices, _ = collate(Data, list(graphs), increment=False, add_batch=False)
+        return cls(data, slices)
 
     @classmethod
     def from_graphs(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -62,7 +61,9 @@ def from_pyg(
         ValueError: If a split is empty, features are of neither kind or of both, `target` is missing, out of range or
             no property of QM9, or a label is not finite.
     """
-    number, names = (target, ()) if isinstance(target, int) else (None, _names(target))
+    number, names = (target, ()) if isinstance(target, int) else (None, tuple(target or ()))
+    if isinstance(target, str):
+        names = (target,)
     check_qm9_targets(names, "target")
     graphs = {"train": list(train), "val": list(val), "test": list(test)}
     for split, part in graphs.items():
@@ -74,7 +75,11 @@ def from_pyg(
     if one_hot:
         vocabulary, bond_types = AtomVocabulary(_QM9_ELEMENTS), (*BOND_TYPES, "AROMATIC")
     else:
-        vocabulary = _zinc_vocabulary(train, list(datasets.values()))
+        largest = max(int(dataset._data["x"].max()) for dataset in datasets.values())
+        # Other integer features have no known names.
+        vocabulary = AtomVocabulary(tuple(f"type {index}" for index in range(largest + 1)))
+        if isinstance(train, ZINC) and largest < len(ZINC_VOCABULARY):
+            vocabulary = ZINC_VOCABULARY
     report = LoadReport(tuple(FileCount(split, len(part), len(part)) for split, part in graphs.items()))
     return MoleculeSplits(
         **datasets,
@@ -94,12 +99,8 @@ def _is_one_hot(graph: Data, where: str) -> bool:
         if not isinstance(getattr(graph, key, None), Tensor):
             raise TypeError(f"{where} needs tensors x, edge_index, edge_attr and y; {key} is missing in {graph}")
     x, bonds = graph.x, graph.edge_attr
-    if (
-        x.dim() == 2
-        and x.size(1) == 1
-        and bonds.dim() == 1
-        and not (x.is_floating_point() or bonds.is_floating_point())
-    ):
+    is_integer = not (x.is_floating_point() or bonds.is_floating_point())
+    if is_integer and x.dim() == 2 and x.size(1) == 1 and bonds.dim() == 1:
         return False
     if x.dim() == 2 and x.size(1) >= len(_QM9_ELEMENTS) and bonds.dim() == 2 and bonds.size(1) == _QM9_BONDS:
         return True
@@ -123,11 +124,11 @@ def _convert(graphs: list[Data], split: str, one_hot: bool, target: int | tuple[
             if bool((atoms < 0).any()):
                 raise ValueError(f"{name}.x holds negative atom types: {atoms.unique().tolist()}")
             if bonds.numel() and not bool(((bonds >= 1) & (bonds < len(BOND_TYPES))).all()):
-                raise ValueError(
-                    f"{name}.edge_attr must lie in 1..{len(BOND_TYPES) - 1}, got {bonds.unique().tolist()}"
-                )
+                raise ValueError(f"{name}.edge_attr must lie in 1..3, got {bonds.unique().tolist()}")
         order = (graph.edge_index[0] * len(atoms) + graph.edge_index[1]).argsort()
         label = _properties(graph.y, target, name) if isinstance(target, tuple) else _label(graph.y, target, name)
+        if not bool(label.isfinite().all()):
+            raise ValueError(f"the labels of {name} are not finite: {label.squeeze().tolist()}")
         converted.append(Data(x=atoms, edge_index=graph.edge_index[:, order], edge_attr=bonds[order], y=label))
     return MoleculeDataset.from_data_list(converted)
 
@@ -144,33 +145,14 @@ def _label(y: Tensor, target: int | None, where: str) -> Tensor:
         raise ValueError(f"{where}.y has {len(values)} columns; choose one with target=0..{len(values) - 1}")
     if target is not None and not 0 <= target < len(values):
         raise ValueError(f"target must be in 0..{len(values) - 1}, got {target}")
-    label = values[target or 0].float().view(1)
-    if not bool(label.isfinite()):
-        raise ValueError(f"the label of {where} is not finite: {label.item()}")
-    return label
-
-
-def _names(target: str | Sequence[str] | None) -> tuple[str, ...]:
-    return (target,) if isinstance(target, str) else tuple(target or ())
+    return values[target or 0].float().view(1)
 
 
 def _properties(y: Tensor, names: tuple[str, ...], where: str) -> Tensor:
     """Return the named properties of QM9 in their published units, `[1]` or `[1, num_names]`."""
     if y.numel() != _QM9_WIDTH:
-        raise ValueError(
-            f"{where}.y has {y.numel()} columns; targets by name ({', '.join(names)}) need QM9's {_QM9_WIDTH}"
-        )
+        raise ValueError(f"{where}.y has {y.numel()} columns; the targets {names} need QM9's {_QM9_WIDTH}")
     values = [y.reshape(-1)[_QM9_COLUMNS.index(name)].double() for name in names]
     units = [HAR2EV if QM9_UNITS[name] == "Hartree" else 1.0 for name in names]
     labels = torch.stack([value / unit for value, unit in zip(values, units, strict=True)]).float()
-    if not bool(labels.isfinite().all()):
-        raise ValueError(f"the labels of {where} are not finite: {labels.tolist()}")
     return labels if len(names) == 1 else labels.view(1, -1)
-
-
-def _zinc_vocabulary(train: Any, datasets: list[MoleculeDataset]) -> AtomVocabulary:
-    largest = max(int(dataset._data["x"].max()) for dataset in datasets)
-    if isinstance(train, ZINC) and largest < len(ZINC_VOCABULARY):
-        return ZINC_VOCABULARY
-    # Other integer features have no known names.
-    return AtomVocabulary(tuple(f"type {index}" for index in range(largest + 1)))

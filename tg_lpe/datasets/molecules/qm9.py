@@ -35,12 +35,8 @@ _SIZES = (100_000, 17_748, 13_083)
 def check_qm9_targets(targets: Sequence[str], option: str = "targets") -> None:
     """Refuse targets, passed as ``option``, that are not among QM9's twelve."""
     if unknown := [name for name in targets if name not in QM9_UNITS]:
-        raise ArgumentError(
-            f"{{{option}}}: QM9's are {{}}, not {{}}",
-            ", ".join(QM9_UNITS),
-            ", ".join(map(str, unknown)),
-            **{option: list(targets)},
-        )
+        message, names = f"{{{option}}}: QM9's are {{}}, not {{}}", ", ".join(map(str, unknown))
+        raise ArgumentError(message, ", ".join(QM9_UNITS), names, **{option: list(targets)})
 
 
 def qm9_table(source: Path) -> Path:
@@ -81,12 +77,8 @@ def qm9_split(num_molecules: int, seed: int = 0) -> tuple[list[int], list[int], 
     if seed >= 2**32:
         raise ValueError(f"seed of the standard split must be below 2^32, got {seed}")
     if num_molecules != sum(_SIZES):
-        raise ArgumentError(
-            "{split} divides the {:,} characterised molecules of QM9, got {:,}; a random split takes any number",
-            sum(_SIZES),
-            num_molecules,
-            split="standard",
-        )
+        message = "{split} divides the {:,} characterised molecules of QM9, got {:,}; a random split takes any number"
+        raise ArgumentError(message, sum(_SIZES), num_molecules, split="standard")
     order = np.random.RandomState(seed).permutation(num_molecules)
     train, val, test = (sorted(part.tolist()) for part in np.split(order, np.cumsum(_SIZES)[:2]))
     return train, val, test
