@@ -47,9 +47,7 @@ def parse(parser: Parser, words: Sequence[str]) -> Namespace:
         "import path of your own class, a checkpoint (its weights are frozen), or a YAML file with encoder or "
         "pretrained and optionally encoder_lr, edge_encoding and model",
     )
-    rows.add_argument(
-        "--seeds", nargs="+", type=int, default=list(SEEDS), help="seeds: each encoding is trained once with each"
-    )
+    rows.add_argument("--seeds", nargs="+", type=int, default=list(SEEDS), help="each encoding is trained with each")
     add_import(rows)
     add_model(parser, chosen)
     if chosen.classes["model"].__name__ == DEFAULT_MODEL:
@@ -59,16 +57,10 @@ def parse(parser: Parser, words: Sequence[str]) -> Namespace:
     run.add_argument("--epochs", type=int, help="passes over the training set (default: 20; on a single graph 300)")
     run.add_argument("--lr", type=float, help="peak learning rate of AdamW (default: 0.001; on a single graph 0.003)")
     run.add_argument("--processes", type=int, default=1, help="trainings that run at once and share the threads")
-    run.add_argument(
-        "--quick", action="store_true", help="train a small model for a few epochs with one seed, to see that it works"
-    )
-    run.add_argument(
-        "--collect", action="store_true", help="train nothing, and write the table of the complete trainings"
-    )
+    run.add_argument("--quick", action="store_true", help="a small model, few epochs, one seed, to see that it works")
+    run.add_argument("--collect", action="store_true", help="only write the table of the complete trainings")
     add_process(run, has_device=True)
-    run.add_argument(
-        "--out", metavar="DIR", help="folder (default: runs/compare-SOURCE); trainings in it are continued"
-    )
+    run.add_argument("--out", metavar="DIR", help="folder; trainings in it go on (default: runs/compare-SOURCE)")
     return parse_rest(parser, chosen)
 
 

@@ -5,18 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import torch
 from jsonargparse import Namespace
 
 from tg_lpe.checkpoints.checkpoint import Checkpoint
 from tg_lpe.cli.options import add_config, add_reading
 from tg_lpe.cli.parser import Parser
 from tg_lpe.cli.pretrained import features_of, vocabulary_for, vocabulary_of
-
-if TYPE_CHECKING:
-    from tg_lpe.data import GraphSplits
-    from tg_lpe.prediction import Predictor
+from tg_lpe.data import GraphSplits
+from tg_lpe.data.splits import node_splits
+from tg_lpe.datasets import load_block_model, load_node_graph
+from tg_lpe.encoders import ENCODERS
+from tg_lpe.prediction import Predictor
 
 SOURCES = ("zinc", "zinc12k", "qm9", "qm9-solubility", "nci", "molhiv")
 """Named datasets of molecules with their conventions."""
@@ -40,8 +42,7 @@ def add_data(parser: Parser, has_preset: bool = True) -> None:
     group.add_argument(
         "--data",
         metavar="DIR",
-        help="folder of a named data set: train/val/test as .smi, .csv, ...; for qm9 its table of properties; nci "
-        "needs none",
+        help="folder of a named data set: train/val/test as .smi, .csv, ...; for qm9 its table; nci needs none",
     )
     add_reading(group)
     group.add_argument(
@@ -56,17 +57,10 @@ def add_data(parser: Parser, has_preset: bool = True) -> None:
         help="how to divide a single file: 80/10/10 at random (default), by scaffold, or by Butina clusters of similar "
         "molecules; standard is the split of QM9 into 100,000 / 17,748 / 13,083, drawn from --seed",
     )
-    group.add_argument(
-        "--split_column",
-        metavar="COLUMN",
-        help="column of a single file with the part of each row: train, val (or valid, validation) or test",
-    )
-    group.add_argument(
-        "--split_seed",
-        type=int,
-        metavar="N",
-        help="seed that draws the split, picks a published split, or draws pattern and cluster (default: --seed)",
-    )
+    text = "column of a single file with the part of each row: train, val (or valid, validation) or test"
+    group.add_argument("--split_column", metavar="COLUMN", help=text)
+    text = "seed that draws the split, picks a published split, or draws pattern and cluster (default: --seed)"
+    group.add_argument("--split_seed", type=int, metavar="N", help=text)
     group.add_argument(
         "--graphs",
         type=int,
@@ -74,11 +68,7 @@ def add_data(parser: Parser, has_preset: bool = True) -> None:
         help="number of training graphs: the first N molecules (default: all); for pattern and cluster the number to "
         "draw (default: 10000), with validation and test sets in proportion",
     )
-    group.add_argument(
-        "--directed",
-        action="store_true",
-        help="keep the directions of edges in an .npz file",
-    )
+    group.add_argument("--directed", action="store_true", help="keep the directions of edges in an .npz file")
     group.add_argument("--cache", metavar="DIR", help="folder for processed molecules (default: ~/.cache/tg_lpe)")
 
 
@@ -90,10 +80,8 @@ def load_data(
     splits = _load(args, chosen, start, seed, targets)
     split = splits.split or {}
     if args.split_seed is not None and args.source not in GENERATED and not split.keys() & {"seed", "number"}:
-        raise ValueError(
-            f"--split_seed {args.split_seed} would have no effect with {args.source}, whose split is "
-            f"{split.get('kind')}: only random splits have a seed"
-        )
+        reason = f"{args.source}, whose split is {split.get('kind')}: only random splits have a seed"
+        raise ValueError(f"--split_seed {args.split_seed} would have no effect with {reason}")
     return splits
 
 
@@ -108,27 +96,19 @@ def _load(
     if args.directed and not args.source.endswith(".npz"):
         raise ValueError(f"--directed would have no effect with {args.source}; it is for .npz files")
     if args.source in GENERATED:
-        from tg_lpe.datasets.block_models import load_block_model
-
         _refuse_options_of_molecules(args, targets)
         return load_block_model(args.source, seed, args.graphs)
     if args.source.endswith(".npz"):
         return _load_node_graph(args, chosen, seed, targets)
-    import torch
-
     from tg_lpe.datasets.molecules import load_molecules
 
     is_named = args.source in SOURCES
     if not is_named and args.source != "-" and not Path(args.source).exists():
-        raise ValueError(
-            f"the source must be one of {', '.join((*SOURCES, *GENERATED))}, or an existing file or folder; "
-            f"got {args.source!r}"
-        )
+        named = ", ".join((*SOURCES, *GENERATED))
+        raise ValueError(f"the source must be one of {named}, or an existing file or folder; got {args.source!r}")
     if args.source.endswith((".pt", ".pth")):
-        raise ValueError(
-            f"the source {args.source} must be a file of molecules, an .npz file or a folder; for graphs of PyTorch "
-            "Geometric use Python: tg_lpe.training.train with GraphSplits.of(train, val, test)"
-        )
+        hint = "for graphs of PyG use Python: tg_lpe.training.train with GraphSplits.of(train, val, test)"
+        raise ValueError(f"the source {args.source} must be a file of molecules, an .npz file or a folder; {hint}")
     if args.data not in (None, args.source) and (not is_named or args.source == "nci"):
         sources = ", ".join(source for source in SOURCES if source != "nci")
         raise ValueError(f"--data {args.data} would have no effect with {args.source}; it is for {sources}")
@@ -177,10 +157,6 @@ def _load_node_graph(
     args: Namespace, chosen: Mapping[str, Any] | Checkpoint | None, seed: int, targets: Mapping[str, Any]
 ) -> GraphSplits:
     """Load a graph with node classes and a published split, picked by the seed among several, or a 60/20/20 split."""
-    from tg_lpe.data.splits import node_splits
-    from tg_lpe.datasets.nodes import load_node_graph
-    from tg_lpe.encoders import ENCODERS
-
     _refuse_options_of_molecules(args, targets)
     config = chosen.config if isinstance(chosen, Checkpoint) else chosen or {}
     name = str(config.get("class"))

@@ -8,16 +8,21 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
+import torch
 from jsonargparse import Namespace
 
+from tg_lpe.checkpoints.files import check_writable, replacing, save_tensors
 from tg_lpe.cli.options import Chosen, add_encoder, add_reading, parse_rest
 from tg_lpe.cli.parser import Parser
 from tg_lpe.cli.pretrained import fixed_encoder
 from tg_lpe.cli.runs import add_process, set_threads
+from tg_lpe.data.tables import open_parquet, parquet_files
+from tg_lpe.jobs import ROWS, EncodingJob
+from tg_lpe.transforms import LinearTransformerPE
+from tg_lpe.transforms.linear_transformer_pe import DEFAULT_ENCODER
 
 if TYPE_CHECKING:
     from tg_lpe.datasets.molecules import MoleculeReader
-    from tg_lpe.transforms import LinearTransformerPE
 
 EDGE_ENCODING = "linear_transformer_edge_pe"
 """Name of the edge encodings in the output."""
@@ -25,8 +30,6 @@ EDGE_ENCODING = "linear_transformer_edge_pe"
 
 def parse(parser: Parser, words: Sequence[str]) -> Namespace:
     """Declare the options of the command and parse them."""
-    from tg_lpe.transforms.linear_transformer_pe import DEFAULT_ENCODER as DEFAULT
-
     parser.usage = "tg-lpe encode IN OUT [options]"
     parser.epilog = (
         "If IN is a file of molecules, OUT holds linear_transformer_pe [num_nodes, k], edge_index [2, num_edges] "
@@ -36,25 +39,17 @@ def parse(parser: Parser, words: Sequence[str]) -> Namespace:
         "them, with a column of SMILES or of graphs, it is encoded shard by shard into the folder OUT. To continue a "
         "job that was stopped, run the same command again. Example: tg-lpe encode molecules.smi encodings.pt"
     )
-    parser.add_argument(
-        "input",
-        metavar="IN",
-        help="file of molecules as for tg-lpe predict, or .parquet file, or folder of .parquet files",
-    )
+    parser.add_argument("input", metavar="IN", help="molecules as for tg-lpe predict, or .parquet file or folder")
     parser.add_argument("output", metavar="OUT", help=".pt or .safetensors file; for Parquet, a folder")
     chosen = Chosen(parser, words, "encoder", "pretrained")
-    add_encoder(parser, chosen, f"default: the pretrained {DEFAULT}")
+    add_encoder(parser, chosen, f"default: the pretrained {DEFAULT_ENCODER}")
     add_reading(parser, canonical=False)
     parser.add_argument("--k", type=int, help="number of columns to write (default: all columns of the encoder)")
     parser.add_argument("--edges", action="store_true", help="encode bonds too, with an encoder that has edge channels")
     parquet = parser.add_argument_group("Parquet")
     parquet.add_argument("--rows_per_shard", type=int, metavar="N", help="rows in each file of OUT (default: 10000)")
-    parquet.add_argument(
-        "--part", metavar="I/N", help="encode every Nth shard, starting at shard I, counted from 0: for N processes"
-    )
-    parquet.add_argument(
-        "--ray", action="store_true", help="encode the shards as tasks of Ray, on this machine or its cluster"
-    )
+    parquet.add_argument("--part", metavar="I/N", help="for one of N processes: every Nth shard from shard I, from 0")
+    parquet.add_argument("--ray", action="store_true", help="encode the shards as tasks of Ray, here or on its cluster")
     add_process(parser)
     return parse_rest(parser, chosen)
 
@@ -76,9 +71,6 @@ def run(args: Namespace) -> None:
 
 def _encode_file(args: Namespace, output: Path) -> None:
     """Encode the molecules of a file in memory."""
-    import torch
-
-    from tg_lpe.checkpoints.files import check_writable, replacing, save_tensors
     from tg_lpe.datasets.molecules import MoleculeDataset, read_molecules
 
     check_writable(output)
@@ -108,9 +100,6 @@ def _encode_file(args: Namespace, output: Path) -> None:
 
 def _encode_shards(args: Namespace, output: Path) -> None:
     """Encode molecules or graphs of Parquet files shard by shard."""
-    from tg_lpe.data.tables import open_parquet, parquet_files
-    from tg_lpe.jobs import ROWS, EncodingJob
-
     if args.part is not None and args.ray:
         raise ValueError(f"--part {args.part} would have no effect with --ray, which divides the shards itself")
     part = re.fullmatch(r"(\d+)/(\d+)", args.part or "0/1")
@@ -137,8 +126,6 @@ def _encode_shards(args: Namespace, output: Path) -> None:
 
 def _transform(args: Namespace) -> tuple[LinearTransformerPE, MoleculeReader | None]:
     """Make the transform, and a reader of molecules if the encoder reads atom types."""
-    from tg_lpe.transforms import LinearTransformerPE
-
     encoder, reader, _ = fixed_encoder(args)
     transform = LinearTransformerPE(args.k, encoder=encoder, edge_attr_name=EDGE_ENCODING if args.edges else None)
     return transform, reader

@@ -17,14 +17,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
-import yaml  # type: ignore[import-untyped]
 from jsonargparse import Namespace
 
 from tg_lpe.arguments import ArgumentError, check_choice
 from tg_lpe.checkpoints import zoo
 from tg_lpe.checkpoints.checkpoint import Checkpoint
+from tg_lpe.checkpoints.files import read_yaml
 from tg_lpe.cli.parser import Parser, as_option
 from tg_lpe.comparison.candidates import ENCODINGS
 from tg_lpe.data import DataSpec
@@ -34,13 +34,12 @@ from tg_lpe.models import MODELS, Model
 from tg_lpe.models import register as register_model
 from tg_lpe.models.base import FIXED
 from tg_lpe.models.registry import DEFAULT_MODEL
+from tg_lpe.prediction import Predictor, load
 from tg_lpe.training.config import READ_BY, LoopConfig, TrainConfig
 from tg_lpe.training.presets import PRESETS
 from tg_lpe.training.run_folder import checkpoint_label
+from tg_lpe.training.state import with_prefix
 from tg_lpe.training.tasks import TASKS, Regression, register_task
-
-if TYPE_CHECKING:
-    from tg_lpe.prediction import Predictor
 
 DEFAULT_CLASS = "GramTransformer"
 REGISTRIES = {"encoder": (ENCODERS, register), "model": (MODELS, register_model), "task": (TASKS, register_task)}
@@ -165,10 +164,8 @@ def class_named(option: str, name: str) -> Any:
             near = difflib.get_close_matches(name, registry, n=1)
         hint = f"; did you mean {near[0]}?" if near else ""
         names = ", ".join([*registry, "none"] if option == "encoder" else registry)
-        raise ValueError(
-            f"--{option} must be one of {names}, or the import path of a class such as my_module.MyClass (or a name "
-            f"that a module given by --import registers), got {name!r}{hint}"
-        )
+        others = "the import path of a class such as my_module.MyClass (or a name that a module of --import registers)"
+        raise ValueError(f"--{option} must be one of {names}, or {others}, got {name!r}{hint}")
     try:
         return register_class(getattr(_import_module(module), attribute))
     except (ImportError, AttributeError, TypeError) as error:
@@ -184,10 +181,7 @@ def _read_configs(paths: Sequence[str]) -> dict[str, Any]:
     """Read YAML files, of which later ones override earlier ones; a class may be a name without options."""
     content: dict[str, Any] = {}
     for path in paths:
-        try:
-            read = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-        except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-            raise ValueError(f"--config {path} cannot be read as YAML: {' '.join(str(error).split())}") from error
+        read = read_yaml(Path(path))
         if not isinstance(read, dict):
             raise ValueError(f"--config {path} must name options with their values, got {read!r:.80}")
         content |= {name: value for name, value in read.items() if value is not None}
@@ -210,8 +204,6 @@ def _trained_model(name: str | None) -> Predictor | None:
     """Load the trained model that ``--start`` names."""
     if name is None:
         return None
-    from tg_lpe.prediction import load
-
     start = load(name)
     if type(start.model).__name__ not in MODELS:
         raise ValueError(f"--start {name} holds a {type(start.model).__name__}; models are {', '.join(MODELS)}")
@@ -220,22 +212,14 @@ def _trained_model(name: str | None) -> Predictor | None:
 
 def add_import(parser: Any) -> None:
     """Declare ``--import``, which the first step handles."""
-    parser.add_argument(
-        "--import",
-        type=list[str] | None,
-        metavar="MODULE",
-        help="module to import first, which registers encoders, models or tasks",
-    )
+    text = "module to import first, which registers encoders, models or tasks"
+    parser.add_argument("--import", type=list[str] | None, metavar="MODULE", help=text)
 
 
 def add_reading(group: Any, canonical: bool = True) -> None:
     """Declare the options for reading molecules from a file."""
-    group.add_argument(
-        "--smiles_column", metavar="COLUMN", help="column of the table with the SMILES (default: smiles)"
-    )
-    group.add_argument(
-        "--strict", action="store_true", help="stop at the first molecule that cannot be read, instead of listing it"
-    )
+    group.add_argument("--smiles_column", metavar="COLUMN", help="column with the SMILES (default: smiles)")
+    group.add_argument("--strict", action="store_true", help="stop at the first molecule that cannot be read")
     if canonical:
         text = "read all spellings of a SMILES as the same graph (default: true, except for published data sets and "
         text += "for models trained with false)"
@@ -247,9 +231,7 @@ def add_encoder(parser: Parser, chosen: Chosen, default: str, skip: set[str] = S
     text = f"none, {', '.join(ENCODERS)}, or the import path of your own class ({default}). --encoder.OPTION VALUE "
     text += "sets an option of the class, and --encoder CLASS --help lists them"
     group = _add_class(parser, chosen, "encoder", "positional encoding", text, skip)
-    group.add_argument(
-        "--pretrained", metavar="NAME|DIR", help="use a pretrained encoder: a name listed by tg-lpe zoo, or a folder"
-    )
+    group.add_argument("--pretrained", metavar="NAME|DIR", help="pretrained encoder: a name of tg-lpe zoo, or a folder")
     add_import(group)
 
 
@@ -288,17 +270,14 @@ def _add_class(parser: Parser, chosen: Chosen, option: str, title: str, text: st
 
 def add_config(parser: Parser, has_preset: bool = True) -> None:
     """Declare ``--config``, ``--print_config`` and, if the command has presets, ``--preset``."""
-    parser.add_argument(
-        "--config",
-        metavar="FILE",
-        help="YAML file with any of these options; the command line overrides it, and --print_config prints one",
-    )
+    text = "YAML file with any of these options; the command line overrides it, and --print_config prints one"
+    parser.add_argument("--config", metavar="FILE", help=text)
     parser.add_argument(
         "--print_config",
         nargs="?",
         const="all",
         choices=("all", "skip_default"),
-        help="print the settings as a file for --config and exit; --print_config=skip_default leaves out defaults",
+        help="print the settings as a file for --config; --print_config=skip_default leaves out defaults",
     )
     if has_preset:
         parser.add_argument(
@@ -329,9 +308,7 @@ def parse_rest(parser: Parser, chosen: Chosen) -> Namespace:
         parser.set_defaults(defaults)
         args: Namespace = parser.parse_object(explicit.clone(), defaults=True)
         if "model" in chosen.classes:
-            model_defaults = {
-                name.removeprefix("model."): value for name, value in defaults.items() if name.startswith("model.")
-            }
+            model_defaults = with_prefix(defaults, "model.")
             merged = chosen.classes["model"].merge_arguments(model_defaults, explicit.model.as_dict())
             for name in model_defaults:
                 args.model[name] = merged[name]
@@ -339,9 +316,8 @@ def parse_rest(parser: Parser, chosen: Chosen) -> Namespace:
         parser.error(error.told(as_option) if isinstance(error, ArgumentError) else str(error))
     for name, schedule in READ_BY.items() if "schedule" in args else ():
         if name in explicit and name not in chosen.content and args.schedule != schedule:
-            parser.error(
-                f"--{name} would have no effect with --schedule {args.schedule}: --schedule {schedule} reads it"
-            )
+            unread = f"--{name} would have no effect with --schedule {args.schedule}"
+            parser.error(f"{unread}: --schedule {schedule} reads it")
     if "task" in args:
         args.task = explicit.get("task", {})
     if printed is not None:
@@ -370,11 +346,9 @@ def _preset_defaults(command: str, explicit: Namespace, chosen: Chosen) -> dict[
     arguments = defaults.pop("encoder")
     if "model" in chosen.classes:
         cls = chosen.classes["model"]
-        lacking = {key.removeprefix("model.") for key in defaults if key.startswith("model.")} - arguments_of(cls)
-        if lacking:
-            raise ValueError(
-                f"--preset {explicit.preset} sets {', '.join(sorted(lacking))}, which {cls.__name__} does not have"
-            )
+        if lacking := with_prefix(defaults, "model.").keys() - arguments_of(cls):
+            names = ", ".join(sorted(lacking))
+            raise ValueError(f"--preset {explicit.preset} sets {names}, which {cls.__name__} does not have")
     return {**defaults, **{f"encoder.{name}": value for name, value in arguments.items()}}
 
 

@@ -6,17 +6,20 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import torch
 from jsonargparse import Namespace
 
+from tg_lpe.checkpoints.files import check_writable
 from tg_lpe.cli.options import Chosen, add_import, add_reading, parse_rest
 from tg_lpe.cli.parser import Parser
 from tg_lpe.cli.runs import add_process, device_named, set_threads
+from tg_lpe.data.units import units_text
+from tg_lpe.prediction import load, load_many, predict_file
+from tg_lpe.prediction.predictor import BATCH_SIZE
 
 
 def parse(parser: Parser, words: Sequence[str]) -> Namespace:
     """Declare the options of the command and parse them."""
-    from tg_lpe.prediction.predictor import BATCH_SIZE
-
     parser.usage = "tg-lpe predict MODEL [MODEL ...] IN OUT [options]"
     parser.epilog = (
         "OUT has a row for each molecule of IN, in the same order: line (of IN), smiles, the other columns of IN, the "
@@ -49,24 +52,14 @@ def parse(parser: Parser, words: Sequence[str]) -> Namespace:
         "follows from the errors on the validation set. MODEL must be run folders of regressions, several of one split",
     )
     parser.add_argument("--batch_size", type=int, default=BATCH_SIZE, help="molecules in a batch")
-    parser.add_argument(
-        "--workers",
-        type=int,
-        metavar="N",
-        help="processes that read SMILES (default: one for every four cores; the other cores compute)",
-    )
+    text = "processes that read SMILES (default: one for every four cores; the other cores compute)"
+    parser.add_argument("--workers", type=int, metavar="N", help=text)
     add_process(parser, has_device=True)
     return parse_rest(parser, Chosen(parser, words))
 
 
 def run(args: Namespace) -> None:
     """Predict for the molecules of a file."""
-    import torch
-
-    from tg_lpe.checkpoints.files import check_writable
-    from tg_lpe.data.units import units_text
-    from tg_lpe.prediction import load, load_many, predict_file
-
     if not args.output.endswith(".csv") and args.output != "-":
         raise ValueError(f"OUT must end in .csv or be -, got {args.output}")
     for path in (args.output, args.refused):

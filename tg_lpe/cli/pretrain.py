@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 from jsonargparse import Namespace
 
@@ -15,18 +15,18 @@ from tg_lpe.cli.options import SIZES, WIDTHS, Chosen, add_encoder, arguments_of,
 from tg_lpe.cli.parser import Parser
 from tg_lpe.cli.pretrained import encoder_to_train
 from tg_lpe.cli.runs import add_run, check_out, device_named, run_training, set_threads
-
-if TYPE_CHECKING:
-    from tg_lpe.encoders.base import Encoder
-    from tg_lpe.training.loop import TrainingLoop
-    from tg_lpe.training.run_folder import RunFolder
+from tg_lpe.data import DataSpec
+from tg_lpe.encoders.base import Encoder
+from tg_lpe.encoders.registry import ENCODERS
+from tg_lpe.training import EigenvectorPretraining, KernelPretrainConfig, KernelPretraining, PretrainConfig, RunFolder
+from tg_lpe.training.build import seeded, start_encoder
+from tg_lpe.training.kernels import KERNELS, kernel_channels
+from tg_lpe.training.loop import TrainingLoop
+from tg_lpe.training.processes import join
 
 
 def parse(parser: Parser, words: Sequence[str]) -> Namespace:
     """Declare the options of the command and parse them."""
-    from tg_lpe.training.config import KernelPretrainConfig, PretrainConfig
-    from tg_lpe.training.kernels import KERNELS
-
     parser.usage = "tg-lpe pretrain SOURCE [options]"
     parser.epilog = (
         "examples: tg-lpe pretrain zinc --data ZINC_DIR --eigenvectors 8, "
@@ -43,12 +43,8 @@ def parse(parser: Parser, words: Sequence[str]) -> Namespace:
         help="learn the first N non-trivial eigenvectors of the normalised Laplacian "
         f"(default: {eigenvectors.num_eigenvectors})",
     )
-    targets.add_argument(
-        "--kernels", nargs="+", choices=tuple(KERNELS), help="learn these kernels of the Laplacian instead"
-    )
-    targets.add_argument(
-        "--read_features", action="store_true", help="with --kernels, let the encoder read atom and bond types"
-    )
+    targets.add_argument("--kernels", nargs="+", choices=tuple(KERNELS), help="learn kernels of the Laplacian instead")
+    targets.add_argument("--read_features", action="store_true", help="with --kernels: read atom and bond types")
     default = "default: LinearTransformer for eigenvectors, GramTransformer for kernels"
     add_encoder(parser, chosen, default, SIZES | WIDTHS)
     parser.add_class_arguments(PretrainConfig, skip={"num_eigenvectors", "lr"})
@@ -61,8 +57,6 @@ def parse(parser: Parser, words: Sequence[str]) -> Namespace:
 
 def run(args: Namespace) -> None:
     """Fit an encoder to Laplacian eigenvectors or kernels; RUN/encoder is then a checkpoint for `--pretrained`."""
-    from tg_lpe.training import EigenvectorPretraining, KernelPretrainConfig, KernelPretraining, PretrainConfig
-
     if args.kernels is None:
         if args.read_features:
             raise ValueError("--read_features would have no effect with eigenvectors; it is for --kernels")
@@ -74,8 +68,6 @@ def run(args: Namespace) -> None:
     else:
         if args.eigenvectors is not None:
             raise ValueError(f"--eigenvectors {args.eigenvectors} would have no effect with --kernels")
-        from tg_lpe.training.kernels import kernel_channels
-
         config = settings_of(KernelPretrainConfig, args, kernels=tuple(args.kernels))
         channels = kernel_channels(config.kernels)
         widths = {"out_channels": channels, "edge_out_channels": channels}
@@ -93,11 +85,6 @@ def _run_pretraining(
     args: Namespace, command: str, config: Any, training: Any, default: str, widths: Mapping[str, int]
 ) -> tuple[tuple[Path, dict[str, Any]] | None, str]:
     """Build and pretrain the encoder; return the result of :func:`run_training` and the encoder's label."""
-    from tg_lpe.data import DataSpec
-    from tg_lpe.encoders.registry import ENCODERS
-    from tg_lpe.training.build import seeded, start_encoder
-    from tg_lpe.training.processes import join
-
     check_out(args)
     chosen = encoder_to_train(args)
     if chosen is None:
@@ -114,9 +101,9 @@ def _run_pretraining(
         chosen = {**chosen, **{name: width for name, width in widths.items() if name in arguments}}
     with seeded(config.seed):
         try:
-            encoder = cast("Encoder", start_encoder(chosen, spec))
+            encoder = start_encoder(chosen, spec)
         except ValueError:  # an encoder without parameters may refuse the widths: report the missing parameters
-            _check_learns(cast("Encoder", start_encoder(without_widths, spec)))
+            _check_learns(start_encoder(without_widths, spec))
             raise
     _check_learns(encoder)
     settings = {

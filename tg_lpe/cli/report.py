@@ -15,9 +15,7 @@ def parse(parser: Parser, words: Sequence[str]) -> Namespace:
     """Declare the options of the command and parse them."""
     parser.usage = "tg-lpe report RUN [RUN ...] [options]"
     parser.epilog = "example: tg-lpe report runs/*"
-    parser.add_argument(
-        "runs", nargs="+", metavar="RUN", help="run folders, finished or not; other folders are left out"
-    )
+    parser.add_argument("runs", nargs="+", metavar="RUN", help="run folders, finished or not; others are left out")
     parser.add_argument("--out", default="report.html", help="page to write")
     return parser.parse_args(words)
 

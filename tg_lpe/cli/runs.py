@@ -5,17 +5,16 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import torch
 from jsonargparse import Namespace
 
 from tg_lpe.cli.parser import Parser
-
-if TYPE_CHECKING:
-    import torch
-
-    from tg_lpe.training.loop import TrainingLoop
-    from tg_lpe.training.run_folder import RunFolder
+from tg_lpe.nn.parallel import process_number
+from tg_lpe.report import draw_curve
+from tg_lpe.training import RunFolder
+from tg_lpe.training.loop import TrainingLoop, run_in_folder
 
 
 def add_process(group: Any, has_device: bool = False) -> None:
@@ -30,11 +29,8 @@ def add_run(parser: Parser) -> None:
     """Add the options of commands that train."""
     group = parser.add_argument_group("run")
     add_process(group, has_device=True)
-    group.add_argument(
-        "--out",
-        metavar="DIR",
-        help="run folder (default: runs/SOURCE-[MODEL-]ENCODER-sSEED; --folds K appends -foldsK)",
-    )
+    text = "run folder (default: runs/SOURCE-[MODEL-]ENCODER-sSEED; --folds K appends -foldsK)"
+    group.add_argument("--out", metavar="DIR", help=text)
     group.add_argument("--resume", action="store_true", help="continue the run in the folder")
 
 
@@ -49,11 +45,6 @@ def run_training(
     args: Namespace, label: str, command: str, settings: Mapping[str, Any], make: Callable[[RunFolder], TrainingLoop]
 ) -> tuple[Path, dict[str, Any]] | None:
     """Train in the run folder, or read a complete run; return ``None`` in all processes but the first."""
-    from tg_lpe.nn.parallel import process_number
-    from tg_lpe.report import draw_curve
-    from tg_lpe.training.loop import run_in_folder
-    from tg_lpe.training.run_folder import RunFolder
-
     folds = "" if args.get("folds") is None else f"-folds{args.folds}"
     out = args.out or f"runs/{Path(args.source).stem}-{label}-s{args.seed}{folds}"
     folder = RunFolder(Path(out, args.get("inside", "")))
@@ -81,8 +72,6 @@ def run_training(
 
 def device_named(name: str) -> torch.device:
     """Return the device of a name, checked before anything is read or written."""
-    import torch
-
     try:
         device = torch.device(name)
         torch.empty(0, device=device)
@@ -93,8 +82,6 @@ def device_named(name: str) -> torch.device:
 
 def set_threads(threads: int | None) -> None:
     """Set the number of threads; ``None`` keeps it."""
-    import torch
-
     if threads is not None:
         if threads < 1:
             raise ValueError(f"--threads must be at least 1, got {threads}")

@@ -7,15 +7,16 @@ from pathlib import Path
 
 from jsonargparse import Namespace
 
+from tg_lpe import plot
+from tg_lpe.checkpoints.files import check_writable
 from tg_lpe.cli.options import Chosen, add_encoder, parse_rest
 from tg_lpe.cli.parser import Parser
 from tg_lpe.cli.pretrained import fixed_encoder
+from tg_lpe.transforms.linear_transformer_pe import DEFAULT_ENCODER
 
 
 def parse(parser: Parser, words: Sequence[str]) -> Namespace:
     """Declare the options of the command and parse them."""
-    from tg_lpe.transforms.linear_transformer_pe import DEFAULT_ENCODER as DEFAULT
-
     parser.usage = "tg-lpe show SMILES [options]"
     parser.epilog = (
         "examples: tg-lpe show 'CC(=O)Nc1ccc(O)cc1' --pretrained gram-k8, "
@@ -23,12 +24,9 @@ def parse(parser: Parser, words: Sequence[str]) -> Namespace:
     )
     parser.add_argument("smiles", metavar="SMILES", help="molecule to draw")
     chosen = Chosen(parser, words, "encoder", "pretrained", by_name=True)
-    add_encoder(
-        parser, chosen, f"default: the pretrained {DEFAULT}; a pretrained encoder or run folder can be named here too"
-    )
-    parser.add_argument(
-        "--channels", type=int, nargs="+", metavar="N", help="channels to draw, counted from 0 (default: 0 to 5)"
-    )
+    default = f"default: the pretrained {DEFAULT_ENCODER}; a pretrained encoder or run folder can be named here too"
+    add_encoder(parser, chosen, default)
+    parser.add_argument("--channels", type=int, nargs="+", metavar="N", help="channels to draw, from 0 (default: 0-5)")
     parser.add_argument("--columns", type=int, default=3, metavar="N", help="drawings in each row")
     parser.add_argument("--out", default="molecule.svg", metavar="FILE", help=".svg or .png file to write")
     return parse_rest(parser, chosen)
@@ -36,9 +34,6 @@ def parse(parser: Parser, words: Sequence[str]) -> Namespace:
 
 def run(args: Namespace) -> None:
     """Draw a molecule with its atoms and bonds coloured by the channels of an encoding."""
-    from tg_lpe import plot
-    from tg_lpe.checkpoints.files import check_writable
-
     if not args.out.endswith((".svg", ".png")):
         raise ValueError(f"--out must end in .svg or .png, got {args.out}")
     check_writable(Path(args.out))

@@ -6,8 +6,9 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import torch
 from jsonargparse import Namespace
 
 from tg_lpe.arguments import check_count, check_seed
@@ -30,15 +31,14 @@ from tg_lpe.cli.runs import add_run, check_out, device_named, run_training, set_
 from tg_lpe.data.units import common_unit, in_mev
 from tg_lpe.models.registry import DEFAULT_MODEL
 from tg_lpe.nn.parallel import process_number
+from tg_lpe.report import comparison_table, read_run
+from tg_lpe.report.format import DASH, figure_text
 from tg_lpe.training import JointTraining, TrainConfig, build_model, check_training, task_for
 from tg_lpe.training.loggers import LOGGERS, import_logger
 from tg_lpe.training.metrics import IN_UNITS, METRICS
 from tg_lpe.training.processes import join
 from tg_lpe.training.run_folder import RunFolder, checkpoint_label, describe_model
 from tg_lpe.training.tasks import TASKS, Regression
-
-if TYPE_CHECKING:
-    import torch
 
 NAMED_TASKS: dict[str, dict[str, Any]] = {
     "molhiv": {"name": "binary"},
@@ -63,9 +63,7 @@ def parse(parser: Parser, words: Sequence[str]) -> Namespace:
     add_target(parser)
     add_task(parser, chosen)
     add_encoder(parser, chosen, f"default: {DEFAULT_CLASS}")
-    parser.add_argument(
-        "--edge_encoding", type=bool, default=True, help="use the encoding of edges if the encoder has one"
-    )
+    parser.add_argument("--edge_encoding", type=bool, default=True, help="use the encoder's encoding of edges, if any")
     parser.add_argument(
         "--start",
         metavar="NAME|DIR",
@@ -75,9 +73,7 @@ def parse(parser: Parser, words: Sequence[str]) -> Namespace:
     add_model(parser, chosen)
     parser.add_class_arguments(TrainConfig)
     add_run(parser)
-    parser.add_argument(
-        "--logger", choices=tuple(LOGGERS), help="also log every epoch with this package, which must be installed"
-    )
+    parser.add_argument("--logger", choices=tuple(LOGGERS), help="installed package that also logs every epoch")
     parser.add_argument(
         "--seeds",
         nargs="+",
@@ -103,9 +99,7 @@ def add_target(parser: Parser) -> None:
     """Add the options of the target columns."""
     target = parser.add_argument_group("target")
     target.add_argument("--target", nargs="+", metavar="COLUMN", help="columns to predict")
-    target.add_argument(
-        "--missing", nargs="*", metavar="CELL", help="cells that mean a missing label, in addition to empty cells"
-    )
+    target.add_argument("--missing", nargs="*", metavar="CELL", help="cells that also mean a missing label")
     target.add_argument(
         "--extra_columns",
         nargs="+",
@@ -119,9 +113,7 @@ def add_target(parser: Parser) -> None:
         metavar="COLUMN",
         help="column with the weight of each molecule in the training loss, at least 0; other figures are not weighted",
     )
-    target.add_argument(
-        "--computed", choices=("solubility",), help="predict this property, which is computed from the molecule"
-    )
+    target.add_argument("--computed", choices=("solubility",), help="predict this property, computed from the molecule")
 
 
 def of_target(args: Namespace) -> dict[str, Any]:
@@ -142,8 +134,6 @@ def run(args: Namespace) -> None:
     device = join(device_named(args.device))
     folders = [_train(each, chosen, device) for each in _each_run(args)]
     if len(folders) > 1 and process_number() == 0:
-        from tg_lpe.report import comparison_table, read_run
-
         print(comparison_table([read_run(folder) for folder in folders if folder is not None]))
 
 
@@ -232,7 +222,6 @@ def _train(args: Namespace, chosen: Mapping[str, Any] | Checkpoint | None, devic
 
 def _beside(title: str, value: float | None, constant: float | None, unit: str) -> str:
     """Write a figure with its unit, and the figure of the constant prediction if there is one."""
-    from tg_lpe.report.format import DASH, figure_text
 
     def text(number: float) -> str:
         return f"{figure_text(number)}{unit and f' {unit}'}{in_mev(number, unit)}"
