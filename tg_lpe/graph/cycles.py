@@ -54,6 +54,7 @@ class _Counter:
         self.degree = source.bincount(minlength=n)
         self.start = self.degree.cumsum(0) - self.degree
         self.longest, self.max_paths, self.num_nodes = longest, max_paths, n
+        self.near = (longest - 1) // 2  # below this number of steps, paths that are too far from their root end
         self.graph_of, self.num_graphs = graph.batch[order], graph.num_graphs
         self.paths = self.degree.new_zeros(graph.num_graphs)
         self.nodes = torch.zeros(n, longest - 2, dtype=torch.float64, device=device)
@@ -62,7 +63,6 @@ class _Counter:
     def count_from(self, first: int, last: int) -> None:
         """Count the cycles that start at a node of ``range(first, last)``."""
         roots = torch.arange(first, min(last, self.num_nodes), device=self.rank.device)
-        self._find_distances(roots)
         self._extend(roots.unsqueeze(0), roots.new_zeros(0, roots.numel()))
 
     def _neighbours(self, node: Tensor) -> tuple[Tensor, Tensor]:
@@ -75,7 +75,7 @@ class _Counter:
     def _find_distances(self, roots: Tensor) -> None:
         """Store the distances of nodes near enough to a root to close a cycle, sorted by ``root * n + node``."""
         keys, distances = [roots * self.num_nodes + roots], [torch.zeros_like(roots)]
-        for distance in range(1, (self.longest - 1) // 2 + 1):
+        for distance in range(1, self.near + 1):
             root, node = keys[-1] // self.num_nodes, keys[-1] % self.num_nodes
             row, entry = self._neighbours(node)
             is_smaller = self.target[entry] > root[row]
@@ -88,7 +88,7 @@ class _Counter:
 
     def _can_close(self, root: Tensor, node: Tensor, steps: int) -> Tensor:
         """Return whether ``steps`` edges may lead from a node back to its root."""
-        if steps > (self.longest - 1) // 2:
+        if steps > self.near:
             return torch.ones_like(root, dtype=torch.bool)
         key = root * self.num_nodes + node
         at = torch.searchsorted(self.keys, key).clamp(max=self.keys.numel() - 1)
@@ -119,6 +119,8 @@ class _Counter:
                 self.edges[:, column] += part.bincount(minlength=self.edges.size(0))
         if length == self.longest:
             return
+        if self.longest - length == self.near:  # for these roots alone: they have about as many paths as near nodes
+            self._find_distances(path[0].unique())
         open_ = (node > root) & self._can_close(root, node, self.longest - length)
         for before in path[1:]:
             open_ &= before[row] != node
