@@ -234,6 +234,12 @@ def test_gradients_of_learned_directions() -> None:
         (lambda: GramTransformer(direction=torch.inf), "direction"),
         (lambda: DirectedWalk(2, edge_out_channels=2), "edge_out_channels"),
         (lambda: DirectedWalk(2)(None, torch.zeros(2, 0, dtype=torch.int64), num_nodes=9000), "8,192 nodes"),
+        (
+            lambda: GramTransformer(probes="identity", direction=0.1)(
+                None, torch.zeros(2, 0, dtype=torch.int64), num_nodes=3000
+            ),
+            "2048 nodes, got 3000",
+        ),
         (lambda: MagneticLaplacian(0), "k must"),
         (lambda: MagneticLaplacian(2, ()), "q must"),
         (lambda: MagneticLaplacian(2, -0.1), "q must"),

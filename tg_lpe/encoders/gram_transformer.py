@@ -103,8 +103,8 @@ class GramTransformer(Encoder):
         num_layers: number of layers, all of which are read.
         basis: ``"power"``, ``Phi_t = P Phi_{t-1}``, or ``"chebyshev"``, ``Phi_t = 2 P Phi_{t-1} - Phi_{t-2}``: the same
             space of filters in a basis that does not decay.
-        probes: ``"identity"`` (exact, up to 4,096 nodes), ``"rademacher"`` (random), or ``"auto"``, which estimates
-            only graphs that take too long to encode exactly.
+        probes: ``"identity"`` (exact, up to 4,096 nodes, or 2,048 with ``direction``), ``"rademacher"`` (random), or
+            ``"auto"``, which estimates only graphs that take too long to encode exactly.
         num_probes: number of random probes.
         seed: seed of random probes.
         num_edge_types, edge_dim: number of types or width of the edge features that conductances depend on.
@@ -320,9 +320,11 @@ class GramTransformer(Encoder):
     ) -> tuple[Tensor, Tensor]:
         """Compute :meth:`gram` from the entries of ``P`` at the edges; estimate edge values only if they are read."""
         if self.probe_kind == "identity" and graph.max_nodes > IDENTITY_LIMIT:
+            rows = 1 + self.directed  # of a node
             raise ValueError(
                 f"probes='identity' needs matrices of num_nodes x num_nodes, so a graph may have up to "
-                f"{IDENTITY_LIMIT} nodes, got {graph.max_nodes}; probes='auto' and 'rademacher' have no limit"
+                f"{IDENTITY_LIMIT // rows} nodes, got {graph.max_nodes // rows}; probes='auto' and 'rademacher' have "
+                "no limit"
             )
         if graphs := self._large_graphs(graph):
             return self._one_by_one(graph, adjacency, graphs, generator, read_edges)
@@ -446,10 +448,10 @@ class GramTransformer(Encoder):
         if bool((orders == layers + read_edges).all()):
             return exact
         warnings.warn(
-            f"a graph of {num_nodes:,} nodes is too large to be encoded exactly: probes='auto' estimates a part of the "
-            f"encoding from num_probes={self.num_probes} random signs, and more of them lower the error; this "
-            f"{type(self).__name__} has out_channels={self.out_channels}, and columns that need long walks may be "
-            "mostly noise",
+            f"a graph of {num_nodes // (1 + self.directed):,} nodes is too large to be encoded exactly: probes='auto' "
+            f"estimates a part of the encoding from num_probes={self.num_probes} random signs, and more of them lower "
+            f"the error; this {type(self).__name__} has out_channels={self.out_channels}, and columns that need long "
+            "walks may be mostly noise",
             stacklevel=2,
         )
         options = self.basis, layers, self.num_probes, seed, read_edges
