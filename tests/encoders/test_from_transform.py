@@ -89,6 +89,8 @@ def test_a_name_and_its_transform_encode_alike() -> None:
     data = Data(edge_index=torch.cat([index, index.flip(0)], 1), num_nodes=30)
     expected = AddRandomWalkPE(6)(data).random_walk_pe
     assert torch.allclose(FromTransform(AddRandomWalkPE(6))(None, index).node, expected)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.allclose(FromTransform(AddRandomWalkPE(6))(None, index).node, expected)
 
 
 def test_only_transforms_of_pyg_are_made_by_name() -> None:

@@ -20,6 +20,7 @@ from tg_lpe.checkpoints.checkpoint import CheckpointMixin
 from tg_lpe.encoders.computed import NodeEdgeEncoder
 from tg_lpe.encoders.registry import register
 from tg_lpe.graph.graph import Graph
+from tg_lpe.nn._util import without_autocast
 
 PROBE_NODES = 64
 """Nodes of the ring on which a transform is tried to count its columns."""
@@ -104,6 +105,7 @@ class FromTransform(NodeEdgeEncoder):
         text = super().extra_repr()
         return text.replace(repr(self.transform), _repr(self._instance), 1) if self._not_jsonable else text
 
+    @without_autocast
     def compute(self, graph: Graph) -> tuple[Tensor, Tensor]:
         """Apply the transform to each graph; edges have no columns.
 
