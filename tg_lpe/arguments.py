@@ -111,6 +111,14 @@ def checked_numbers(name: str, values: object) -> tuple[float, ...]:
     return tuple(map(float, numbers))
 
 
+def checked_non_negative(name: str, values: object) -> tuple[float, ...]:
+    """Convert one or more finite numbers of at least 0 to floats; raise ``TypeError`` or ``ValueError`` for others."""
+    numbers = checked_numbers(name, values)
+    if not numbers or not all(0 <= number < math.inf for number in numbers):
+        raise ValueError(f"{name} must be one or more finite numbers of at least 0, got {numbers}")
+    return numbers
+
+
 def check_no_effect(reason: str, **options: tuple[object, object]) -> None:
     """Raise ``ValueError`` if an unused option, passed as ``(value, default)``, differs from its default."""
     for name, (value, default) in options.items():

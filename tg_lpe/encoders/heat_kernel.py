@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from tg_lpe.arguments import checked_numbers
+from tg_lpe.arguments import checked_non_negative
 from tg_lpe.encoders.computed import NodeEdgeEncoder
 from tg_lpe.encoders.registry import register
 from tg_lpe.graph.graph import Graph
@@ -50,7 +50,7 @@ class HeatKernel(NodeEdgeEncoder):
         method: str = "auto",
         pair_out_channels: int | None = 0,
     ) -> None:
-        times = check_times(times)
+        times = checked_non_negative("times", times)
         check_method(method)
         super().__init__(len(times), len(times), edge_out_channels, len(times), pair_out_channels)
         self.times, self.method = times, method
@@ -64,16 +64,3 @@ class HeatKernel(NodeEdgeEncoder):
     def compute_pairs(self, graph: Graph) -> Tensor:
         """Compute the entries at all pairs of nodes, float64."""
         return heat_kernel_pairs(graph, self.times)
-
-
-def check_times(times: Sequence[float]) -> tuple[float, ...]:
-    """Check diffusion times and return them as a tuple.
-
-    Raises:
-        TypeError: if ``times`` is not a sequence of numbers.
-        ValueError: if it is empty, or a time is negative, infinite or NaN.
-    """
-    numbers = checked_numbers("times", times)
-    if not numbers or not all(0 <= s < float("inf") for s in numbers):
-        raise ValueError(f"times must be one or more finite numbers of at least 0, got {numbers}")
-    return numbers

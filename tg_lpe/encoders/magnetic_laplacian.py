@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from numbers import Real
 
 import torch
 from torch import Tensor
 
-from tg_lpe.arguments import check_count
+from tg_lpe.arguments import check_count, checked_non_negative
 from tg_lpe.encoders.computed import NodeEdgeEncoder
-from tg_lpe.encoders.heat_kernel import check_times
 from tg_lpe.encoders.registry import register
 from tg_lpe.graph.directed import MagneticSpectrum
 from tg_lpe.graph.graph import Graph
@@ -70,7 +69,8 @@ class MagneticLaplacian(NodeEdgeEncoder):
         edge_out_channels: int | None = None,
     ) -> None:
         check_count("k", k)
-        q, times = _potentials(q), check_times(times)
+        times = checked_non_negative("times", times)
+        q = checked_non_negative("q", [q] if isinstance(q, Real) else q)
         width = 2 * len(times) * len(q)
         super().__init__(2 * k * len(q), width, edge_out_channels, width)
         self.k, self.q, self.times = k, q, times
@@ -100,14 +100,3 @@ class MagneticLaplacian(NodeEdgeEncoder):
 def _parts(values: Tensor) -> Tensor:
     """Concatenate the real and the imaginary parts of the columns."""
     return torch.cat([values.real, values.imag], 1)
-
-
-def _potentials(q: float | Sequence[float]) -> tuple[float, ...]:
-    """Check the potentials and return them as a tuple."""
-    values = list(q) if isinstance(q, Iterable) and not isinstance(q, str) else [q]
-    if not all(isinstance(value, Real) and not isinstance(value, bool) for value in values):
-        raise TypeError(f"q must be a number or a sequence of numbers, got {q!r}")
-    potentials = tuple(float(value) for value in values)
-    if not potentials or not all(0 <= value < float("inf") for value in potentials):
-        raise ValueError(f"q must be one or more finite numbers of at least 0, got {potentials}")
-    return potentials
