@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from tg_lpe.graph.graph import Graph
+from tg_lpe.ops.segment import repeat_ranges
 
 ROOTS = 2**12
 """Number of nodes from which paths start at once."""
@@ -67,10 +68,7 @@ class _Counter:
 
     def _neighbours(self, node: Tensor) -> tuple[Tensor, Tensor]:
         """Return the row of ``node`` and the entry of each neighbour."""
-        degree = self.degree[node]
-        row = torch.arange(node.numel(), device=node.device).repeat_interleave(degree)
-        within = torch.arange(row.numel(), device=node.device) - (degree.cumsum(0) - degree)[row]
-        return row, self.start[node][row] + within
+        return repeat_ranges(self.start[node], self.degree[node])
 
     def _find_distances(self, roots: Tensor) -> None:
         """Store the distances of nodes near enough to a root to close a cycle, sorted by ``root * n + node``."""

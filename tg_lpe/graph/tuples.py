@@ -7,7 +7,7 @@ from torch import Tensor
 
 from tg_lpe.arguments import check_count
 from tg_lpe.graph.graph import Graph
-from tg_lpe.ops.segment import group_pointers
+from tg_lpe.ops.segment import group_pointers, repeat_ranges
 
 MAX_TUPLES = 2**26
 """Largest number of tuples to list: one int64 for each takes 512 MiB."""
@@ -155,13 +155,6 @@ def _neighbours(graph: Graph, loops: Tensor) -> tuple[Tensor, Tensor]:
     source, order = source.mul(max(graph.num_nodes, 1)).add_(target).sort()
     rows = torch.div(source, max(graph.num_nodes, 1), rounding_mode="floor")
     return group_pointers(rows, graph.num_nodes), target[order]
-
-
-def repeat_ranges(starts: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
-    """Concatenate ranges; return the range of each entry, and the entry, int64 ``[counts.sum()]``."""
-    owner = torch.repeat_interleave(counts)
-    before = counts.cumsum(0) - counts
-    return owner, torch.arange(len(owner), device=counts.device) + (starts - before)[owner]
 
 
 def check_number(number: int, name: str) -> None:

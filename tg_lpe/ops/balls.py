@@ -17,7 +17,7 @@ from tg_lpe.ops import cpu
 from tg_lpe.ops.cpu import balls as cpu_balls
 from tg_lpe.ops.operator import checkpointed, differentiable, keep_inputs, kept_inputs, reference_gradients
 from tg_lpe.ops.polynomials import BASES
-from tg_lpe.ops.segment import group_pointers
+from tg_lpe.ops.segment import group_pointers, repeat_ranges
 from tg_lpe.ops.structures import BallRecurrence
 
 NODES_AT_ONCE = 2**10
@@ -107,10 +107,7 @@ class _Neighbours(NamedTuple):
             The key of the node, the key of the neighbour, and the edge, for each neighbour.
         """
         node = keys % self.num_nodes
-        counts = self.crow[node + 1] - self.crow[node]
-        of = torch.repeat_interleave(counts)
-        first = torch.cumsum(counts, 0) - counts
-        entry = torch.arange(of.numel(), device=keys.device) - first[of] + self.crow[node][of]
+        of, entry = repeat_ranges(self.crow[node], self.crow[node + 1] - self.crow[node])
         return keys[of], keys[of] - node[of] + self.col[entry], self.edge[entry]
 
 

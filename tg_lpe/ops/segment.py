@@ -85,6 +85,13 @@ def sorted_with_order(index: Tensor) -> tuple[Tensor, Tensor]:
     return torch.sort(index, stable=True)
 
 
+def repeat_ranges(starts: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
+    """Concatenate ranges; return the range of each entry, and the entry, int64 ``[counts.sum()]``."""
+    owner = torch.repeat_interleave(counts)
+    before = counts.cumsum(0) - counts
+    return owner, torch.arange(len(owner), device=counts.device) + (starts - before)[owner]
+
+
 def segment_sum(src: Tensor, ptr: Tensor, group: Tensor) -> Tensor:
     """Sum consecutive rows: ``out[g] = src[ptr[g]:ptr[g + 1]].sum(0)``.
 

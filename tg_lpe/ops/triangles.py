@@ -14,7 +14,7 @@ from torch import Tensor
 from tg_lpe.ops import cpu
 from tg_lpe.ops.cpu import triangles as cpu_triangles
 from tg_lpe.ops.operator import differentiable, keep_inputs, kept_inputs
-from tg_lpe.ops.segment import group_pointers
+from tg_lpe.ops.segment import group_pointers, repeat_ranges
 
 PATHS_AT_ONCE = 2**20
 """Number of paths of two edges that the reference visits at once, to bound memory."""
@@ -58,9 +58,8 @@ def _reference(a: Tensor, b: Tensor, tail: Tensor, head: Tensor, num_nodes: int)
     paths = degree[lower]
     out = torch.zeros_like(a)
     for edges in _parts(paths):
-        of = torch.repeat_interleave(edges, paths[edges])
-        first = (paths[edges].cumsum(0) - paths[edges]).repeat_interleave(paths[edges])
-        step = crow[lower[of]] + torch.arange(of.numel(), device=of.device) - first
+        row, step = repeat_ranges(crow[lower[edges]], paths[edges])
+        of = edges[row]
         wanted = higher[of] * num_nodes + column[step]
         place = torch.searchsorted(entry, wanted).clamp_(max=entry.numel() - 1)
         closed = entry[place] == wanted

@@ -41,7 +41,8 @@ from torch_geometric.data import Batch, Data
 
 from tg_lpe.arguments import check_count
 from tg_lpe.graph.graph import Graph
-from tg_lpe.graph.tuples import MAX_TUPLES, check_number, component_tuples, edge_between, repeat_ranges
+from tg_lpe.graph.tuples import MAX_TUPLES, check_number, component_tuples, edge_between
+from tg_lpe.ops.segment import repeat_ranges
 
 __all__ = ["Coloring", "colors", "distinguishes", "exact_walks", "joint_colors"]
 
