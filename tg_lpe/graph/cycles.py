@@ -98,7 +98,7 @@ class _Counter:
         if bool((self.paths > self.max_paths).any()):
             number = int((self.paths > self.max_paths).nonzero()[0])
             raise ValueError(
-                f"max_paths={self.max_paths} paths are too few for graph {number}: raise it, or take shorter lengths"
+                f"max_paths={self.max_paths} is too few for graph {number} and these lengths: raise it, or shorten them"
             )
         ends = self.degree[path[-1]].cumsum(0)
         chunk = 0 if not ends.numel() else int(ends[-1]) // CHUNK + 1
