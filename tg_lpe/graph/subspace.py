@@ -25,8 +25,9 @@ from tqdm import tqdm
 
 from tg_lpe.arguments import check_count, check_seed
 from tg_lpe.graph.components import Array, ComponentGroup, Components
-from tg_lpe.graph.eigenvectors import canonical_signs, dense_eigenvectors, root_degrees
+from tg_lpe.graph.eigenvectors import canonical_signs, root_degrees
 from tg_lpe.graph.graph import Graph, inverse_sqrt
+from tg_lpe.graph.solvers import stacked_eigh
 from tg_lpe.ops import edges
 from tg_lpe.ops.random import counter_normal
 from tg_lpe.ops.segment import scatter_sum
@@ -164,14 +165,15 @@ def leading_subspace(
     _check_ground(graph)
     cut = SmallestRitzValue() if cut is None else cut
     parts = Components(graph)
-    scale = root_degrees(parts, "sym")
     vectors, values = np.zeros((graph.num_nodes, k)), np.full((parts.count, k), np.nan)
     share, layers = np.ones(parts.count), np.zeros(parts.count, np.int64)
     for group in parts.groups:
         if group.size == 1:
             continue
         if group.size <= max(EXACT_NODES, 2 * num_columns):
-            values[group.components], vectors[group.nodes] = dense_eigenvectors(parts, group, k, scale)
+            eigenvalues, basis = _exact(parts, group, k)
+            count = eigenvalues.shape[1]
+            values[group.components, :count], vectors[group.nodes, :count] = eigenvalues, basis
             continue
         for part in group.each():
             number, component = part.components[0], _Filter(parts, part, dtype, graph.device)
@@ -194,6 +196,17 @@ def leading_subspace(
 def _check_ground(graph: Graph) -> None:
     if graph.ground is not None:
         raise ValueError("graph must have no ground conductances")
+
+
+def _exact(parts: Components, group: ComponentGroup, k: int) -> tuple[Array, Array]:
+    """Compute eigenvalues ``[num_components, m]`` and vectors ``[num_components, n, m]`` densely, ``m <= k``.
+
+    In repeated eigenvalues, the basis follows from the rounding here, and recorded encodings hold it.
+    """
+    root = np.sqrt(parts.diagonal[group.nodes])
+    matrix = group.matrices(parts.diagonal, root_degrees(parts, "sym"))
+    null = 2 * root / np.sqrt((root * root).sum(1, keepdims=True))  # lifts the null vector to eigenvalue 4, above all
+    return stacked_eigh(matrix + null[:, :, None] * null[:, None, :], min(k, group.size - 1))
 
 
 class _Filter:
