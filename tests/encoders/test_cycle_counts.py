@@ -69,7 +69,7 @@ def test_too_many_paths_are_refused() -> None:
     clique = from_networkx(nx.complete_graph(12)).edge_index()
     two = torch.cat([torch.tensor([[0], [1]]), clique + 2], 1)
     graph = tg_lpe.Graph(two, 14, batch=torch.tensor([0] * 2 + [1] * 12))
-    with pytest.raises(ValueError, match=r"max_paths=1000 .* graph 1: .* lengths"):
+    with pytest.raises(ValueError, match=r"max_paths=1000 .* graph 1 .* lengths"):
         CycleCounts(max_paths=1000).encode(graph)
     CycleCounts((3, 4), max_paths=5000).encode(graph)
 
