@@ -73,7 +73,7 @@ def store_precomputed(encoder: Encoder | None, dataset: InMemoryDataset | Sequen
             for name, values in encoder.precompute(graph).items():
                 level = _level(type(encoder).__name__, name)
                 if values.size(0) != rows[level]:
-                    got = f"{name} of shape {list(values.shape)} for {rows[level]} {level}s"
+                    got = f"{name} of shape {list(values.shape)} for a batch of {rows[level]} {level}s"
                     raise ValueError(f"{type(encoder).__name__}.precompute returned {got}")
                 parts.setdefault(name, []).append(values)
     for name, chunks in parts.items():
