@@ -596,7 +596,7 @@ FORMATS: dict[str, tuple[list[str], Callable[[dict[str, Any]], list[str] | None]
         for split in ("random", "scaffold", "standard")
     },
     **dict.fromkeys(
-        ("zinc12k_15_further", "zinc12k_100_further"),
+        ("zinc12k_15_further", "zinc12k_40_further", "zinc12k_100_further"),
         (
             [
                 *["encoding", "official test MAE", "MAE, 23,413 further molecules", "mean difference to random walks"],
