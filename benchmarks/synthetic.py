@@ -9,8 +9,9 @@ random graphs; the test loss is the mean over the same held-out graphs for all.
 
 An experiment writes checkpoints and its result to its own folder under --runs. A repeated call resumes a stopped
 experiment and skips a complete one. If the settings have changed, it exits with an error: remove the folder, or choose
-another --runs. When all experiments are complete, or with --collect those that are, the results are written to --json
-with a figure next to it. Several processes can share the work by --experiments.
+another --runs. When all experiments are complete, the results are written to --json with a figure next to it. --collect
+writes those that are complete, and keeps the other experiments of the file. Several processes can share the work by
+--experiments.
 """
 
 from __future__ import annotations
@@ -112,8 +113,6 @@ class Experiment:
     @property
     def depths(self) -> list[int]:
         """Default depths of its models."""
-        if self.eigenvectors and not self.efficient:
-            return [1, 3, 6]
         return [1, 2, 3, 4, 5, 6, 8] if self.efficient else [1, 2, 3, 4, 5, 6]
 
     @property
@@ -556,20 +555,27 @@ def run(args: argparse.Namespace) -> None:
             settings = replace(settings, steps=args.steps)
         test_graphs = 100 if args.quick else 2000
         train(experiment, settings, depths, args.seeds, test_graphs, runs / name, args.interval)
-    missing = [name for name in EXPERIMENTS if not (runs / name / "result.json").exists()]
-    if missing and not args.collect and not args.quick:
-        print(f"not yet there: {', '.join(missing)}")
+    complete = [name for name in EXPERIMENTS if (runs / name / "result.json").exists()]
+    if len(complete) < len(EXPERIMENTS) and not args.collect and not args.quick:
+        print(f"not yet there: {', '.join(name for name in EXPERIMENTS if name not in complete)}")
         return
-    rows = collect([read_json(runs / name / "result.json") for name in EXPERIMENTS if name not in missing])
-    report(rows)
-    machine = environment()
-    settings = {name: read_json(runs / name / "settings.json") for name in EXPERIMENTS if name not in missing}
     path = Path(args.json)
+    earlier = read_json(path) if args.collect and path.exists() else {"settings": {}, "results": []}
+    kept = [row for row in earlier["results"] if _experiment(row) not in complete]
+    new = collect([read_json(runs / name / "result.json") for name in complete])
+    rows = sorted(kept + new, key=lambda row: row["panel"])
+    report(rows)
+    settings = earlier["settings"] | {name: read_json(runs / name / "settings.json") for name in complete}
+    missing = [name for name in EXPERIMENTS if name not in settings]
     lemma = [construction(kind, 50 if args.quick else 500) for kind in KINDS]
-    write_json(
-        path, {"settings": settings, "missing": missing, "results": rows, "construction": lemma, "machine": machine}
-    )
+    results = {"settings": settings, "missing": missing, "results": rows, "construction": lemma}
+    write_json(path, results | {"machine": environment()})
     draw(rows, path.with_suffix(".png"))
+
+
+def _experiment(row: dict[str, Any]) -> str:
+    """Return the name of the experiment of a row of results."""
+    return Experiment(row["trained_on"], row["graphs"], row["equation"] == 7).name
 
 
 if __name__ == "__main__":
