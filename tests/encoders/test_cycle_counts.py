@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import networkx as nx
 import numpy as np
 import pytest
@@ -72,6 +74,19 @@ def test_too_many_paths_are_refused() -> None:
     with pytest.raises(ValueError, match=r"max_paths=1000 .* graph 1 .* lengths"):
         CycleCounts(max_paths=1000).encode(graph)
     CycleCounts((3, 4), max_paths=5000).encode(graph)
+
+
+def test_dense_graphs_are_refused_before_the_work() -> None:
+    """In less time than ten million paths take; all paths of the largest clique that is counted are counted."""
+    started = time.process_time()
+    with pytest.raises(ValueError, match="max_paths"):
+        CycleCounts().encode(tg_lpe.Graph(from_networkx(nx.complete_graph(300)).edge_index(), 300))
+    assert time.process_time() - started < 10
+    graph = tg_lpe.Graph(from_networkx(nx.complete_graph(80)).edge_index(), 80)
+    paths = 80 + 80 * 79 // 2 + 80 * 79 * 78 // 3  # each of one to three nodes, from its smallest
+    assert CycleCounts((3,), max_paths=paths).encode(graph).node.unique().tolist() == [79 * 78 / 2]
+    with pytest.raises(ValueError, match="max_paths"):
+        CycleCounts((3,), max_paths=paths - 1).encode(graph)
 
 
 @pytest.mark.parametrize("lengths", [(), (2,), (9,), (3, 3), (3.0,)])

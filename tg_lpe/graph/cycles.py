@@ -50,7 +50,7 @@ class _Counter:
         order = ends[0].bincount(minlength=n).argsort(descending=True, stable=True)
         self.rank = torch.empty_like(order).scatter_(0, order, torch.arange(n, device=device))
         source, target = self.rank[ends]
-        by_source = (source * n + target).argsort()
+        self.entries, by_source = (source * n + target).sort()
         self.target, self.edge = target[by_source], torch.arange(graph.num_edges, device=device).repeat(2)[by_source]
         self.degree = source.bincount(minlength=n)
         self.start = self.degree.cumsum(0) - self.degree
@@ -95,28 +95,38 @@ class _Counter:
     def _extend(self, path: Tensor, edges: Tensor) -> None:
         """Extend paths ``[path_nodes, num_paths]`` and their edges until they close or are too long."""
         self.paths += self.graph_of[path[0]].bincount(minlength=self.num_graphs)
-        if bool((self.paths > self.max_paths).any()):
-            number = int((self.paths > self.max_paths).nonzero()[0])
+        self._check_number(self.paths)
+        if path.size(0) == self.longest:  # the last node is a neighbour of the root
+            closing = self.edge[torch.searchsorted(self.entries, path[-1] * self.num_nodes + path[0])]
+            self._add_cycles(path, torch.cat([edges, closing[None]]))
+            return
+        ends = self.degree[path[-1]].cumsum(0)
+        chunk = 0 if not ends.numel() else int(ends[-1]) // CHUNK + 1
+        if chunk > 1 and self.longest - path.size(0) > self.near:
+            self._check_number(self.paths.index_add(0, self.graph_of[path[0]], self._fewest_extensions(path)))
+        for rows in torch.arange(path.size(1), device=path.device).tensor_split(chunk) if chunk else ():
+            self._extend_rows(path[:, rows], edges[:, rows])
+
+    def _fewest_extensions(self, path: Tensor) -> Tensor:
+        """Return the fewest paths that each path extends to: the larger neighbours of its end, less its own nodes."""
+        end = path[-1]
+        up_to_root = torch.searchsorted(self.entries, end * self.num_nodes + path[0], right=True) - self.start[end]
+        return (self.degree[end] - up_to_root - max(path.size(0) - 2, 0)).clamp(min=0)
+
+    def _check_number(self, paths: Tensor) -> None:
+        """Refuse a graph with too many paths."""
+        if bool((paths > self.max_paths).any()):
+            number = int((paths > self.max_paths).nonzero()[0])
             raise ValueError(
                 f"max_paths={self.max_paths} is too few for graph {number} and these lengths: raise it, or shorten them"
             )
-        ends = self.degree[path[-1]].cumsum(0)
-        chunk = 0 if not ends.numel() else int(ends[-1]) // CHUNK + 1
-        for rows in torch.arange(path.size(1), device=path.device).tensor_split(chunk) if chunk else ():
-            self._extend_rows(path[:, rows], edges[:, rows])
 
     def _extend_rows(self, path: Tensor, edges: Tensor) -> None:
         row, entry = self._neighbours(path[-1])
         node, root, length = self.target[entry], path[0][row], path.size(0)
-        if length >= 3:  # a cycle is found in both directions: count the one whose second node is the smaller
-            closed = (node == root) & (path[1] < path[-1])[row]
-            column = length - 3
-            for part in path[:, row[closed]]:
-                self.nodes[:, column] += part.bincount(minlength=self.num_nodes)
-            for part in (*edges[:, row[closed]], self.edge[entry[closed]]):
-                self.edges[:, column] += part.bincount(minlength=self.edges.size(0))
-        if length == self.longest:
-            return
+        if length >= 3:
+            closed = node == root
+            self._add_cycles(path[:, row[closed]], torch.cat([edges[:, row[closed]], self.edge[entry[closed]][None]]))
         if self.longest - length == self.near:  # for these roots alone: they have about as many paths as near nodes
             self._find_distances(path[0].unique())
         open_ = (node > root) & self._can_close(root, node, self.longest - length)
@@ -124,3 +134,12 @@ class _Counter:
             open_ &= before[row] != node
         row, entry = row[open_], entry[open_]
         self._extend(torch.cat([path[:, row], node[open_][None]]), torch.cat([edges[:, row], self.edge[entry][None]]))
+
+    def _add_cycles(self, path: Tensor, edges: Tensor) -> None:
+        """Add closed paths to the counts of their nodes and edges."""
+        once = path[1] < path[-1]  # a cycle is found in both directions
+        column = path.size(0) - 3
+        for part in path[:, once]:
+            self.nodes[:, column] += part.bincount(minlength=self.num_nodes)
+        for part in edges[:, once]:
+            self.edges[:, column] += part.bincount(minlength=self.edges.size(0))
