@@ -170,7 +170,8 @@ class GraphSplits:
         for part, mask in masks.items():
             if not isinstance(mask, Tensor) or mask.dtype != torch.bool or mask.shape != (num_nodes,):
                 form = f"{mask.dtype} {tuple(mask.shape)}" if isinstance(mask, Tensor) else repr(mask)
-                hint = f"random_node_masks draws masks, data.{part}_mask[:, i] is one of several splits"
+                draw = "tg_lpe.data.random_node_masks(data, seed=0) draws all three"
+                hint = f"{draw}, data.{part}_mask[:, i] is one of several splits"
                 raise ValueError(f"{part}_mask must be bool [{num_nodes}], got {form}; {hint}")
             if not bool(mask.any()):
                 raise ValueError(f"{part}_mask selects no node")
