@@ -5,12 +5,13 @@ from __future__ import annotations
 import doctest
 import inspect
 import sys
+from typing import Any
 
 import pytest
 import torch
 
 import tg_lpe
-from tg_lpe import data, encoders, models, prediction, training, transforms
+from tg_lpe import data, encoders, models, prediction, training, transforms, zoo
 from tg_lpe.nn import attention
 
 FIRST = [
@@ -22,13 +23,15 @@ FIRST = [
     training.TrainConfig,
     prediction.Predictor,
     prediction.Ensemble,
+    encoders.load_encoder,
+    zoo.load,
 ]
-"""Classes that users meet first."""
+"""Classes and functions that users meet first."""
 
 
 @pytest.mark.parametrize("cls", FIRST, ids=lambda cls: cls.__name__)
-def test_the_example_of_a_class_runs(cls: type) -> None:
-    if issubclass(cls, prediction.Predictor):
+def test_the_example_runs(cls: Any) -> None:
+    if cls in (prediction.Predictor, prediction.Ensemble, zoo.load):
         pytest.importorskip("rdkit")
     text = inspect.getdoc(cls) or ""
     module = sys.modules[cls.__module__]

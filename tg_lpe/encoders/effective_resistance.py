@@ -22,7 +22,7 @@ class EffectiveResistance(NodeEdgeEncoder):
 
     Args:
         edge_out_channels: 1 for the edge encoding, 0 for none.
-        method: ``"auto"``, ``"dense"`` or ``"iterative"``.
+        method: how to compute: ``"dense"``, ``"iterative"``, for large sparse graphs, or ``"auto"``, which chooses.
         pair_out_channels: 0 for no encoding of pairs, or ``None`` for 2 channels: the resistance between both nodes,
             and whether a path joins them; both are zero if no path does.
 

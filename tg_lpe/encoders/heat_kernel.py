@@ -26,7 +26,8 @@ class HeatKernel(NodeEdgeEncoder):
     Args:
         times: diffusion times ``s`` (temperatures in the paper), one channel each.
         edge_out_channels: as many as ``times`` for the edge encoding, 0 for none.
-        method: ``"auto"``, ``"dense"`` or ``"iterative"``, for nodes and edges.
+        method: how to compute nodes and edges: ``"dense"``, ``"iterative"``, for large sparse graphs, or ``"auto"``,
+            which chooses.
         pair_out_channels: 0 for no encoding of pairs, or ``None`` for as many as ``times``: the kernels' entries at
             pairs of nodes, computed from all eigenvectors.
 

@@ -40,7 +40,7 @@ class LaplacianEigenvectors(ComputedEncoder):
         normalization: ``None`` for the Laplacian ``D - A``, ``"sym"`` as in PyG's ``AddLaplacianEigenvectorPE``, or
             ``"rw"``.
         which: ``"bottom"``, smallest eigenvalue first, or ``"top"``, largest first.
-        method: ``"auto"``, ``"dense"`` or ``"iterative"``.
+        method: how to compute: ``"dense"``, ``"iterative"``, for large sparse graphs, or ``"auto"``, which chooses.
         seed: seed of the start vectors of the iterative method.
 
     Raises:

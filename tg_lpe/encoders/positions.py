@@ -63,11 +63,12 @@ MOST_LOOPS = 10
 class Positions(ComputedEncoder):
     """Encode nodes by the leading eigenvectors of their connected component, on graphs of any size.
 
-    Nodes of the same community, or of the same end of a grid, have similar rows. Structural encodings cannot do that,
-    because they follow every relabelling. :func:`tg_lpe.graph.subspace.leading_subspace` computes the eigenvectors by
-    loops of layers, which are passes over the edges, and orthogonalisation, as in `Graph Transformers Dream of Electric
-    Flow <https://arxiv.org/abs/2410.16699>`_, Lemmas 6 to 8. Each component fills up to ``k`` columns with its
-    non-trivial eigenvectors, scaled so that their entries have mean square one; the remaining columns are zero.
+    Nodes of the same community, or of the same end of a grid, have similar rows. Structural encodings do not do that:
+    nodes with equal surroundings get equal rows, wherever they are.
+    :func:`tg_lpe.graph.subspace.leading_subspace` computes the eigenvectors by loops of layers, which are passes over
+    the edges, and orthogonalisation, as in `Graph Transformers Dream of Electric Flow
+    <https://arxiv.org/abs/2410.16699>`_, Lemmas 6 to 8. Each component fills up to ``k`` columns with its non-trivial
+    eigenvectors, scaled so that their entries have mean square one; the remaining columns are zero.
 
     Columns are defined up to sign, and up to a rotation if an eigenvalue repeats. With a ``generator``, each column of
     each graph gets a random sign. The edge encoding is the inner product and the squared distance of the ends' rows,

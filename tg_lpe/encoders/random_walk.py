@@ -24,7 +24,7 @@ class RandomWalk(NodeEdgeEncoder):
     Args:
         steps: number of steps, ``out_channels``.
         edge_out_channels: ``steps`` for the edge encoding, 0 for none.
-        method: ``"auto"``, ``"dense"`` or ``"iterative"``.
+        method: how to compute: ``"dense"``, ``"iterative"``, for large sparse graphs, or ``"auto"``, which chooses.
 
     Raises:
         ValueError: if an argument is out of range.

@@ -38,10 +38,17 @@ def load_encoder(name_or_dir: str | Path | Checkpoint) -> Encoder:
     """Load a pretrained encoder of any class.
 
     Args:
-        name_or_dir: see :meth:`Encoder.from_pretrained <tg_lpe.Encoder.from_pretrained>`.
+        name_or_dir: name of an encoder that ships with the package, folder of a saved one, or ``OWNER/NAME`` on the
+            Hugging Face Hub.
 
     Raises:
         ValueError: if the checkpoint is unknown or holds no encoder.
+
+    Example:
+        >>> import torch
+        >>> from tg_lpe.encoders import load_encoder
+        >>> load_encoder("gram-k16")(None, torch.tensor([[0, 1], [1, 2]])).node.shape
+        torch.Size([3, 16])
     """
     checkpoint = Checkpoint.open(name_or_dir)
     config, name_or_dir = checkpoint.config, checkpoint.name

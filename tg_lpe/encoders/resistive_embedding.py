@@ -30,7 +30,7 @@ class ResistiveEmbedding(ComputedEncoder):
     Args:
         k: number of columns, ``out_channels``.
         seed: seed of the directions.
-        method: ``"auto"``, ``"dense"`` or ``"iterative"``.
+        method: how to compute: ``"dense"``, ``"iterative"``, for large sparse graphs, or ``"auto"``, which chooses.
 
     Raises:
         ValueError: if an argument is out of range.

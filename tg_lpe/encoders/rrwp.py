@@ -33,7 +33,8 @@ class RRWP(NodeEdgeEncoder):
     Args:
         steps: number of powers ``K``, including the zeroth; at least 2.
         edge_out_channels: ``steps`` for the edge encoding, 0 for none.
-        method: ``"auto"``, ``"dense"`` or ``"iterative"``, for nodes and edges.
+        method: how to compute nodes and edges: ``"dense"``, ``"iterative"``, for large sparse graphs, or ``"auto"``,
+            which chooses.
 
     Raises:
         ValueError: if an argument is out of range.

@@ -36,7 +36,7 @@ class AddEffectiveResistance(GraphTransform):
             infinite.
         attr_name: attribute to write. If a graph has as many nodes as edges, PyG's ``subgraph`` and others only take it
             for an edge attribute if its name contains ``edge``, such as ``"edge_resistance"``.
-        method: ``"auto"``, ``"dense"`` or ``"iterative"``.
+        method: how to compute: ``"dense"``, ``"iterative"``, for large sparse graphs, or ``"auto"``, which chooses.
         edge_weight, reduce, hetero: see :class:`~tg_lpe.transforms.base.GraphTransform`.
 
     Raises:

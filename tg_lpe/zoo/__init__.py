@@ -35,7 +35,21 @@ def figures_text(content: Mapping[str, Any]) -> str:
 
 
 def load(name_or_dir: str | Path, device: str | torch.device = "cpu") -> Predictor:
-    """Load a trained model that predicts from SMILES or graphs, see :func:`tg_lpe.prediction.load`."""
+    """Load a trained model that predicts from SMILES or graphs, see :func:`tg_lpe.prediction.load`.
+
+    Args:
+        name_or_dir: one of :func:`names`, the folder of a training run or of a saved model, or ``OWNER/NAME`` on the
+            Hugging Face Hub.
+        device: where to compute.
+
+    Raises:
+        ValueError: if there is no such checkpoint, it is damaged or unfinished, or it holds no model.
+
+    Example:
+        >>> from tg_lpe import zoo
+        >>> zoo.load("transformer-zinc").predict(["CC(=O)Nc1ccc(O)cc1"]).values.shape
+        torch.Size([1, 1])
+    """
     from tg_lpe.prediction import load
 
     return load(name_or_dir, device)
