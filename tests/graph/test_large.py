@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 import warnings
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,14 +13,17 @@ import torch
 from ops_support import needs_cpu
 
 from tg_lpe import Graph
-from tg_lpe.encoders import EffectiveResistance, HeatKernel
+from tg_lpe.encoders import SPE, EffectiveResistance, HeatKernel
 from tg_lpe.graph import progress
 from tg_lpe.graph.components import Components
 from tg_lpe.graph.heat import heat_kernel_entries
 from tg_lpe.graph.random_walks import random_walk_probabilities
 from tg_lpe.graph.resistance import effective_resistances
+from tg_lpe.models import GraphTransformer, TupleTransformer
 
 TIMES = (0.0, 0.5, 4.0, 16.0)
+SMALL: dict[str, Any] = {"hidden_channels": 1, "heads": 1, "num_layers": 1}
+SOFTMAX: dict[str, Any] = {"attention": "hybrid", "attention_options": {"global_attention": "softmax"}}
 
 
 def random_graph(num_nodes: int, weighted: bool = False, loops: int = 0, seed: int = 0) -> Graph:
@@ -117,6 +122,30 @@ def test_progress_by_the_time_of_the_first_part(seconds: float) -> None:
         found = run()
     assert found == list(range(4000))
     assert list(progress.watched([], "nothing")) == []
+
+
+@pytest.mark.parametrize(
+    ("make", "tokens", "faster"),
+    [
+        (lambda: GraphTransformer(attention="gps", **SMALL), 1, "'primal'"),
+        (lambda: GraphTransformer(**SOFTMAX, **SMALL), 1, "'primal'"),
+        (lambda: TupleTransformer(k=1, s=1, **SMALL), 1, "'local'"),
+        (lambda: TupleTransformer(k=2, s=1, **SMALL), 3, "'local'"),
+        (lambda: SPE(1, 1), 1, "LPE"),
+    ],
+    ids=["gps", "softmax", "nodes", "pairs", "SPE"],
+)
+def test_layers_that_compute_all_pairs_warn_of_many(make: Callable[[], Any], tokens: int, faster: str) -> None:
+    """Of 16,500 nodes or tokens, and not of half as many; ``tokens`` are those of a node of a path."""
+    for number in (16_500, 8_000):
+        num_nodes = number // tokens
+        path = torch.stack([torch.arange(num_nodes - 1), torch.arange(1, num_nodes)])
+        with warnings.catch_warnings(record=True) as caught, torch.no_grad():
+            warnings.simplefilter("always")
+            make()(None, path, num_nodes=num_nodes)
+        messages = [str(warning.message) for warning in caught if "computes all" in str(warning.message)]
+        assert len(messages) == (number == 16_500), messages
+        assert all(faster in message for message in messages)
 
 
 @needs_cpu

@@ -16,6 +16,7 @@ from tg_lpe.encoders.spectral import EigenpairEncoder
 from tg_lpe.graph.eigenspaces import whole_eigenspaces
 from tg_lpe.graph.graph import Graph
 from tg_lpe.graph.padding import PaddedBatch
+from tg_lpe.graph.progress import warn_of_pairs
 from tg_lpe.nn._util import without_autocast
 from tg_lpe.nn.gin import neighbour_sums
 
@@ -126,6 +127,7 @@ class SPE(EigenpairEncoder):
     @without_autocast
     def encode_nodes(self, graph: Graph, node: Tensor, values: Tensor, absent: Tensor) -> Tensor:
         """Return the rows of the nodes, see :meth:`EigenpairEncoder.encode_nodes`."""
+        warn_of_pairs(graph.max_nodes, "nodes", node.device, "LPE or GramTransformer")
         # The GIN's sums over neighbours and its first map are linear, so apply them to V and phi, not to all pairs.
         rows = (1 + self.epsilon) * node + neighbour_sums(graph, node)
         filters = nn.functional.linear(self.phi(values.unsqueeze(2)), self.first.weight)

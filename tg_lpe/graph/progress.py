@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TypeVar
 
+import torch
 from tqdm import tqdm
 
 T = TypeVar("T")
@@ -17,6 +18,11 @@ SHOWN_AFTER = 10.0
 
 WARNED_AFTER = 60.0
 """A warning names a faster choice if a computation is estimated to take more seconds than this."""
+
+MANY_PAIRS = 2**28
+"""A warning names a faster choice if a layer computes more pairs on a processor. Attention with 128 channels then takes
+three seconds a layer on one core, and 14 in training.
+"""
 
 
 @contextmanager
@@ -49,6 +55,24 @@ def warn_if_long(seconds: float, faster: str) -> None:
     if seconds > WARNED_AFTER:
         about = f"{seconds / 60:.0f} minutes" if seconds < 7200 else f"{seconds / 3600:.0f} hours"
         warnings.warn(f"this graph is large, and takes about {about}; faster: {faster}", stacklevel=2)
+
+
+def warn_of_pairs(number: int, unit: str, device: torch.device, faster: str) -> None:
+    """Warn before a layer that computes all pairs of many nodes on a processor.
+
+    Args:
+        number: number of nodes of the largest graph.
+        unit: ``"nodes"``, or what else forms the pairs.
+        device: device of the layer.
+        faster: the faster choice that the warning names.
+
+    Warns:
+        UserWarning: with the number of pairs and the faster choice.
+    """
+    if torch.compiler.is_compiling() or device.type != "cpu" or number**2 <= MANY_PAIRS:
+        return
+    pairs = f"a graph has {number:,} {unit}, and each layer computes all {number**2:,} pairs of them"
+    warnings.warn(f"{pairs}, which takes long; faster: {faster}", stacklevel=2)
 
 
 def watched(parts: Sequence[T], faster: str) -> Iterator[T]:

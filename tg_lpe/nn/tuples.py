@@ -16,6 +16,7 @@ from torch.nn import functional
 from tg_lpe.arguments import check_heads
 from tg_lpe.graph.buckets import PaddedRows
 from tg_lpe.graph.graph import Graph
+from tg_lpe.graph.progress import warn_of_pairs
 from tg_lpe.graph.tuples import component_tuples, edge_between
 from tg_lpe.nn._util import Resettable
 from tg_lpe.nn.attention.edge import DropPath
@@ -216,6 +217,7 @@ class FullAttention(Attention):
         """Attend, see :class:`Attention`."""
         outputs = []
         for mask, padded in zip(self.masks, self.rows.pad(query_key_value), strict=True):
+            warn_of_pairs(padded.size(1), "tokens", padded.device, "attention='local' or 'performer'")
             query, key, value = padded.permute(2, 0, 3, 1, 4)
             at_once = max(1, MAX_SCORES // padded.shape[:2].numel())
             parts = [dot_product_attention(rows, key, value, mask, dropout) for rows in query.split(at_once, 2)]

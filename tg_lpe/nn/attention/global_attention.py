@@ -12,6 +12,7 @@ from torch_geometric.nn.attention import PerformerAttention, SGFormerAttention
 from tg_lpe.arguments import check_count, check_heads
 from tg_lpe.checkpoints.registry import Registry
 from tg_lpe.graph.graph import Graph
+from tg_lpe.graph.progress import warn_of_pairs
 from tg_lpe.nn._util import Resettable
 from tg_lpe.nn.dot_product import dot_product_attention
 from tg_lpe.nn.linear import Linear
@@ -69,7 +70,12 @@ def softmax_attention(rows: Tensor, graph: Graph) -> Tensor:
     Args:
         rows: queries, keys and values, ``[num_nodes, 3, heads, width]``.
         graph: the graph.
+
+    Warns:
+        UserWarning: before the many pairs of a large graph are computed on a processor.
     """
+    faster = "attention='edge', or attention='hybrid' with its default global_attention='primal'"
+    warn_of_pairs(graph.max_nodes, "nodes", rows.device, faster)
     query, key, value = graph.pad(rows).permute(2, 0, 3, 1, 4)
     attended = dot_product_attention(query, key, value, key_mask(graph))
     return graph.unpad(attended.transpose(1, 2)).flatten(1)
