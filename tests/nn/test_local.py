@@ -9,7 +9,10 @@ import pytest
 import torch
 from helpers import normal
 from torch import Tensor, nn
+from torch_geometric.explain import AttentionExplainer, Explainer
+from torch_geometric.explain.algorithm.utils import clear_masks, set_masks
 from torch_geometric.nn import MessagePassing, SAGEConv
+from torch_geometric.utils import scatter
 
 from tg_lpe import GraphTransformer
 
@@ -26,17 +29,13 @@ CASES: list[tuple[Any, dict[str, Any]]] = [
 ]
 
 
-def model_of(attention: str, local: Any, options: dict[str, Any]) -> GraphTransformer:
+def model_of(attention: str, local: Any, options: dict[str, Any], **arguments: Any) -> GraphTransformer:
     torch.manual_seed(0)
     layer: dict[str, Any] = {"local": local, **({"local_options": options} if options else {})}
     if attention == "hybrid":
         layer["global_attention"] = "none"
     return GraphTransformer(
-        in_channels=3,
-        edge_dim=2,
-        hidden_channels=8,
-        heads=2,
-        num_layers=2,
+        **{"in_channels": 3, "edge_dim": 2, "hidden_channels": 8, "heads": 2, "num_layers": 2, **arguments},
         attention=attention,
         attention_options=layer,
     ).double()
@@ -102,3 +101,31 @@ class Sum(nn.Module):
 def test_a_users_own() -> None:
     out = model_of("edge", Sum, {})(normal(6, 3), EDGES, normal(8, 2, seed=1), BATCH)
     assert out.shape == (2, 1)
+
+
+@pytest.mark.parametrize("attention", ["edge", "gps", "hybrid"])
+def test_edge_masks_of_explainers(attention: str) -> None:
+    """A mask that hides an edge changes the output of one layer at the edge's target alone."""
+    model = model_of(attention, "GINEConv", {}, num_layers=1, readout={"level": "node"}).eval()
+    inputs = normal(6, 3), EDGES, normal(8, 2, seed=1)
+    expected = model(*inputs)
+    for number, target in enumerate(EDGES[1].tolist()):
+        mask = torch.ones(8, dtype=torch.float64).index_fill(0, torch.tensor(number), 0.0)
+        set_masks(model, mask, EDGES, apply_sigmoid=False)
+        changed = (model(*inputs) - expected).abs().sum(1) > 1e-6
+        clear_masks(model)
+        assert changed.nonzero().flatten().tolist() == [target]
+    assert torch.equal(model(*inputs), expected)
+
+
+def test_attention_coefficients_of_explainers() -> None:
+    """They sum to one over the edges into each node."""
+    explainer = Explainer(
+        model_of("gps", "GATv2Conv", {"add_self_loops": False}).eval(),
+        AttentionExplainer(reduce="mean"),
+        explanation_type="model",
+        edge_mask_type="object",
+        model_config={"mode": "regression", "task_level": "graph", "return_type": "raw"},
+    )
+    weights = explainer(normal(6, 3), EDGES, edge_attr=normal(8, 2, seed=1)).edge_mask
+    torch.testing.assert_close(scatter(weights, EDGES[1]), torch.ones(6, dtype=torch.float64))

@@ -7,6 +7,7 @@ import inspect
 from collections.abc import Mapping
 from typing import Any
 
+import torch
 import torch_geometric.nn as pyg
 from torch import Tensor, nn
 
@@ -70,8 +71,11 @@ def convolve(conv: nn.Module, h: Tensor, e: Tensor, graph: Graph) -> Tensor:
     Raises:
         ValueError: if the result does not have the shape of ``h``.
     """
+    edge_index = graph.edges_by_target
+    if _is_explained(conv):  # masks and attention coefficients are in the order in which the caller listed the edges
+        edge_index, e = graph.edge_index.long(), graph.unsort_edges(e)
     edges = {"edge_attr": e.to(h.dtype)} if "edge_attr" in inspect.signature(conv.forward).parameters else {}
-    out: Tensor = conv(h, graph.edges_by_target, **edges)
+    out: Tensor = conv(h, edge_index, **edges)
     if not isinstance(out, Tensor) or out.shape != h.shape:
         got = list(out.shape) if isinstance(out, Tensor) else type(out).__name__
         raise ValueError(
@@ -79,6 +83,14 @@ def convolve(conv: nn.Module, h: Tensor, e: Tensor, graph: Graph) -> Tensor:
             "local_options are arguments of its constructor, such as concat=False"
         )
     return out
+
+
+def _is_explained(conv: nn.Module) -> bool:
+    """Return whether an explainer of PyTorch Geometric masks or reads messages; it sets this up on each module."""
+    if torch.compiler.is_compiling():
+        return False
+    layers = (part for part in conv.modules() if isinstance(part, pyg.MessagePassing))
+    return any(layer.explain or layer._message_forward_hooks for layer in layers)
 
 
 class Convolution(nn.Module):
