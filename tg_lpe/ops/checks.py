@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection
 import torch
 from torch import Tensor
 
-from tg_lpe.ops.operator import is_transforming
+from tg_lpe.ops.operator import is_transforming, without_wrappers
 
 Key = tuple[int, torch.dtype, tuple[int, ...], tuple[int, ...], int | None]
 """Address, dtype, shape and strides of a tensor, and the size of its range; ``None`` for finite values."""
@@ -38,7 +38,7 @@ class ValueChecks:
         _check_dense(name, index)
         if index.numel() == 0 or torch.compiler.is_compiling() or self._is_known(index, size):
             return
-        position = self.also_read(*torch.aminmax(index))
+        position = self.also_read(*torch.aminmax(without_wrappers(index)))
 
         def judge(read: list[int]) -> None:
             low, high = read[position : position + 2]
@@ -53,6 +53,7 @@ class ValueChecks:
         if values.numel() == 0 or torch.compiler.is_compiling() or self._is_known(values, None):
             return
         # The extremes are NaN if any entry is; one pass over the values, and no tensor of their size.
+        values = without_wrappers(values)
         low, high = torch.aminmax(values.detach())
         position = self.also_read(torch.isfinite(low) & torch.isfinite(high))
 

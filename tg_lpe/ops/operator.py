@@ -132,6 +132,14 @@ def without_transforms() -> Iterator[None]:
         yield
 
 
+def without_wrappers(values: Tensor) -> Tensor:
+    """Return the plain tensor of a tensor of ``torch.func``; under ``vmap``, it has the dimension of the map too."""
+    functional = torch._C._functorch
+    while functional.is_gradtrackingtensor(values) or functional.is_batchedtensor(values):
+        values = functional.get_unwrapped(values)
+    return values
+
+
 def host_array(values: Tensor) -> np.ndarray[Any, Any]:
     """Copy values to the host, without gradient; a tensor of ``torch.func.grad`` is unwrapped."""
     while torch._C._functorch.is_gradtrackingtensor(values):
