@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import torch_geometric
 from torch_geometric.data import Data
+from torch_geometric.transforms import ToSparseTensor
 
 from tg_lpe import AddPositionalEncoding, Encoder, GramTransformer, Graph, GraphTransformer, LinearTransformerPE
 from tg_lpe.encoders import RandomWalk, ResistiveEmbedding, make_encoder
@@ -30,7 +32,10 @@ WEIGHTS = torch.arange(1.0, 7.0)  # another one in each direction
             "edge_weight=None",
         ),
         (lambda: make_encoder({"class": "Elsewhere"}), "--import"),
-        (lambda: Graph(RING.t()), r"pass edge_index.t\(\)"),
+        (lambda: Graph(RING.t()), r"pass edge_index.t\(\)$"),
+        (lambda: Graph(RING.t().float()), r"pass edge_index.t\(\).long\(\)$"),
+        (lambda: Graph(RING[:, :2].float()), r"pass edge_index.long\(\)$"),
+        (lambda: Graph(torch.tensor([[], []])), r"pass edge_index.long\(\)$"),
         (lambda: Graph(RING, edge_weight=WEIGHTS.unsqueeze(1)), r"pass edge_weight.squeeze\(1\)$"),
         (lambda: Graph(RING, edge_weight=WEIGHTS.long()), r"pass edge_weight.float\(\)"),
         (lambda: Graph(RING, edge_weight=WEIGHTS.long().unsqueeze(1)), r"squeeze\(1\).float\(\)"),
@@ -43,6 +48,14 @@ WEIGHTS = torch.arange(1.0, 7.0)  # another one in each direction
 def test_what_to_write_is_named(call: Callable[[], Any], named: str) -> None:
     with pytest.raises((ValueError, TypeError), match=named):
         call()
+
+
+def test_the_edges_of_adj_t() -> None:
+    adj_t = ToSparseTensor(layout=torch.sparse_coo)(Data(edge_index=RING[:, :3], num_nodes=3)).adj_t
+    with pytest.raises(ValueError, match=r"pass torch_geometric.utils.to_edge_index\(adj_t.t\(\)\)\[0\]"):
+        GraphTransformer()(None, adj_t)
+    edge_index = torch_geometric.utils.to_edge_index(adj_t.t())[0]
+    assert edge_index.tolist() == [[2, 0, 1], [0, 1, 2]]
 
 
 def test_that_directions_are_dropped_is_said_where_it_is_so() -> None:

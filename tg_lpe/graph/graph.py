@@ -744,12 +744,18 @@ def check_edge_index(edge_index: Tensor) -> None:
             f"edge_index must be an int64 or int32 tensor [2, num_directed_edges], got {type(edge_index).__name__}"
         )
     if edge_index.layout != torch.strided:
-        raise ValueError(f"edge_index must be dense, [2, num_directed_edges], got the layout {edge_index.layout}")
-    if edge_index.dim() != 2 or edge_index.size(0) != 2 or edge_index.dtype not in _INT_DTYPES:
+        raise ValueError(
+            f"edge_index must be dense, [2, num_directed_edges], got the layout {edge_index.layout}; of PyG's adj_t, "
+            "pass torch_geometric.utils.to_edge_index(adj_t.t())[0], whose edges are sorted by target"
+        )
+    is_pairs = edge_index.dim() == 2 and edge_index.size(0) == 2
+    if not is_pairs or edge_index.dtype not in _INT_DTYPES:
+        fit = ".t()" * (not is_pairs and edge_index.shape[1:] == (2,)) + ".long()" * (
+            edge_index.dtype not in _INT_DTYPES
+        )
         raise ValueError(
             "edge_index must be int64 or int32 of shape [2, num_directed_edges], "
-            f"got {edge_index.dtype} {list(edge_index.shape)}"
-            + ("; pass edge_index.t()" if edge_index.shape[1:] == (2,) else "")
+            f"got {edge_index.dtype} {list(edge_index.shape)}" + (f"; pass edge_index{fit}" if fit else "")
         )
 
 
