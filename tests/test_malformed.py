@@ -45,7 +45,12 @@ def model(**options: object) -> GraphTransformer:
     [
         (EDGES.to_sparse(), {}, ValueError, "edge_index must be dense"),
         (EDGES, {"num_nodes": -3}, ValueError, "num_nodes must not be negative, got -3"),
-        (EDGES, {"num_nodes": 2**62}, ValueError, "num_nodes must not be more than"),
+        (EDGES, {"num_nodes": 2**62}, ValueError, "num_nodes=4,611"),
+        (EDGES * 10**9, {}, ValueError, r"edge_index has .* num_nodes=2,000,000,001: .* torch.unique\(edge_index"),
+        (EDGES * 10**12, {}, ValueError, r"num_nodes=2,000,000,000,001: .* torch.unique\(edge_index"),
+        ((EDGES * 10**9).int(), {}, ValueError, r"torch.unique\(edge_index"),
+        (EDGES, {"batch": BATCH + 10**9}, ValueError, r"num_graphs=1,000,000,001: .* torch.unique\(batch"),
+        (EDGES, {"batch": BATCH, "num_graphs": 10**9}, ValueError, r"num_graphs=1,000,000,000: "),
         (EDGES, {"num_nodes": 3.5}, TypeError, "num_nodes must be an integer, got 3.5"),
         (EDGES, {"batch": BATCH, "num_nodes": 3, "num_graphs": 10**12}, ValueError, "num_graphs must not be more than"),
         (EDGES, {"batch": BATCH, "num_nodes": 3, "num_graphs": "1"}, TypeError, "num_graphs must be an integer"),

@@ -134,7 +134,7 @@ class Chosen:
     def _default(self, option: str) -> str | None:
         """Return the name of an option's default class."""
         if self.start is not None and option in ("encoder", "model"):
-            model = self.start.model if option == "model" else getattr(self.start.model, "encoder", None)
+            model = self.start.model if option == "model" else self.start.model.encoder
             return "none" if model is None else type(model).__name__
         if option == "model":
             return DEFAULT_MODEL

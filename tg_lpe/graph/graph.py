@@ -33,6 +33,12 @@ DIRECTED_KEPT = 2**20
 MAX_COUNT = math.isqrt(2**63 - 1)
 """Largest number of nodes or graphs: pairs of nodes are numbered in int64."""
 
+MANY_NUMBERS = 2**26
+"""Largest number of nodes or graphs that few entries may imply."""
+
+FEWEST_ENTRIES = 2**-7
+"""Fewest entries for each of more nodes or graphs."""
+
 REDUCTIONS = ("error", "add", "mean")
 """Ways to merge the weights of an edge that is listed several times."""
 
@@ -128,6 +134,8 @@ class Graph:
             raise TypeError(f"batch must be an int64 tensor of shape [num_nodes], got {type(batch).__name__}")
         num_graphs = None if num_graphs is None else checked_count("num_graphs", num_graphs)
         self.num_nodes = _count_nodes(edge_index, num_nodes, batch)
+        if num_graphs is not None:
+            _refuse_gaps("batch", self.num_nodes, "graphs", num_graphs)
         _check_form("edge_weight", edge_weight, edge_index.size(1))
         _check_form("ground", ground, self.num_nodes)
         if checks is not None:
@@ -135,12 +143,14 @@ class Graph:
         if not undirected:
             checked = edges.checked_edges(edge_index, self.num_nodes, batch, num_graphs, self._checks)
             self.num_graphs, self.max_nodes = checked.num_graphs, checked.max_nodes
+            _refuse_gaps("batch", self.num_nodes, "graphs", self.num_graphs)
             if checked.ptr is not None:
                 self.ptr = checked.ptr
             return
         is_cheap = cpu.is_available() and edge_index.size(1) <= DIRECTED_KEPT and edge_index.device.type == "cpu"
         find = self._find_untraced if torch.compiler.is_compiling() else self._find_undirected
         find(num_graphs, edge_weight is not None or is_cheap, self._checks)
+        _refuse_gaps("batch", self.num_nodes, "graphs", self.num_graphs)
         if edge_weight is None and reduce == "add":
             edge_weight = torch.ones(edge_index.size(1), device=edge_index.device)
         merged = self._add_parallel(edge_weight) if edge_weight is not None and reduce == "add" else edge_weight
@@ -775,10 +785,29 @@ def _count_nodes(edge_index: Tensor, num_nodes: int | None, batch: Tensor | None
     """Return the number of nodes, inferred from the data if ``num_nodes`` is absent."""
     if num_nodes is None:
         largest = int(edge_index.max()) + 1 if batch is None and edge_index.numel() else 0
-        if largest > MAX_COUNT:
-            raise ValueError(f"edge_index must lie in 0..{MAX_COUNT - 1}, got {largest - 1}")
-        return batch.numel() if batch is not None else max(largest, 0)  # negative numbers are refused later
+        num_nodes = batch.numel() if batch is not None else max(largest, 0)  # negative numbers are refused later
+    if batch is None and isinstance(num_nodes, int):
+        _refuse_gaps("edge_index", edge_index.numel(), "nodes", num_nodes)
     return checked_count("num_nodes", num_nodes)
+
+
+def _refuse_gaps(name: str, entries: int, unit: str, count: int) -> None:
+    """Refuse numbers with large gaps, before memory is allocated for each number.
+
+    Args:
+        name: the tensor of the numbers.
+        entries: its number of entries.
+        unit: ``"nodes"`` or ``"graphs"``, which are numbered.
+        count: the largest number plus one.
+
+    Raises:
+        ValueError: if there are many numbers, and less than one entry for 128 of them.
+    """
+    if count > MANY_NUMBERS and entries < FEWEST_ENTRIES * count:
+        raise ValueError(
+            f"{name} has {entries:,} entries, too few for num_{unit}={count:,}: {unit} are numbered from 0 without "
+            f"large gaps; write {unit}, {name} = torch.unique({name}, return_inverse=True)"
+        )
 
 
 def _check_form(name: str, values: Tensor | None, size: int) -> None:

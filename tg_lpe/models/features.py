@@ -50,6 +50,8 @@ class FeatureModel(Model):
 
     needs_undirected: ClassVar[bool] = False
     """Whether the model needs undirected edges even without an encoder."""
+    reads_pairs: bool = False
+    """Whether layers read the encoding of pairs of nodes."""
 
     @property
     def reads_edge_weight(self) -> bool:  # type: ignore[override]
@@ -143,7 +145,7 @@ class FeatureModel(Model):
         encoder, name = self.encoder, type(self).__name__
         if encoder is None:
             raise ValueError(f"without_encoder is for a model with an encoder, and this {name} has none")
-        if getattr(self, "reads_pairs", False):
+        if self.reads_pairs:
             raise ValueError(f"without_encoder does not work with layers that read pairs of nodes, as in this {name}")
         config = {**self.config_dict(), "encoder": None, "pe_channels": encoder.out_channels or None}
         options = type(self).options["pe_options"].mapping_of("pe_options", config.get("pe_options"))

@@ -18,6 +18,7 @@ from torch_geometric.data import Batch, InMemoryDataset
 from tqdm import tqdm
 
 from tg_lpe.checkpoints.files import load_tensors, read_object
+from tg_lpe.encoders.base import Encoder
 from tg_lpe.nn.parallel import process_number
 from tg_lpe.training import processes
 from tg_lpe.training.build import hash_seed, seeded
@@ -43,7 +44,7 @@ class TrainingLoop(ABC):
 
     Several processes (:mod:`tg_lpe.training.processes`) share every batch, and only the first one writes.
 
-    A subclass sets ``train_set`` and ``val_set`` and defines the loss.
+    A subclass sets ``encoder``, ``train_set`` and ``val_set`` and defines the loss.
 
     Args:
         config: the settings.
@@ -57,6 +58,7 @@ class TrainingLoop(ABC):
     """Name of the validation figure in the metrics."""
     larger_is_better: bool = False
     """Whether larger values of the figure are better."""
+    encoder: Encoder | None
     train_set: InMemoryDataset
     val_set: InMemoryDataset
 
@@ -109,7 +111,7 @@ class TrainingLoop(ABC):
         if resume:
             self._restore()
         if self.folder is not None and self.epoch == 0:
-            self.folder.save_initial(getattr(self, "encoder", None))
+            self.folder.save_initial(self.encoder)
         log = MetricsLog(self.folder.metrics, keep=self.epoch) if self.folder is not None else None
         for row in [] if log is None else log.rows:
             self.write(row)

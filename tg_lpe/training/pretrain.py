@@ -44,6 +44,7 @@ class Pretraining(TrainingLoop, Generic[C]):
         ValueError: if the encoder has no parameters, or another number of channels than the targets.
     """
 
+    encoder: Encoder
     kind: str
     """Kind of the run, in its result."""
     has_edge_targets = False
