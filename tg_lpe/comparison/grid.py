@@ -212,7 +212,8 @@ def compare(
     Args:
         data, target, level: the data, as for :func:`~tg_lpe.comparison.data.splits_of`: splits, a dataset or sequence
             of graphs, one graph with labels of its nodes, or the path of a table of molecules.
-        encodings: the rows, see :func:`candidates_of`; :data:`ENCODINGS` if absent.
+        encodings: the rows: names such as ``"walks"``, encoder classes or encoders, or a mapping from names of your
+            choice to these, see :func:`candidates_of`; :data:`ENCODINGS` if absent.
         task: the task or its name; chosen from the labels if absent.
         model: ``"model"``, a class or its name, and further arguments of :func:`~tg_lpe.training.build_model`. The
             default is a :class:`~tg_lpe.GraphTransformer` with 64 channels.

@@ -54,7 +54,7 @@ IDENTITY_LIMIT = 4096
 
 @register
 class GramTransformer(Encoder):
-    r"""Encode nodes, edges and pairs by learned polynomials of the Laplacian: a linear transformer with Gram read-outs.
+    r"""Encode nodes, edges and pairs of nodes by learned polynomials of the Laplacian.
 
     Each of ``num_filters`` filters weights the incidence matrix ``B`` by learned conductances ``w`` (eq. (1) of `Graph
     Transformers Dream of Electric Flow <https://arxiv.org/abs/2410.16699>`_ with ``w = 1/r``) and connects nodes to the
@@ -63,9 +63,10 @@ class GramTransformer(Encoder):
 
     .. math:: \Phi_t = (I - S) \Phi_{t-1} = P \Phi_{t-1}, \qquad \Phi_0 = V .
 
-    So ``Phi_t = f_t(S) V``. The encoding reads ``f_t(S)`` of every layer: its diagonal at nodes and its entries at
-    edges. Both are equivariant under relabelling of the nodes and independent of signs and bases. A node without edges
-    and ground has a zero row in ``P``.
+    So ``Phi_t = f_t(S) V``. The encoding reads ``f_t(S)`` of every layer: its diagonal at nodes, which for equal
+    conductances and no ground holds return probabilities of random walks, and its entries at edges. Both are
+    equivariant under relabelling of the nodes and independent of signs and bases. A node without edges and ground has a
+    zero row in ``P``.
 
     **Exact or estimated.** With ``V = I``, the encoding is exact. With ``num_probes`` columns of random signs, the Gram
     matrix of two layers, ``Phi_s Phi_t^T / num_probes``, is an unbiased estimate of ``f_s(S) f_t(S)`` that costs

@@ -24,7 +24,7 @@ class LinearTransformerPE(AddPositionalEncoding):
 
     It is :class:`AddPositionalEncoding` with the pretrained encoder :data:`DEFAULT_ENCODER` of the package, a
     :class:`~tg_lpe.GramTransformer`, which is a linear transformer of `Graph Transformers Dream of Electric Flow
-    <https://arxiv.org/abs/2410.16699>`_. Its model card in ``tg_lpe/zoo`` describes the encoding. The class
+    <https://arxiv.org/abs/2410.16699>`_. ``tg-lpe zoo gram-k16`` prints its model card. The class
     :class:`~tg_lpe.LinearTransformer` is another encoder.
 
     Channels are sorted by the variance that they explain, so the first ``k`` are an encoding of width ``k``. The
