@@ -119,6 +119,23 @@ def test_a_new_edge_attribute_follows_the_edges(parts: list[Graph]) -> None:
     assert torch.equal(batch.edge_pe, values), "stacked, nothing added to the values"
 
 
+@pytest.mark.parametrize(("name", "unit"), [("x", "nodes"), ("edge_attr", "edges"), ("edge_weight", "edges")])
+def test_rows_that_belong_to_the_next_graph_are_refused(name: str, unit: str) -> None:
+    """Graphs 1 and 2 have together as many rows as they need, so that no batch of both shows it."""
+    sizes = {"nodes": (3, 4, 5), "edges": (2, 3, 4)}[unit]
+    right, wrong = (
+        [path_of(n, **{name: torch.rand(rows)}) for n, rows in zip((3, 4, 5), given, strict=True)]
+        for given in (sizes, (sizes[0], sizes[1] + 1, sizes[2] - 1))
+    )
+    message = f"graph 1 has {sizes[1]} {unit}, but {name} has {sizes[1] + 1} rows"
+    whole(right)
+    with pytest.raises(ValueError, match=message):
+        whole(wrong)
+    assert len(list(iterate_chunks(Stored(right), 3, (name,)))) == len(list(iterate_chunks(Stored(wrong), 3))) == 1
+    with pytest.raises(ValueError, match=message):
+        list(iterate_chunks(Stored(wrong), 3, (name,)))
+
+
 def path_of(size: int, **more) -> Data:
     node = torch.arange(size - 1)
     return Data(edge_index=torch.stack([node, node + 1]), num_nodes=size, **more)

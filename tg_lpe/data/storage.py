@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import itertools
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -22,6 +22,9 @@ RESERVED = ("index", "batch")
 
 _NODE_ATTRIBUTES = ("x", "feat", "pos", "batch", "node_type", "n_id")
 """Attributes from which PyG infers the number of nodes; others may have as many rows by coincidence."""
+
+UNITS_OF_ROWS = {"x": "nodes", "edge_attr": "edges", "edge_weight": "edges"}
+"""Attributes with a row for each node or edge of a graph."""
 
 
 @dataclass(frozen=True)
@@ -97,6 +100,7 @@ def iterate_chunks(
 def _chunks(dataset: Any, chunk_size: int, attributes: Sequence[str], max_pairs: int | None) -> Iterator[GraphChunk]:
     if is_collated(dataset):
         check_single(dataset._data, "the dataset")
+        _check_rows(dataset, attributes)
         yield from _from_storage(dataset, chunk_size, attributes, max_pairs)
         return
 
@@ -248,10 +252,11 @@ def whole(dataset: Any) -> InMemoryDataset:
 
     Raises:
         TypeError: if an element is not a ``Data``, or a batch of several graphs.
-        ValueError: if the dataset is empty or in memory with a ``transform``, a graph has no ``edge_index``, or graphs
-            differ in their attributes.
+        ValueError: if the dataset is empty or in memory with a ``transform``, a graph has no ``edge_index`` or wrong
+            numbers of rows, or graphs differ in their attributes.
     """
     if is_collated(dataset):
+        _check_rows(dataset)
         return dataset  # type: ignore[no-any-return]
     if isinstance(dataset, InMemoryDataset) and dataset.transform is not None:
         raise ValueError(
@@ -264,7 +269,20 @@ def whole(dataset: Any) -> InMemoryDataset:
     result = GraphDataset.from_data_list([dataset[index] for index in range(len(dataset))])
     if result._data.edge_index is None:
         raise ValueError(f"each graph needs edge_index, got data with {result._data.keys()}")
+    _check_rows(result)
     return result
+
+
+def _check_rows(dataset: InMemoryDataset, names: Collection[str] = tuple(UNITS_OF_ROWS)) -> None:
+    """Refuse wrong numbers of rows, which would shift the rows of the next graph of a batch."""
+    data, slices = dataset._data, dataset.slices or {}
+    for name, unit in UNITS_OF_ROWS.items():
+        if name in names and name in slices and isinstance(data[name], Tensor) and data[name].layout == torch.strided:
+            rows = slices[name].diff()
+            counts = (slices["edge_index"] if unit == "edges" else node_slices(dataset)).diff()
+            if not torch.equal(rows, counts):
+                at = int((rows != counts).nonzero()[0])
+                raise ValueError(f"graph {at} has {int(counts[at])} {unit}, but {name} has {int(rows[at])} rows")
 
 
 def in_halves(
