@@ -88,7 +88,7 @@ def test_sizes_that_are_not_clear(datasets: list[Any], message: str) -> None:
 
 
 def test_what_is_no_dataset_of_graphs() -> None:
-    with pytest.raises(TypeError, match="graph 0 is int"):
+    with pytest.raises(TypeError, match="graph 0 is of type int"):
         DataSpec.of([1, 2])
     with pytest.raises(TypeError, match=r"pass \[data\]"):
         DataSpec.of(graph())

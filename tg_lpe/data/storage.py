@@ -107,6 +107,8 @@ def _chunks(dataset: Any, chunk_size: int, attributes: Sequence[str], max_pairs:
     def single(index: int) -> Data:
         data = dataset[index]
         check_single(data, f"graph {index}")
+        if data.edge_index is None:
+            raise ValueError(f"each graph needs edge_index, graph {index} is Data with {data.keys()}")
         return data  # type: ignore[no-any-return]
 
     def form(numbered: tuple[int, Data]) -> list[tuple[str, Any, Any, Any]]:
@@ -137,12 +139,10 @@ def _num_edges(data: Data) -> int | None:
     return edge_index.size(-1) if isinstance(edge_index, Tensor) and edge_index.dim() else None
 
 
-def check_single(data: Data, name: str) -> None:
-    """Refuse a batch, or a graph whose attribute ``batch`` separates several graphs.
-
-    Raises:
-        TypeError: if ``data`` is no single graph.
-    """
+def check_single(data: Any, name: str) -> None:
+    """Raise ``TypeError`` unless ``data`` is one graph; an attribute ``batch`` may separate several."""
+    if not isinstance(data, Data):
+        raise TypeError(f"graphs must be Data, {name} is of type {type(data).__name__}")
     if isinstance(data, Batch):
         raise TypeError(
             f"expected single graphs, but {name} is a {type(data).__name__}; batch.to_data_list() gives its graphs"
@@ -173,9 +173,7 @@ def _take(graphs: Iterator[Data], chunk_size: int, max_pairs: int | None) -> Ite
 def _from_list(graphs: list[Data], sizes: list[int], names: Sequence[str]) -> GraphChunk:
     """Collate the edges and some attributes; PyG's collation of everything takes longer than the encoding."""
     edges = [data.edge_index for data in graphs]
-    for data, edge_index in zip(graphs, edges, strict=True):
-        if edge_index is None:
-            raise ValueError(f"each graph needs edge_index, got data with {data.keys()}")
+    for edge_index in edges:
         if not isinstance(edge_index, Tensor) or edge_index.dim() != 2:
             form = list(edge_index.shape) if isinstance(edge_index, Tensor) else type(edge_index).__name__
             raise ValueError(f"edge_index must be a tensor [2, num_directed_edges], got {form}")
@@ -216,8 +214,6 @@ class GraphDataset(InMemoryDataset):
         if not graphs:
             raise ValueError("a dataset needs at least one graph")
         for number, graph in enumerate(graphs):
-            if not isinstance(graph, Data):
-                raise TypeError(f"graphs must be Data, graph {number} is {type(graph).__name__}")
             check_single(graph, f"graph {number}")
             # Collating takes the attributes of the first graph and drops others.
             names, first_names = sorted(graph.keys()), sorted(graphs[0].keys())

@@ -85,20 +85,3 @@ def number_of(cell: Any) -> float:
         return float(cell)
     except (TypeError, ValueError):
         return math.nan
-
-
-class Graphs(Sequence[Data]):
-    """Wrap a sequence of graphs and raise ``TypeError`` for an element that is no ``Data``."""
-
-    def __init__(self, graphs: Any) -> None:
-        self._graphs = graphs
-
-    def __len__(self) -> int:
-        return len(self._graphs)
-
-    def __getitem__(self, index: Any) -> Any:
-        graph = self._graphs[index]
-        if not isinstance(graph, Data) or graph.edge_index is None:
-            kind = f"Data with {graph.keys()}" if isinstance(graph, Data) else f"of type {type(graph).__name__}"
-            raise TypeError(f"graphs must be Data with edge_index, graph {index} is {kind}")
-        return graph

@@ -20,20 +20,12 @@ from tg_lpe.arguments import ArgumentError, check_choice, check_count, check_pos
 from tg_lpe.checkpoints.checkpoint import DESCRIPTION, Checkpoint, CheckpointMixin, Kind, check_fit
 from tg_lpe.checkpoints.files import load_tensors, write_json
 from tg_lpe.data.ranges import MoleculeRanges
-from tg_lpe.data.storage import GraphChunk, in_halves, is_collated, iterate_chunks, with_attribute
+from tg_lpe.data.storage import GraphChunk, in_halves, iterate_chunks, with_attribute
 from tg_lpe.data.units import units_text
 from tg_lpe.encoders.precompute import reads_edge_weight
 from tg_lpe.encoders.registry import ENCODERS
 from tg_lpe.models import Model, make_model
-from tg_lpe.prediction.inputs import (
-    Graphs,
-    check_collection,
-    extra_rows,
-    is_missing,
-    is_molecule,
-    number_of,
-    strings,
-)
+from tg_lpe.prediction.inputs import check_collection, extra_rows, is_missing, is_molecule, number_of, strings
 from tg_lpe.prediction.intervals import Intervals
 from tg_lpe.prediction.predictions import Outside, Predictions, Refusal
 from tg_lpe.training.outputs import Outputs, class_names, output_columns, read_outputs
@@ -389,9 +381,8 @@ class Predictor:
     def _of_graphs(self, graphs: Any, batch_size: int) -> Generator[PredictedPart, None, None]:
         check_count("batch_size", batch_size)
         start = 0
-        source = graphs if is_collated(graphs) else Graphs(graphs)
         # _run checks edges, so that a graph with invalid edges is refused without the others of its chunk.
-        for chunk in iterate_chunks(source, batch_size, tuple(ATTRIBUTE_LEVELS), MAX_PAIRS, check_edges=False):
+        for chunk in iterate_chunks(graphs, batch_size, tuple(ATTRIBUTE_LEVELS), MAX_PAIRS, check_edges=False):
             yield self._of_chunk(chunk, start)
             start += chunk.num_graphs
 
