@@ -121,7 +121,7 @@ def make_pretraining(kind: str) -> TrainingLoop:
 def losses(training: TrainingLoop) -> list[list[float]]:
     """Training loss and validation figure of each epoch, then the figures of the result."""
     rows = []
-    for _ in range(training.loop_config.epochs):
+    for _ in range(training.config.epochs):
         with seeded(training.epoch):
             row = training.train_epoch()
         with training.evaluated_weights():

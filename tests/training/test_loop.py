@@ -127,7 +127,7 @@ class Watched(JointTraining):
 
     def outputs(self, dataset: InMemoryDataset) -> tuple[Tensor, Tensor]:
         self.evaluated.append("test" if dataset is self.test_set else "val" if dataset is self.val_set else "other")
-        if dataset is self.val_set and len(self.by_epoch) < self.loop_config.epochs:
+        if dataset is self.val_set and len(self.by_epoch) < self.config.epochs:
             self.by_epoch.append({name: value.clone() for name, value in self.model.state_dict().items()})
         return super().outputs(dataset)
 

@@ -148,6 +148,8 @@ class JointTraining(TrainingLoop):
     The test set is evaluated only after training, with the weights that have the best validation figure.
     """
 
+    config: TrainConfig
+
     def __init__(
         self,
         config: TrainConfig,
@@ -168,7 +170,7 @@ class JointTraining(TrainingLoop):
         if (embedding := getattr(model, "graph_embedding", None)) is not None:
             embedding.fit(splits.train._data.graph_attr)
         super().__init__(config, model, _optimizer(model, config), folder, progress)
-        self.config, self.task, self.logger = config, task, logger
+        self.task, self.logger = task, logger
         self.train_set, self.val_set, self.test_set = (
             store_precomputed(self.encoder, part) for part in (splits.train, splits.val, splits.test)
         )

@@ -59,6 +59,7 @@ class TrainingLoop(ABC):
     larger_is_better: bool = False
     """Whether larger values of the figure are better."""
     encoder: Encoder | None
+    config: LoopConfig
     train_set: InMemoryDataset
     val_set: InMemoryDataset
 
@@ -70,7 +71,7 @@ class TrainingLoop(ABC):
         folder: RunFolder | None,
         progress: bool,
     ) -> None:
-        self.loop_config, self.model, self.optimizer = config, model, optimizer
+        self.config, self.model, self.optimizer = config, model, optimizer
         is_first = process_number() == 0
         self.folder, self.progress = folder if is_first else None, progress and is_first
         self.device = next(model.parameters()).device
@@ -107,7 +108,7 @@ class TrainingLoop(ABC):
 
     def fit(self, resume: bool = False) -> dict[str, Any]:
         """Train to the last epoch, from the folder's checkpoint if ``resume`` is set, and return the result."""
-        processes.check(self.model, self.loop_config.batch_size, len(self.train_set))
+        processes.check(self.model, self.config.batch_size, len(self.train_set))
         if resume:
             self._restore()
         if self.folder is not None and self.epoch == 0:
@@ -115,9 +116,9 @@ class TrainingLoop(ABC):
         log = MetricsLog(self.folder.metrics, keep=self.epoch) if self.folder is not None else None
         for row in [] if log is None else log.rows:
             self.write(row)
-        while self.epoch < self.loop_config.epochs and not self._at_smallest_rate():
+        while self.epoch < self.config.epochs and not self._at_smallest_rate():
             rank = [process_number()] if process_number() else []  # each process has its own dropout masks
-            with seeded(hash_seed(self.loop_config.seed, self.epoch, DROPOUT, *rank), self.device):
+            with seeded(hash_seed(self.config.seed, self.epoch, DROPOUT, *rank), self.device):
                 row = self.train_epoch()
             with self.evaluated_weights():
                 row |= self.validate()
@@ -128,7 +129,7 @@ class TrainingLoop(ABC):
                     self.best_state = copy_state(self.model)
             if self.progress and not sys.stderr.isatty():
                 figures = f"train_loss {row['train_loss']:.4f}, {self.metric} {row[self.metric]:.4f}"
-                _LOGGER.info("epoch %d/%d: %s", self.epoch, self.loop_config.epochs, figures)
+                _LOGGER.info("epoch %d/%d: %s", self.epoch, self.config.epochs, figures)
             if not math.isfinite(row[self.metric]) or not math.isfinite(row["train_loss"]):
                 figures = f"loss {row['train_loss']}, {self.metric} {row[self.metric]}, lr {row['lr']:.3g}"
                 raise ValueError(f"training diverged in epoch {self.epoch}: {figures}; try a smaller lr or clip")
@@ -159,7 +160,7 @@ class TrainingLoop(ABC):
 
     def train_epoch(self) -> dict[str, Any]:
         """Pass over the training set once and return a row of metrics without the validation figure."""
-        config = self.loop_config
+        config = self.config
         self.model.train()
         generator = torch.Generator().manual_seed(hash_seed(config.seed, self.epoch))
         parts = processes.Parts(self.train_set, config.batch_size, generator)
@@ -200,7 +201,7 @@ class TrainingLoop(ABC):
 
     def _schedule(self, step: int, total: int) -> float:
         """Return the factor on the peak learning rate at a step out of ``total``."""
-        config = self.loop_config
+        config = self.config
         if config.schedule == "constant":
             return 1.0
         if config.schedule == "decay":
@@ -212,7 +213,7 @@ class TrainingLoop(ABC):
 
     def _at_smallest_rate(self) -> bool:
         """Return whether "plateau" ends the training."""
-        config, group = self.loop_config, self.optimizer.param_groups[0]
+        config, group = self.config, self.optimizer.param_groups[0]
         return self.plateau is not None and config.lr * (group["lr"] / group["peak_lr"]) < config.min_lr
 
     def _checkpoint(self) -> None:

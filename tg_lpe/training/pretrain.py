@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from functools import cached_property
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -26,10 +26,8 @@ from tg_lpe.training.run_folder import RunFolder
 TARGET = "eigenvectors"
 CHUNK = 2000
 
-C = TypeVar("C", bound=LoopConfig)
 
-
-class Pretraining(TrainingLoop, Generic[C]):
+class Pretraining(TrainingLoop):
     """Fit an encoder to targets computed from each graph. A subclass computes the targets and defines the loss.
 
     Args:
@@ -53,7 +51,7 @@ class Pretraining(TrainingLoop, Generic[C]):
 
     def __init__(
         self,
-        config: C,
+        config: LoopConfig,
         encoder: Encoder,
         splits: GraphSplits,
         folder: RunFolder | None = None,
@@ -122,12 +120,13 @@ class Pretraining(TrainingLoop, Generic[C]):
         return {"kind": self.kind, **figures, **sizes}
 
 
-class EigenvectorPretraining(Pretraining[PretrainConfig]):
+class EigenvectorPretraining(Pretraining):
     """Fit the columns of the encoding to the first non-trivial eigenvectors of the normalised Laplacian.
 
     The arguments are those of :class:`Pretraining`.
     """
 
+    config: PretrainConfig
     kind = "pretrain"
 
     @property
@@ -171,7 +170,7 @@ class EigenvectorPretraining(Pretraining[PretrainConfig]):
         return (loss * exists).sum(0) / count.clamp(min=1), count
 
 
-class KernelPretraining(Pretraining[KernelPretrainConfig]):
+class KernelPretraining(Pretraining):
     """Fit node encodings to the diagonals of kernels, and edge encodings to the kernels' entries at the edges.
 
     The loss is the squared error divided by the variance of the target, averaged over channels; predicting the mean has
@@ -181,6 +180,7 @@ class KernelPretraining(Pretraining[KernelPretrainConfig]):
     (:func:`~tg_lpe.training.kernels.kernel_channels`).
     """
 
+    config: KernelPretrainConfig
     kind = "pretrain-kernels"
     has_edge_targets = True
 
