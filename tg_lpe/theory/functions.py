@@ -6,13 +6,14 @@ layer runs.
 
 from __future__ import annotations
 
+import copy
 import math
 import warnings
 from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor
-from torch_geometric.data import Batch, Data
+from torch_geometric.data import Data
 
 from tg_lpe.arguments import check_choice
 from tg_lpe.graph.components import component_labels
@@ -60,16 +61,10 @@ def incidence_of(data: Data | Graph, edge_weight: str | None = "edge_weight") ->
         return data
     if not isinstance(data, Data):
         raise TypeError(f"constructions take Data, Batch or Graph, got {type(data).__name__}")
-    if data.edge_index is None:
-        raise ValueError(f"constructions need edge_index, got data with {data.keys()}")
-    weight = None if edge_weight is None else data.get(edge_weight)
-    return Graph(
-        data.edge_index,
-        data.num_nodes,
-        edge_weight=None if weight is None else weight.double(),
-        batch=data.get("batch"),
-        num_graphs=data.num_graphs if isinstance(data, Batch) else None,
-    )
+    if edge_weight is not None and edge_weight in data:
+        data = copy.copy(data)
+        data[edge_weight] = data[edge_weight].double()
+    return Graph.from_data(data, edge_weight=edge_weight)
 
 
 def remove_component_means(graph: Graph, x: Tensor) -> Tensor:
