@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import gc
 import json
-import subprocess
-import sys
 import warnings
 import weakref
 from collections.abc import Callable
@@ -19,10 +17,10 @@ from torch_geometric.data import Batch, Data
 
 from tg_lpe import Encoder, Encoding
 from tg_lpe.checkpoints.files import read_json
-from tg_lpe.data import GraphSplits, random_node_masks
+from tg_lpe.data import GraphSplits
 from tg_lpe.encoders import GramTransformer, SpectralEncoder
 from tg_lpe.models import GraphTransformer, Model
-from tg_lpe.prediction import Predictor
+from tg_lpe.prediction import Predictor, load
 from tg_lpe.training import JointTraining, TrainConfig, build_model, make_task, task_for, train
 from tg_lpe.training.state import read_metrics
 
@@ -74,36 +72,6 @@ def test_nothing_is_kept_of_a_training(tmp_path: Path) -> None:
     assert [thing() for thing in kept] == [None] * 3
 
 
-def test_classes_and_logits_of_each() -> None:
-    splits = splits_of_rings()
-    task = make_task({"name": "multiclass", "num_classes": 3})
-    model = build_model(splits.spec, task, {"class": "RandomWalk", "steps": 8}, **MODEL)
-    result = train(model, splits, task, QUICK, progress=False)
-    assert model.config_dict()["out_channels"] == 3 and result["test_accuracy"] >= 0.8
-
-
-def test_labels_of_nodes(tmp_path: Path) -> None:
-    """Splits of one graph with masks: nodes of a grid, labelled by their number of neighbours."""
-    side = 12
-    number = torch.arange(side * side).view(side, side)
-    ends = torch.cat(
-        [
-            torch.stack([number[:, :-1], number[:, 1:]], -1).view(-1, 2),
-            torch.stack([number[:-1], number[1:]], -1).view(-1, 2),
-        ]
-    )
-    edge_index = torch.cat([ends.T, ends.T.flip(0)], 1)
-    label = torch.bincount(edge_index[0]) - 2
-    data = Data(edge_index=edge_index, num_nodes=side * side, x=torch.ones(side * side, 1), y=label)
-    splits = GraphSplits.of_masks(random_node_masks(data, seed=0))
-    task = task_for(splits, "multiclass")
-    model = build_model(splits.spec, task, {"class": "RandomWalk", "steps": 4}, **MODEL)
-    config = TrainConfig(epochs=40, lr=1e-2, precision="float32")
-    result = train(model, splits, task, config, folder=tmp_path, progress=False)
-    assert (task.level, task.out_channels) == ("node", 3) and result["test_accuracy"] > 0.9
-    assert read_json(tmp_path / "config.json")["task"]["level"] == "node"
-
-
 @pytest.mark.parametrize("encoder", [{"class": "GramTransformer"}, {"class": "EffectiveResistance"}], ids=str)
 def test_weights_of_edges_are_read(encoder: dict[str, Any]) -> None:
     weighted, task = splits_of_rings(weighted=True), make_task({"name": "regression"})
@@ -146,26 +114,6 @@ def test_a_model_without_an_encoder() -> None:
     splits = splits_of_rings()
     result = train(Mean(), splits, make_task({"name": "binary"}), QUICK, progress=False)
     assert result["num_parameters"] == 3 and result["encoder_parameters"] == 0
-
-
-def test_without_rdkit_and_ogb(tmp_path: Path) -> None:
-    code = """
-import sys
-for name in ("rdkit", "ogb"):
-    sys.modules[name] = None
-import torch
-from torch_geometric.data import Data
-from tg_lpe.data import GraphSplits
-from tg_lpe.training import TrainConfig, build_model, task_for, train
-ring = torch.tensor([[0, 1, 2, 1, 2, 0], [1, 2, 0, 0, 1, 2]])
-graphs = [Data(x=torch.full((3, 1), float(n)), edge_index=ring, y=torch.tensor([n + 0.5])) for n in range(6)]
-splits = GraphSplits.of(graphs[:4], graphs[4:5], graphs[5:], level="graph")
-task = task_for(splits)
-model = build_model(splits.spec, task, {"class": "GramTransformer"}, hidden_channels=8, num_layers=1)
-print(train(model, splits, task, TrainConfig(epochs=1), progress=False)["test_mae"] > 0)
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.stdout == "True\n", done.stderr
 
 
 @pytest.mark.parametrize("changed", ["x", "y", "edge_index", "edge_weight"])
@@ -289,7 +237,8 @@ def test_an_encoding_that_nobody_hands_over() -> None:
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-def test_the_precision_of_a_result(precision: Any) -> None:
+def test_the_precision_of_a_result(tmp_path: Path, precision: Any) -> None:
+    """Of a model and data in double precision as well, whose run is loaded in double precision."""
     task, config = make_task({"name": "binary"}), TrainConfig(epochs=1, batch_size=8, precision=precision)
     for dtype in (torch.float32, torch.float64):
         parts = [rings(n, n) for n in (10, 4, 6)]
@@ -297,8 +246,13 @@ def test_the_precision_of_a_result(precision: Any) -> None:
             data.x = data.x.to(dtype)
         splits = GraphSplits.of(*parts, level="graph")
         model = build_model(splits.spec, task, {"class": "RandomWalk", "steps": 4}, **MODEL).to(dtype)
-        result = train(model, splits, task, config, progress=False)
+        folder = tmp_path / str(dtype)
+        result = train(model, splits, task, config, folder=folder, progress=False)
         assert result["precision"] == ("float64" if dtype == torch.float64 else precision)
+        expected = Predictor(model.eval(), task).predict(parts[2]).values
+        loaded = load(folder)
+        assert loaded.model.readout[-1].weight.dtype == dtype
+        assert torch.equal(loaded.predict(parts[2]).values, expected)
 
 
 def test_predictions_are_not_rounded_to_bfloat16() -> None:

@@ -360,14 +360,9 @@ class Checkpoint:
         stored = None if DTYPE in inspect.signature(cls).parameters else config.pop(DTYPE, "float32")
         try:
             inspect.signature(cls).bind(**config)
-            check_fit(config, lambda: cls(**config), tensors)
-            with torch.random.fork_rng(devices=[]):  # the initial weights are overwritten
-                model: Any = cls(**config)
-            if any(tensor.is_floating_point() for tensor in tensors.values()):
-                _cast_as_stored(model, tensors)
-            elif stored is not None:
+            model = module_with(tensors, config, lambda: cls(**config))
+            if stored is not None and not any(tensor.is_floating_point() for tensor in tensors.values()):
                 model.to(_floating_dtype(stored))
-            model.load_state_dict(tensors)
         except (TypeError, ValueError, RuntimeError) as error:
             raise ValueError(f"checkpoint {self.folder} does not fit {cls.__name__}: {error}") from error
         return model.to(map_location).eval()
@@ -440,8 +435,15 @@ def _listing(path: Path) -> str:
     return f" ({folder} holds {', '.join(names[:LISTED]) or 'nothing'}{ellipsis})"
 
 
-def check_fit(arguments: Mapping[str, Any], make: Callable[[], Any], tensors: Mapping[str, Tensor]) -> None:
-    """Check that weights fit a module before it is made, because its sizes come from a file and may be huge.
+def module_with(tensors: Mapping[str, Tensor], arguments: Mapping[str, Any], make: Callable[[], Any]) -> Any:
+    """Make a module and load its weights, in their dtypes.
+
+    Whether they fit is checked before it is made, because its sizes come from a file and may be huge.
+
+    Args:
+        tensors: the weights.
+        arguments: the constructor's arguments.
+        make: makes the module from them.
 
     Raises:
         RuntimeError: if names or shapes differ.
@@ -455,6 +457,11 @@ def check_fit(arguments: Mapping[str, Any], make: Callable[[], Any], tensors: Ma
         # Ignore errors of constructors that read the values of their tensors, which meta tensors lack.
         if not isinstance(error, NotImplementedError) and "meta tensor" not in str(error):
             raise
+    with torch.random.fork_rng(devices=[]):  # the initial weights are overwritten
+        module = make()
+    _cast_as_stored(module, tensors)
+    module.load_state_dict(tensors)
+    return module
 
 
 def _check_depth(arguments: Mapping[str, Any]) -> None:

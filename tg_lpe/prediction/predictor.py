@@ -17,7 +17,7 @@ from torch_geometric.data import Data
 from tqdm import tqdm
 
 from tg_lpe.arguments import ArgumentError, check_choice, check_count, check_positive, check_share
-from tg_lpe.checkpoints.checkpoint import DESCRIPTION, Checkpoint, CheckpointMixin, Kind, check_fit
+from tg_lpe.checkpoints.checkpoint import DESCRIPTION, Checkpoint, CheckpointMixin, Kind, module_with
 from tg_lpe.checkpoints.files import load_tensors, write_json
 from tg_lpe.data.ranges import MoleculeRanges
 from tg_lpe.data.storage import GraphChunk, in_halves, iterate_chunks, with_attribute
@@ -497,12 +497,9 @@ def _of_run(run: RunFolder, config: Mapping[str, Any], device: str | torch.devic
         warnings.warn(f"{run.path} holds an unfinished run: {fault}", stacklevel=3)
     described, tensors = {**config["model"], "encoder": config["encoder"]}, load_tensors(run.model)[0]
     try:
-        check_fit(described, lambda: make_model(described), tensors)
+        model = module_with(tensors, described, lambda: make_model(described))
     except RuntimeError as error:
         raise ValueError(f"{run.model} does not fit {run.config}: {error}") from error
-    with torch.random.fork_rng(devices=[]):  # the initial weights are overwritten
-        model = make_model(described)
-    model.load_state_dict(tensors)
     predictor = Predictor(model.to(device).eval(), make_task(config["task"]), config["data"])
     predictor.run = run
     return predictor
