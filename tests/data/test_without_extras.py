@@ -25,14 +25,13 @@ sys.meta_path[sys.meta_path.index(importlib.machinery.PathFinder)] = WithoutExtr
 TRAINING = """
 import torch
 from torch_geometric.data import Data
-from torch_geometric.loader import DataLoader
 
 import tg_lpe
 import tg_lpe.data, tg_lpe.datasets, tg_lpe.transforms
-from tg_lpe import GramTransformer, GraphTransformer, LinearTransformerPE
+from tg_lpe import LinearTransformerPE
 from tg_lpe.data import GraphSplits, random_split
-from tg_lpe.datasets import random_weighted_graph, relabel_nodes
-from tg_lpe.training.tasks import task_for
+from tg_lpe.datasets import random_weighted_graph
+from tg_lpe.training import TrainConfig, build_model, task_for, train
 
 generator = torch.Generator().manual_seed(0)
 graphs = []
@@ -44,22 +43,13 @@ assert len(LinearTransformerPE(k=8).encode_dataset(graphs, progress=False)) == 3
 
 splits = GraphSplits.of(*random_split(graphs, seed=0), level="graph")
 task = task_for(splits, "binary", metric="accuracy")
-torch.manual_seed(0)
-encoder = GramTransformer(num_layers=4)
-model = GraphTransformer(num_node_types=1, encoder=encoder, hidden_channels=16, heads=2, num_layers=1)
-optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
-before = [parameter.clone() for parameter in encoder.parameters()]
-for _ in range(15):
-    for batch in DataLoader(relabel_nodes(splits.train, generator), batch_size=8):
-        loss = task.loss(model(batch.x, batch.edge_index, batch=batch.batch), batch.y)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-model.eval()
-[batch] = DataLoader(splits.train, batch_size=100)
-figures = task.evaluate(model(batch.x, batch.edge_index, batch=batch.batch), batch.y)
-assert figures["accuracy"] == 1.0 and figures["roc_auc"] == 1.0, figures
-assert any(not torch.equal(a, b) for a, b in zip(before, encoder.parameters()))
+encoder = {"class": "GramTransformer", "num_layers": 4}
+model = build_model(splits.spec, task, encoder, hidden_channels=16, heads=2, num_layers=1)
+before = [parameter.clone() for parameter in model.encoder.parameters()]
+config = TrainConfig(epochs=15, batch_size=8, lr=1e-2, precision="float32")
+result = train(model, splits, task, config, progress=False)
+assert result["test_accuracy"] == result["val_accuracy"] == 1.0, result
+assert any(not torch.equal(a, b) for a, b in zip(before, model.encoder.parameters()))
 """
 
 MOLECULES = """

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import networkx as nx
 import numpy as np
 import pytest
@@ -404,9 +406,12 @@ def test_signs_do_not_depend_on_the_order_of_the_nodes() -> None:
     ("make", "message"),
     [
         (lambda: LaplacianEigenvectors(0), "k must"),
+        (lambda: LaplacianEigenvectors(True), "k must"),
         (lambda: LaplacianEigenvectors(3, edge_out_channels=4), "must be 6, or 0 for no edge encoding, got 4"),
         (lambda: LaplacianEigenvectors(3, normalization="left"), "normalization must be one of"),
+        (lambda: LaplacianEigenvectors(3, which="left"), "which must be one of"),
         (lambda: RandomWalk(0), "steps must"),
+        (lambda: RandomWalk(2.0), "steps must"),
         (lambda: RandomWalk(method="fast"), "method must be one of"),
         (lambda: HeatKernel(()), "times must"),
         (lambda: RRWP(1), "steps must"),
@@ -414,14 +419,22 @@ def test_signs_do_not_depend_on_the_order_of_the_nodes() -> None:
         (lambda: PersonalizedPageRank(()), "alphas must"),
         (lambda: PersonalizedPageRank((1.0,)), "alphas must"),
         (lambda: RRWP(4, edge_out_channels=3), "edge_out_channels"),
-        (lambda: HeatKernel((-1.0,)), "times must"),
+        *((lambda times=times: HeatKernel(times), "times must") for times in ((-1.0,), (math.inf,), (math.nan,))),
         (lambda: ResistiveEmbedding(0), "k must"),
+        (lambda: ResistiveEmbedding(2, method="fast"), "method must be one of"),
+        (lambda: HeatKernel(method="fast"), "method must be one of"),
         (lambda: EffectiveResistance(edge_out_channels=3), "must be 1, or 0 for no edge encoding, got 3"),
     ],
 )
 def test_refusals(make, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         make()
+
+
+@pytest.mark.parametrize("times", [1.0, "ab"])
+def test_times_are_a_sequence_of_numbers(times: object) -> None:
+    with pytest.raises(TypeError, match="times must"):
+        HeatKernel(times)
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ from helpers import (
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.polynomial.chebyshev import chebval
-from torch import Tensor, nn
+from torch import Tensor
 from torch_geometric.data import Data
 
 import tg_lpe
@@ -246,52 +246,6 @@ def test_a_generator_draws_anew_and_repeats_from_the_same_state() -> None:
     model.seed = draw_seed(torch.Generator().manual_seed(1))
     assert torch.equal(model(None, RING).node, first)
     assert torch.equal(torch.get_rng_state(), state), "the global one is left alone"
-
-
-@bases
-@few
-@given(st.data(), depths)
-def test_gradients_are_those_of_dense_autograd(basis: str, data: st.DataObject, depth) -> None:
-    """The whole encoder by dense matrices and autograd."""
-    graph = data.draw(graphs(min_nodes=1, max_nodes=8))
-    index, _ = data.draw(listings(graph))
-    n, edges = graph.num_nodes, graph.edge_index()
-    model = gram(1, num_layers=depth, basis=basis, **EXACT, **TYPES)
-    features = types_of(graph, index.size(1))
-
-    def dense() -> Encoding:
-        w = nn.functional.softplus(model.conductances.edge.table)[features["edge_attr"]]
-        node, edge = [], []
-        for number in range(2):
-            pairs = index[0] * n + index[1]
-            total, count = torch.zeros(2, n * n, dtype=torch.float64).unbind()
-            total = total.index_add(0, pairs, w[:, number]).view(n, n)
-            count = count.index_add(0, pairs, torch.ones(index.size(1), dtype=torch.float64)).view(n, n)
-            off = 1 - torch.eye(n, dtype=torch.float64)
-            A = off * (total + total.T) / (count + count.T).clamp(min=1)
-            D = A.sum(1)
-            D = D + nn.functional.softplus(model.conductances.ground.table)[features["x"], number]
-            scale = torch.where(D > 0, D, 1.0).rsqrt()
-            P = scale.unsqueeze(1) * A * scale
-            before, phi, layers = torch.eye(n, dtype=torch.float64), P, [P]
-            for _ in range(depth - 1):
-                before, phi = phi, P @ phi if basis == "power" else 2 * P @ phi - before
-                layers.append(phi)
-            node += [layer.diagonal() for layer in layers]
-            edge += [layer[edges[0], edges[1]] for layer in layers]
-        return Encoding(torch.stack(node, 1), torch.stack(edge, 1))
-
-    def gradients(out: tuple[Tensor, Tensor]) -> list[Tensor]:
-        loss = sum((part * normal(*part.shape, seed=3)).sum() for part in out)
-        return torch.autograd.grad(loss, list(model.parameters()), allow_unused=True, materialize_grads=True)
-
-    ours = model.gram(tg_lpe.Graph(index, n), **features)
-    theirs = dense()
-    assert all(relative_error(a, b) < 1e-11 for a, b in zip(ours, theirs, strict=True))
-    got, expected = gradients(ours), gradients(theirs)
-    scale = max(float(g.abs().max()) for g in expected)
-    for a, b in zip(got, expected, strict=True):
-        assert float((a - b).abs().max()) <= 1e-11 * max(scale, 1.0)
 
 
 def test_a_module_without_parameters_can_be_cast() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import torch
 from helpers import Graph, randomize_
@@ -55,12 +53,3 @@ def test_a_base_class_loads_what_the_checkpoint_holds() -> None:
 def test_a_graph_transformer_is_no_encoder() -> None:
     with pytest.raises(ValueError, match=r"holds no encoder.*zoo\.load\(.transformer-zinc.\)\.model\.encoder"):
         load_encoder("transformer-zinc")
-
-
-def test_each_class_refuses_the_other_s_checkpoint(tmp_path: Path) -> None:
-    GramTransformer(2, 2, num_layers=2, probes="identity").save_pretrained(tmp_path / "gram")
-    LinearTransformer(k=2).save_pretrained(tmp_path / "linear")
-    with pytest.raises(ValueError, match="does not fit LinearTransformer: it holds a GramTransformer"):
-        LinearTransformer.from_pretrained(tmp_path / "gram")
-    with pytest.raises(ValueError, match="does not fit GramTransformer: it holds a LinearTransformer"):
-        GramTransformer.from_pretrained(tmp_path / "linear")

@@ -238,6 +238,15 @@ def test_small_and_empty_graphs() -> None:
     assert small()(None, none, num_nodes=3).isfinite().all(), "training without a single edge"
 
 
+@pytest.mark.parametrize("attention", ["edge", "gps"])
+@pytest.mark.parametrize("num_nodes", [0, 1])
+def test_tiny_batches_train(attention: str, num_nodes: int) -> None:
+    model = small(num_node_types=3, num_edge_types=2, attention=attention).float().train()
+    x, none = torch.zeros(num_nodes, dtype=torch.int64), torch.zeros(2, 0, dtype=torch.int64)
+    out = model(x, none, none[0], num_graphs=1)
+    assert out.shape == (1, 1) and bool(out.isfinite().all())
+
+
 def test_number_of_nodes_without_features() -> None:
     model = small().eval()
     edge = torch.tensor([[0], [1]])
@@ -252,6 +261,8 @@ def test_number_of_nodes_without_features() -> None:
     [
         ({"readout": "sum"}, r"readout must be one of \('mlp', 'paper', 'pyramid'\), .* got 'sum'"),
         ({"num_layers": 0}, "num_layers must be an integer of at least 1, got 0"),
+        ({"out_channels": 0}, "out_channels must"),
+        ({"pe_channels": 0}, "pe_channels must"),
         ({"heads": 3}, "heads must divide hidden_channels, got heads=3 and hidden_channels=8"),
         ({"heads": 0}, "heads must be an integer of at least 1, got 0"),
         ({"num_node_types": 2, "in_channels": 3}, "nodes have either .* got 2 types and 3 channels"),
@@ -270,6 +281,7 @@ def test_number_of_nodes_without_features() -> None:
             {"pe_options": {"edge_channels": 5}, "encoder": GramTransformer(4, 0)},
             "edge_channels=5 contradicts the encoder's None",
         ),
+        ({"encoder": {"class": "GramTransformer", "num_philters": 3}}, "num_philters"),
         ({"readout": {"pooling": "min"}}, r"pooling must be one of \('mean', 'sum', .*got 'min'"),
     ],
 )

@@ -18,15 +18,12 @@ from torch_geometric.data import Batch, Data
 import tg_lpe
 from tg_lpe import GramTransformer, GraphTransformer
 from tg_lpe.checkpoints.checkpoint import load
-from tg_lpe.data import GraphSplits
 from tg_lpe.encoders import LPE, RandomWalk, SpectralEncoder
 from tg_lpe.graph.tuples import component_tuples
 from tg_lpe.models.tuple_transformer import TupleTransformer
 from tg_lpe.nn.random_features import RandomFeatureAttention, RandomFeatures
 from tg_lpe.nn.tuples import FullAttention, TokenLayer
 from tg_lpe.ops.segment import RowGroups
-from tg_lpe.prediction import load as load_predictor
-from tg_lpe.training import TrainConfig, build_model, task_for, train
 
 EDGES = torch.tensor([[0, 1, 2, 1, 0, 0, 5, 4, 6], [1, 0, 1, 2, 1, 0, 4, 5, 5]])  # repeated, a loop, one-way
 BATCH = torch.tensor([0, 0, 0, 0, 1, 1, 1, 3])  # graph 2 has no nodes, nodes 3 and 7 have no edges
@@ -506,30 +503,6 @@ def test_wrong_arguments() -> None:
     ):
         with pytest.raises(ValueError, match=message):
             model(call.pop("x", None), EDGES, batch=BATCH, **call)
-
-
-def test_trained_by_name_and_started_from(tmp_path: Path) -> None:
-    """Triples with encodings of pairs, through the loop of every model; another task starts from its weights."""
-    rings = [nx.cycle_graph(n) if n % 2 else nx.path_graph(n) for n in range(3, 11)]
-    data = [
-        Data(edge_index=from_networkx(graph).both_ways()[0], num_nodes=len(graph), y=torch.ones(1) * len(graph) / 2)
-        for graph in rings
-    ]
-    splits = GraphSplits.of(data, data[:2], data[2:4], level="graph")
-    task = task_for(splits, "regression")
-    options = {"k": 3, "attention": "local", "hidden_channels": 12, "heads": 3, "num_layers": 1}
-    model = build_model(splits.spec, task, gram().config_dict(), model="TupleTransformer", **options)
-    config = TrainConfig(epochs=2, batch_size=4, precision="float32")
-    result = train(model, splits, task, config, folder=tmp_path / "run", progress=False)
-    assert result["test_mae_relabelled"] == pytest.approx(result["test_mae"], rel=1e-4)
-    predictor = load_predictor(tmp_path / "run")
-    assert type(predictor.model) is TupleTransformer and predictor.predict(data).values.shape == (8, 1)
-    other = build_model(splits.spec, task, gram().config_dict(), model="TupleTransformer", seed=1, **options)
-    other.start_from(model)
-    for name, values in other.state_dict().items():
-        if name.startswith("readout.") and name.endswith("bias"):
-            continue  # as drawn, and no step of these balanced labels moves it
-        assert torch.equal(values, model.state_dict()[name]) != name.startswith("readout."), name
 
 
 def test_no_weights_of_random_features_are_dropped() -> None:

@@ -92,9 +92,7 @@ def test_one_warning_counts_what_lies_outside(
     [
         ("in.smi", b"", "holds no molecule"),
         ("in.smi", b"CCO\nC1CC(\nCCN\n", "in.smi:2: 'C1CC\\('"),
-        ("in.csv", b"smiles\nCCO\nCCN,1,2\n", "in.csv:3: 3 cells"),
         ("in.smi.xz", lzma.compress(b"CCO\n" * 1000)[:-20], "not a complete xz file"),
-        ("in.doc", b"CCO\n", "suffix is '.doc'"),
     ],
 )
 def test_a_failure_leaves_what_was_there(tmp_path: Path, zinc: Predictor, name: str, content: bytes, said: str) -> None:
@@ -130,16 +128,6 @@ def test_what_cannot_be_written_is_found_before_any_work(
     with pytest.raises((ValueError, OSError), match=f"cannot write .*{place}: "):
         predict_file(zinc, tmp_path / "in.smi", **given, progress=False)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in.smi", "out.csv"]
-
-
-@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
-@pytest.mark.parametrize("suffix", ["smi", "csv"])
-def test_line_ends(tmp_path: Path, zinc: Predictor, end: str, suffix: str) -> None:
-    lines = ["smiles" if suffix == "csv" else "# none", "CCO", "CCN", ""]
-    (tmp_path / f"in.{suffix}").write_bytes(end.join(lines).encode())
-    done = predict_file(zinc, tmp_path / f"in.{suffix}", tmp_path / "out.csv", progress=False)
-    assert done == (2, 0, 2) and [row[:2] for row in rows_of(tmp_path / "out.csv")[1:]] == [["2", "CCO"], ["3", "CCN"]]
-    assert b"\r" not in (tmp_path / "out.csv").read_bytes()
 
 
 def test_memory_does_not_grow_with_the_file(tmp_path: Path, zinc: Predictor, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,11 +10,8 @@ from helpers import randomize_
 from torch import Tensor
 
 from tg_lpe import GramTransformer, LinearTransformer
-from tg_lpe.checkpoints.files import load_tensors
-from tg_lpe.cli import main
 from tg_lpe.data import DataSpec
 from tg_lpe.encoders import ENCODERS
-from tg_lpe.report import read_run
 from tg_lpe.training.build import build_model, hash_seed, seeded, start_encoder
 from tg_lpe.training.tasks import Binary, Multiclass, Regression
 
@@ -115,27 +112,6 @@ def test_an_encoder_of_other_features_is_refused(tmp_path: Path, saved: torch.nn
     saved.save_pretrained(tmp_path)
     with pytest.raises(ValueError, match=message):
         build_model(SPEC, Regression(), tmp_path)
-
-
-@pytest.mark.parametrize("probes", ["auto", "identity"])
-@pytest.mark.usefixtures("one_thread")
-def test_training_on_from_a_checkpoint(molecules: Path, tmp_path: Path, probes: str) -> None:
-    """The command line accepts a checkpoint; the run records the origin of its encoder."""
-    pytest.importorskip("rdkit")
-    encoder = GramTransformer(3, 2, num_filters=2, num_layers=3, probes=probes)
-    encoder.save_pretrained(tmp_path / "encoder")
-    command = ["train", str(molecules), "--cache", str(tmp_path / "cache"), "--out", str(tmp_path / "run"), "--quiet"]
-    command += ["--pretrained", str(tmp_path / "encoder"), "--epochs", "1", "--computed", "solubility"]
-    assert main([*command, "--model.hidden_channels", "8", "--model.num_layers", "1", "--threads", "1"]) == 0
-    run = read_run(tmp_path / "run")
-    assert run.pretrained == str(tmp_path / "encoder")
-    assert (run.encoder["class"], run.encoder["probes"], run.encoder["out_channels"]) == ("GramTransformer", probes, 3)
-    assert run.result["encoder_parameters"] == sum(p.numel() for p in encoder.parameters())
-    trained = load_tensors(tmp_path / "run" / "model.safetensors")[0]
-    before = encoder.state_dict()
-    for name in ("readout.weight", "edge_readout.weight", "conductances.ground.table"):
-        moved = (trained[f"encoder.{name}"] - before[name]).abs().max()
-        assert 0 < moved < 0.2, "from there, by a few steps"
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

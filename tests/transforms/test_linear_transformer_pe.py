@@ -272,16 +272,6 @@ def test_gram_transforms_copy_and_pickle(both) -> None:
         assert torch.equal(other(data)[EDGE_PE], expected[EDGE_PE]) and repr(other) == repr(both)
 
 
-def test_pyg_takes_edge_encodings_for_edges(both) -> None:
-    """It holds with as many edges as nodes, where the number of rows is ambiguous."""
-    pair = both(typed(Graph(2, [(0, 1)], [1.0]), dtype=torch.float32))
-    assert pair.is_edge_attr(EDGE_PE) and pair.is_node_attr("linear_transformer_pe")
-    data = both(typed_sample()[6])
-    part = data.subgraph(torch.tensor([2, 3, 4]))
-    assert torch.equal(part[EDGE_PE], data[EDGE_PE][(data.edge_index >= 2).all(0) & (data.edge_index <= 4).all(0)])
-    assert part[EDGE_PE].size(0) == 4
-
-
 @pytest.mark.parametrize("source", ["list", "subset", "transformed", "memory", "one", "appended"])
 def test_encode_dataset_with_edges_of_every_kind(gram, source: str) -> None:
     transform = LinearTransformerPE(4, None if source == "appended" else "pe", gram, edge_attr_name="edge_pe")
