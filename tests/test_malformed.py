@@ -10,6 +10,7 @@ import torch
 from torch_geometric import EdgeIndex, Index
 from torch_geometric.data import Batch, Data, HeteroData, InMemoryDataset
 from torch_geometric.data.hypergraph_data import HyperGraphData
+from torch_geometric.nn import to_hetero, to_hetero_with_bases
 
 from tg_lpe import (
     AddPositionalEncoding,
@@ -60,6 +61,14 @@ def model(**options: object) -> GraphTransformer:
 def test_counts_and_indices(make, edges: object, given: dict[str, object], error: type, message: str) -> None:
     with pytest.raises(error, match=message):
         make(edges, **given)
+
+
+@pytest.mark.parametrize("convert", [to_hetero, to_hetero_with_bases])
+@pytest.mark.parametrize("make", [model, lambda: TupleTransformer(hidden_channels=8), lambda: RandomWalk(4)])
+def test_conversions_to_hetero_are_refused(convert, make) -> None:
+    bases = {"num_bases": 2} if convert is to_hetero_with_bases else {}
+    with pytest.raises(TypeError, match=r"to_hetero .* data\.to_homogeneous\(\)"):
+        convert(make(), (["a", "b"], [("a", "to", "b"), ("b", "to", "a")]), **bases)
 
 
 @pytest.mark.parametrize("wrong", [NAN, INFINITE])

@@ -134,6 +134,11 @@ def check_type(name: str, value: object, kind: type, hint: str = "") -> None:
 
 def check_generator(generator: object) -> None:
     """Raise ``TypeError`` unless ``generator`` is a ``torch.Generator`` or ``None``."""
+    if isinstance(generator, torch.fx.Proxy):  # torch.fx passes one for each argument
+        raise TypeError(
+            "torch.fx, on which PyTorch Geometric's to_hetero and to_hetero_with_bases rely, cannot trace this module; "
+            "for HeteroData, call it with data.to_homogeneous() and its node_type and edge_type, and do not convert it"
+        )
     if generator is not None and not isinstance(generator, torch.Generator):
         raise TypeError(
             f"generator must be a torch.Generator or None, got {generator!r}; pass torch.Generator().manual_seed(0)"

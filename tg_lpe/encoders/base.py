@@ -227,10 +227,10 @@ class Encoder(CheckpointMixin, nn.Module, ABC):
             ValueError: if the graph is malformed, a required feature is missing or does not fit, or ``edge_weight`` or
                 ``reduce`` is passed to an encoder that does not read edge weights.
         """
+        check_generator(generator)
         if (edge_weight is not None or reduce != "error") and "edge_weight" not in self.reads:
             name = "reduce" if edge_weight is None else "edge_weight"
             raise ValueError(f"{type(self).__name__} reads {sorted(self.reads)}, so {name} must not be given")
-        check_generator(generator)
         if num_nodes is None and batch is None and x is not None:
             if not isinstance(x, Tensor):
                 raise TypeError(f"x must be a tensor with a row for each node, got {type(x).__name__}")

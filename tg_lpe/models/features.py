@@ -112,9 +112,9 @@ class FeatureModel(Model):
             ValueError: if an argument is missing, has a wrong shape or dtype, is out of range, or is not read by this
                 model.
         """
+        check_generator(generator)
         if return_penalty and not self.has_penalty:
             raise ValueError("the attention layers have no penalty, so return_penalty must be False")
-        check_generator(generator)
         features = Features(x, edge_attr, pe, edge_pe, graph_attr)
         self._refuse_unread(features, edge_weight, precomputed)
         rows = {"x": x, "batch": batch, "pe": pe, "edge_attr": edge_attr, "edge_pe": edge_pe}
