@@ -116,9 +116,11 @@ def is_traced() -> bool:
 
 
 def is_transforming() -> bool:
-    """Return whether forward-mode derivatives or ``torch.func`` are active, which need operations of torch."""
+    """Return whether forward-mode derivatives, ``torch.func`` or ``torch.jit.trace`` need operations of torch."""
     if torch.compiler.is_compiling():
         return False
+    if torch._C._get_tracing_state() is not None:
+        return True
     if forward_ad._current_level >= 0 and torch._C._is_fwd_grad_enabled():
         return True
     is_functional = torch._C._functorch.peek_interpreter_stack() is not None
@@ -127,9 +129,23 @@ def is_transforming() -> bool:
 
 @contextlib.contextmanager
 def without_transforms() -> Iterator[None]:
-    """Switch off ``torch.func`` and forward-mode derivatives in a context that computes with plain tensors."""
-    with forward_ad._set_fwd_grad_enabled(False), torch._C._DisableFuncTorch():
+    """Switch off what :func:`is_transforming` reports, in a context that computes with plain tensors."""
+    with _without_tracing(), forward_ad._set_fwd_grad_enabled(False), torch._C._DisableFuncTorch():
         yield
+
+
+@contextlib.contextmanager
+def _without_tracing() -> Iterator[None]:
+    """Pause ``torch.jit.trace``."""
+    tracing = torch._C._get_tracing_state()
+    if tracing is None:
+        yield
+        return
+    torch._C._set_tracing_state(None)  # type: ignore[attr-defined]
+    try:
+        yield
+    finally:
+        torch._C._set_tracing_state(tracing)  # type: ignore[attr-defined]
 
 
 def without_wrappers(values: Tensor) -> Tensor:
@@ -154,7 +170,7 @@ def large_empty(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device
     On a CPU numpy allocates it, since numpy asks Linux for large pages. The first write to newly allocated small pages
     takes as long as computing ten values for each value written.
     """
-    if device.type != "cpu" or torch.compiler.is_compiling():
+    if device.type != "cpu" or is_traced():
         return torch.empty(shape, dtype=dtype, device=device)
     size = math.prod(shape)
     return torch.from_numpy(np.empty(max(size, 1) * dtype.itemsize, np.uint8)).view(dtype)[:size].view(shape)
