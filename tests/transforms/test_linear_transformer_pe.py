@@ -47,16 +47,6 @@ def same(first: torch.Tensor, second: torch.Tensor) -> bool:
     return relative_error(first, second) < 1e-4
 
 
-def test_writes_the_encoding_on_a_copy(transform, encoder) -> None:
-    data = sample()[4]
-    before = copy.deepcopy(data)
-    out = transform(data)
-    assert torch.equal(out.linear_transformer_pe, encode(encoder, data))
-    assert not out.linear_transformer_pe.requires_grad and out.linear_transformer_pe.dtype == torch.float32
-    assert data.keys() == before.keys() and all(torch.equal(data[key], before[key]) for key in before.keys())  # noqa: SIM118
-    assert set(out.keys()) == {*data.keys(), "linear_transformer_pe"}
-
-
 def test_appends_to_features(encoder) -> None:
     transform = LinearTransformerPE(attr_name=None, k=3, encoder=encoder)
     data = sample()[4]
@@ -270,28 +260,6 @@ def test_gram_transforms_copy_and_pickle(both) -> None:
     for other in (copy.deepcopy(both), pickle.loads(pickle.dumps(both))):
         assert torch.equal(other(data).linear_transformer_pe, expected.linear_transformer_pe)
         assert torch.equal(other(data)[EDGE_PE], expected[EDGE_PE]) and repr(other) == repr(both)
-
-
-@pytest.mark.parametrize("source", ["list", "subset", "transformed", "memory", "one", "appended"])
-def test_encode_dataset_with_edges_of_every_kind(gram, source: str) -> None:
-    transform = LinearTransformerPE(4, None if source == "appended" else "pe", gram, edge_attr_name="edge_pe")
-    whole = Stored(typed_sample(12))
-    dataset = {
-        "list": typed_sample(12),
-        "subset": whole[3:9],
-        "transformed": Stored(typed_sample(8), transform=lambda data: data),
-        "memory": whole,
-        "one": Stored(typed_sample()[5:6]),
-        "appended": whole,
-    }[source]
-    result = transform.encode_dataset(dataset, progress=False)
-    assert len(result) == len(dataset) and isinstance(result, Stored) == (source in ("memory", "one", "appended"))
-    for got, data in zip(result, dataset, strict=True):
-        expected = transform(data)
-        assert set(got.keys()) == set(expected.keys())
-        for name in ("x" if source == "appended" else "pe", "edge_pe"):
-            assert got[name].shape == expected[name].shape and same(got[name], expected[name])
-        assert "edge_pe" not in data
 
 
 def test_chunks_are_as_large_as_pairs_of_nodes_allow() -> None:

@@ -30,6 +30,10 @@ def test_alone_in_a_batch_and_in_a_dataset(edge_name: str | None) -> None:
         [transform(data) for data in graphs()],
         transform.encode_dataset(graphs(), progress=False),
         transform.encode_dataset(Stored(graphs()), progress=False),
+        [  # one graph, and a selection
+            *transform.encode_dataset(Stored(graphs()[:1]), progress=False),
+            *transform.encode_dataset(Stored(graphs())[1:], progress=False),
+        ],
     ]
     for result in results:
         for data, index in zip(result, PATHS, strict=True):
