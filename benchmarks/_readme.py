@@ -244,6 +244,12 @@ def prediction_row(entry: dict[str, Any]) -> list[str]:
     return [entry["what"], f"{entry['molecules']:,}", f"{entry['molecules_per_second']:,.0f}", peak]
 
 
+def checkpoint_row(entry: dict[str, Any]) -> list[str]:
+    """A checkpoint that benchmarks/_score.py tested."""
+    errors = [mean_and_spread(entry[f"test_{metric}"], None, entry["unit"]) for metric in ("mae", "rmse")]
+    return [entry["checkpoint"], f"{entry['molecules']:,}", *errors]
+
+
 def training_row(entry: dict[str, Any]) -> list[str]:
     """A model of benchmarks/training.py."""
     share = "" if entry["encoder_share"] is None else f"{100 * entry['encoder_share']:.1f} %"
@@ -637,6 +643,7 @@ FORMATS: dict[str, tuple[list[str], Callable[[dict[str, Any]], list[str] | None]
     "throughput": (["method", "graphs/s", "times AddLaplacianEigenvectorPE"], throughput_row),
     "transforms": (["graphs", "transform", "µs a graph", "times PyG"], transforms_row),
     "busy": (["µs a graph of 23 nodes", "idle, 1 thread", "2 threads", "busy, 1 thread", "2 threads"], busy_row),
+    "qm9_gap_checkpoint": (["checkpoint", "test molecules", "MAE", "RMSE"], checkpoint_row),
     "prediction": (["stage", "molecules", "molecules/s", "peak MiB"], prediction_row),
     "training": (
         ["model", "graphs/s", "time relative to none", "encoder's share", "GFLOP forwards", "parameters", "peak MiB"],
