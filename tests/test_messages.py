@@ -26,7 +26,14 @@ WEIGHTS = torch.arange(1.0, 7.0)  # another one in each direction
         (lambda: GraphTransformer()(torch.zeros(3, dtype=torch.int64), RING), "num_node_types="),
         (lambda: GraphTransformer(in_channels=2)(torch.rand(3, 2), RING, torch.rand(6, 4)), "edge_dim=4"),
         (lambda: GraphTransformer(in_channels=2)(None, RING, num_nodes=3), "x is missing"),
+        (lambda: GraphTransformer(num_node_types=3)(torch.rand(3, 2), RING), "in_channels=2"),
+        (lambda: GramTransformer(num_edge_types=3)(None, RING, torch.rand(6, 4), num_nodes=3), "edge_dim=4"),
         (lambda: LinearTransformerPE(8)([Data(edge_index=RING, num_nodes=3)]), "encode_dataset"),
+        (lambda: LinearTransformerPE("positions-k16"), r"from_pretrained\('positions-k16'\)"),  # type: ignore[arg-type]
+        (lambda: AddPositionalEncoding(RandomWalk), r"write RandomWalk\("),  # type: ignore[arg-type]
+        (lambda: AddPositionalEncoding("RandomWalk"), r"write RandomWalk\("),  # type: ignore[arg-type]
+        (lambda: AddPositionalEncoding("gram-k16"), "from_pretrained"),  # type: ignore[arg-type]
+        (lambda: GraphTransformer(encoder=RandomWalk), r"write RandomWalk\("),  # type: ignore[arg-type]
         (
             lambda: AddPositionalEncoding(GramTransformer(8))(Data(edge_index=RING, edge_weight=WEIGHTS, num_nodes=3)),
             "edge_weight=None",

@@ -112,6 +112,13 @@ def reads_directions(encoder: Any) -> bool:
     return is_known and ENCODERS[config["class"]].reads_directions(config)
 
 
+def encoder_hint(value: object) -> str:
+    """Return the end of an error message for a class or its name in place of an encoder; else an empty string."""
+    if isinstance(value, type) and issubclass(value, Encoder):
+        return f"; write {value.__name__}(...), with its arguments"
+    return f"; write {value}(...), with its arguments" if isinstance(value, str) and value in ENCODERS else ""
+
+
 def as_encoder(encoder: Encoder | Mapping[str, Any] | None) -> Encoder | None:
     """Return an encoder from an encoder or from its configuration (class and arguments).
 
@@ -123,7 +130,9 @@ def as_encoder(encoder: Encoder | Mapping[str, Any] | None) -> Encoder | None:
         return None
     made = make_encoder(encoder) if isinstance(encoder, Mapping) else encoder
     if not isinstance(made, Encoder):
-        hint = "; load_encoder takes the name of a pretrained one" if isinstance(encoder, str) else ""
+        hint = encoder_hint(encoder)
+        if isinstance(encoder, str) and not hint:
+            hint = "; load_encoder takes the name of a pretrained one"
         raise TypeError(f"encoder must be a tg_lpe.Encoder or the arguments of one, got {encoder!r}{hint}")
     check_encoder(made)
     return made

@@ -53,7 +53,10 @@ class Categories:
         if not isinstance(feature, Tensor) or feature.shape not in shapes or feature.dtype != torch.int64:
             allowed = " or ".join(str(list(shape)) for shape in shapes)
             got = f"{feature.dtype} {list(feature.shape)}" if isinstance(feature, Tensor) else repr(feature)[:80]
-            raise ValueError(f"{self.what} types must be int64 {allowed}, got {got}")
+            hint, channels = "", {"node": "in_channels", "edge": "edge_dim"}.get(self.what)
+            if channels and isinstance(feature, Tensor) and feature.is_floating_point() and feature.dim() == 2:
+                hint = f"; real features need {channels}={feature.size(1)} in place of num_{self.what}_types"
+            raise ValueError(f"{self.what} types must be int64 {allowed}, got {got}{hint}")
         if columns == 1:
             checks.in_range(f"{self.what} types", feature, self.num_rows)
         else:

@@ -75,10 +75,11 @@ class LinearTransformerPE(AddPositionalEncoding):
             check_encoder(encoder)
             if not isinstance(k, int) or isinstance(k, bool) or not 1 <= k <= encoder.out_channels:
                 largest = Checkpoint.open(DEFAULT_ENCODER).config["out_channels"]
-                raise ValueError(
-                    f"k must lie in 1..{encoder.out_channels}, the channels of the encoder, got {k!r}{int_hint(k)}; "
-                    f"{DEFAULT_ENCODER}, the default, has {largest}; for more, pass encoder=... of larger out_channels"
-                )
+                hint = f"{DEFAULT_ENCODER}, the default, has {largest}; for more, pass encoder= of larger out_channels"
+                if isinstance(k, str):
+                    hint = f"from_pretrained({k!r}) takes the name of an encoder"
+                allowed = f"1..{encoder.out_channels}, the channels of the encoder"
+                raise ValueError(f"k must lie in {allowed}, got {k!r}{int_hint(k)}; {hint}")
         super().__init__(encoder, attr_name, edge_attr_name, edge_weight, reduce=reduce, hetero=hetero)
         self.k = self.out_channels = self.out_channels if k is None else k
         self.encoder_on(torch.device("cpu")).keep_channels(self.k)

@@ -13,7 +13,7 @@ from torch_geometric.data.datapipes import functional_transform
 
 from tg_lpe.checkpoints.checkpoint import described_arguments, module_digest, module_dtype
 from tg_lpe.encoders.base import Encoder, check_encoder, checked_encoding, frozen_copy, warn_if_untrained
-from tg_lpe.encoders.registry import load_encoder
+from tg_lpe.encoders.registry import encoder_hint, load_encoder
 from tg_lpe.graph.graph import Graph
 from tg_lpe.transforms.attributes import check_names
 from tg_lpe.transforms.base import Attribute, GraphTransform
@@ -71,10 +71,8 @@ class AddPositionalEncoding(GraphTransform):
     ) -> None:
         if not isinstance(encoder, Encoder):
             got = f"the class {encoder.__name__}" if isinstance(encoder, type) else type(encoder).__name__
-            raise TypeError(
-                f"encoder must be a tg_lpe.Encoder, got {got}; "
-                f"{type(self).__name__}.from_pretrained takes a name or a folder"
-            )
+            hint = encoder_hint(encoder) or f"; {type(self).__name__}.from_pretrained takes a name or a folder"
+            raise TypeError(f"encoder must be a tg_lpe.Encoder, got {got}{hint}")
         check_encoder(encoder)
         warn_if_untrained(encoder)
         check_names({"attr_name": attr_name, "edge_attr_name": edge_attr_name})
