@@ -43,6 +43,7 @@ WEIGHTS = torch.arange(1.0, 7.0)  # another one in each direction
         (lambda: Graph(RING.t().float()), r"pass edge_index.t\(\).long\(\)$"),
         (lambda: Graph(RING[:, :2].float()), r"pass edge_index.long\(\)$"),
         (lambda: Graph(torch.tensor([[], []])), r"pass edge_index.long\(\)$"),
+        (lambda: GraphTransformer()(RING, torch.rand(3, 3)), r"got torch.float32 \[3, 3\]$"),  # exchanged
         (lambda: Graph(RING, edge_weight=WEIGHTS.unsqueeze(1)), r"pass edge_weight.squeeze\(1\)$"),
         (lambda: Graph(RING, edge_weight=WEIGHTS.long()), r"pass edge_weight.float\(\)"),
         (lambda: Graph(RING, edge_weight=WEIGHTS.long().unsqueeze(1)), r"squeeze\(1\).float\(\)"),

@@ -760,12 +760,12 @@ def check_edge_index(edge_index: Tensor) -> None:
         )
     is_pairs = edge_index.dim() == 2 and edge_index.size(0) == 2
     if not is_pairs or edge_index.dtype not in _INT_DTYPES:
-        fit = ".t()" * (not is_pairs and edge_index.shape[1:] == (2,)) + ".long()" * (
-            edge_index.dtype not in _INT_DTYPES
-        )
+        fit = "" if is_pairs else ".t()"
+        fit += "" if edge_index.dtype in _INT_DTYPES else ".long()"
+        can_fit = is_pairs or edge_index.shape[1:] == (2,)
         raise ValueError(
             "edge_index must be int64 or int32 of shape [2, num_directed_edges], "
-            f"got {edge_index.dtype} {list(edge_index.shape)}" + (f"; pass edge_index{fit}" if fit else "")
+            f"got {edge_index.dtype} {list(edge_index.shape)}" + (f"; pass edge_index{fit}" if can_fit else "")
         )
 
 
