@@ -10,6 +10,7 @@ import torch
 from helpers import few, normal, randomize_, relative_error
 from hypothesis import given
 from hypothesis import strategies as st
+from ops_support import needs_cpu
 from torch import Tensor
 
 from tg_lpe import GramTransformer, GraphTransformer, LinearTransformer
@@ -224,6 +225,21 @@ def test_vmap_over_features() -> None:
         torch.func.vmap(of)(x, edge_attr + 1)
     with pytest.raises(ValueError, match=r"node features must be finite, got 1 values"):
         torch.func.vmap(of)(x.where(x != x.max(), torch.inf), edge_attr)
+
+
+@needs_cpu
+def test_jacobians() -> None:
+    """By ``torch.func`` as row by row; the message on gradients in a batch says so."""
+    model = small(in_channels=2, hidden_channels=16).eval()
+
+    def of(x: Tensor) -> Tensor:
+        return model(x, EDGES, batch=BATCH)
+
+    x = normal(7, 2)
+    expected = torch.autograd.functional.jacobian(of, x)
+    torch.testing.assert_close(torch.func.jacrev(of)(x), expected)
+    with pytest.raises(RuntimeError, match=r"vectorize=True .* torch.func.jacrev"):
+        torch.autograd.functional.jacobian(of, x, vectorize=True)
 
 
 def test_small_and_empty_graphs() -> None:

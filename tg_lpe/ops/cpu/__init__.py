@@ -144,15 +144,27 @@ def checked(tensors: Mapping[str, tuple[Tensor, torch.dtype, tuple[int, ...]]]) 
 
     Raises:
         ValueError: if one has another dtype or shape, or is not on the CPU.
+        RuntimeError: if one holds the values of several gradients.
     """
     for name, (tensor, dtype, shape) in tensors.items():
+        _refuse_batched(tensor)
         if tensor.shape != shape or tensor.dtype != dtype or tensor.device.type != "cpu":
             got = f"{tensor.dtype} {list(tensor.shape)} on {tensor.device}"
             raise ValueError(f"{name} must be {dtype} {list(shape)} on the CPU, got {got}")
     return {name: tensor.detach().contiguous() for name, (tensor, _, _) in tensors.items()}
 
 
+def _refuse_batched(tensor: Tensor) -> None:
+    """Refuse a tensor that holds the values of several gradients, which has no memory of its own."""
+    if torch._C._functorch.is_legacy_batchedtensor(tensor):
+        raise RuntimeError(
+            "is_grads_batched=True, or vectorize=True in torch.autograd.functional, asks for several gradients at "
+            "once, which the C++ part of tg_lpe cannot compute; use torch.func.jacrev, or leave this argument out"
+        )
+
+
 def _address(name: str, tensor: Tensor) -> int:
+    _refuse_batched(tensor)
     address = tensor.data_ptr()
     if tensor.device.type != "cpu" or (not address and tensor.numel()):
         raise ValueError(f"{name} must lie in the CPU's memory, got a {type(tensor).__name__} on {tensor.device}")
