@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from torch_geometric.data import Batch, Data, InMemoryDataset
+from torch_geometric.data import Batch, InMemoryDataset
 
 from tg_lpe.checkpoints.files import load_tensors, read_json
-from tg_lpe.data import GraphDataset
 from tg_lpe.datasets.molecules import MoleculeSplits
 from tg_lpe.training.build import build_model
 from tg_lpe.training.config import TrainConfig
@@ -64,30 +63,6 @@ def test_schedules(splits: MoleculeSplits) -> None:
     assert got[10] == pytest.approx(0.52) and got[60] == pytest.approx(0.5)
     assert got[:21] == sorted(got[:21]) and got[20:] == sorted(got[20:], reverse=True)
     assert 0 < got[-1] < 1e-2
-
-
-class OneByOne(GraphDataset):
-    """A dataset that makes its graphs one by one, so that PyG's loader makes the batches of them."""
-
-    def get(self, index: int) -> Data:
-        return super().get(index)
-
-
-@pytest.mark.parametrize("encoder", [LAPLACIAN, RANDOM], ids=str)
-@pytest.mark.usefixtures("one_thread")
-def test_batches_change_no_bit(splits: MoleculeSplits, encoder: dict[str, Any]) -> None:
-    results = []
-    for dataset in (GraphDataset, OneByOne):
-        training = train(splits, encoder, epochs=2)
-        for part in ("train_set", "val_set", "test_set"):
-            stored = getattr(training, part)
-            setattr(training, part, dataset(stored._data, stored.slices))
-        rows = [training.train_epoch() | training.validate() for _ in range(2)]
-        rows.append(training.result())
-        results.append([{k: v for k, v in row.items() if "second" not in k} for row in rows])
-        made = training.train_set._data_list
-        assert (made is None) == (dataset is GraphDataset)
-    assert str(results[0]) == str(results[1])
 
 
 def test_plateau_is_torchs(splits: MoleculeSplits) -> None:
