@@ -84,6 +84,10 @@ class EncoderTestCase:
         """Return rows of nodes and edges without arbitrary choices; by default, the encoding."""
         return encoding
 
+    def strategy(self, **options: Any) -> st.SearchStrategy[Graph]:
+        """Return the strategy of hypothesis that draws the graphs of the tests."""
+        return graphs(exponents=self.exponents, **options)
+
     # The rest is the same for all encoders.
 
     def double(self) -> Encoder:
@@ -118,7 +122,7 @@ class EncoderTestCase:
             return encoder.encode(*self.batch(encoder, parts), **options)
 
     def alone(self, encoder: Encoder, graph: Graph) -> Encoding:
-        return self.run(encoder, graph, *graph.both_ways())
+        return self.run(encoder, graph, *graph.listing())
 
     def close(self, got: Tensor, expected: Tensor, tolerance: float | None = None) -> None:
         """Compare values relative to the largest."""
@@ -135,7 +139,7 @@ class EncoderTestCase:
     @few
     @given(data=st.data())
     def test_values(self, data: st.DataObject) -> None:
-        self.check_values(data.draw(graphs(exponents=self.exponents)))
+        self.check_values(data.draw(self.strategy()))
 
     def test_values_of_corner_cases(self) -> None:
         for graph in [GRAPH, *corner_cases()]:
@@ -154,8 +158,7 @@ class EncoderTestCase:
     @few
     @given(data=st.data())
     def test_a_batch_is_its_graphs_one_by_one(self, data: st.DataObject) -> None:
-        parts, encoder = data.draw(st.lists(graphs(exponents=self.exponents), max_size=4)), self.double()
-        self.check_batch(encoder, parts)
+        self.check_batch(self.double(), data.draw(st.lists(self.strategy(), max_size=4)))
 
     def test_a_batch_of_corner_cases(self) -> None:
         self.check_batch(self.double(), corner_cases())
@@ -167,8 +170,9 @@ class EncoderTestCase:
         nodes = whole.node.split([part.num_nodes for part in parts])
         edges = [None] * len(parts)
         if whole.edge is not None:
-            assert whole.edge.shape == (2 * sum(len(part.edges) for part in parts), encoder.edge_out_channels)
-            edges = whole.edge.split([2 * len(part.edges) for part in parts])
+            sizes = [part.listing()[0].size(1) for part in parts]
+            assert whole.edge.shape == (sum(sizes), encoder.edge_out_channels)
+            edges = whole.edge.split(sizes)
         for part, node, edge in zip(parts, nodes, edges, strict=True):
             self.check(part, Encoding(node, edge), self.alone(encoder, part))
 
@@ -177,9 +181,9 @@ class EncoderTestCase:
     def test_relabelling(self, data: st.DataObject) -> None:
         if not self.equivariant:
             pytest.skip("this encoding depends on how the nodes are numbered")
-        graph, encoder = data.draw(graphs(min_nodes=2, exponents=self.exponents)), self.double()
+        graph, encoder = data.draw(self.strategy(min_nodes=2)), self.double()
         label = data.draw(st.permutations(range(graph.num_nodes)))
-        index, weight = graph.both_ways()
+        index, weight = graph.listing()
         place = torch.tensor(label)
         got = self.run(encoder, graph.relabelled(label), place[index], weight)
         self.check(graph, got._replace(node=got.node[place]), self.alone(encoder, graph))
@@ -208,7 +212,7 @@ class EncoderTestCase:
     @few
     @given(data=st.data())
     def test_pairs(self, data: st.DataObject) -> None:
-        graph = data.draw(graphs(exponents=self.exponents))
+        graph = data.draw(self.strategy())
         self.check_pairs(self.double(), [graph], data.draw(st.permutations(range(graph.num_nodes))))
 
     def test_pairs_of_corner_cases(self) -> None:

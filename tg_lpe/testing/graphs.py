@@ -46,6 +46,10 @@ class Graph:
         index, weight = self.edge_index(), self.edge_weight(dtype)
         return torch.cat([index, index.flip(0)], 1), torch.cat([weight, weight])
 
+    def listing(self, dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor]:
+        """Return the edges as an encoder gets them, and their weights: here both ways."""
+        return self.both_ways(dtype)
+
     def relabelled(self, label: Sequence[int]) -> Graph:
         """Return the graph in which node ``u`` is ``label[u]``."""
         rows = zip(self.edges, self.weights, strict=True)
@@ -81,6 +85,24 @@ class Graph:
         return nx.number_connected_components(self.networkx()) if self.num_nodes else 0
 
 
+@dataclass
+class DirectedGraph(Graph):
+    """A graph whose edges have directions."""
+
+    arcs: list[tuple[int, int]]
+    """Each edge in one direction or in both, in any order, some repeated."""
+
+    def listing(self, dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor]:
+        weight = dict(zip(self.edges, self.weights, strict=True))
+        index = torch.tensor(self.arcs, dtype=torch.int64).reshape(-1, 2).T.contiguous()
+        return index, torch.tensor([weight[min(arc), max(arc)] for arc in self.arcs], dtype=dtype)
+
+    def relabelled(self, label: Sequence[int]) -> DirectedGraph:
+        moved = super().relabelled(label)
+        arcs = [(label[u], label[v]) for u, v in self.arcs]
+        return DirectedGraph(moved.num_nodes, moved.edges, moved.weights, arcs)
+
+
 def log_uniform(low: float, high: float) -> st.SearchStrategy[float]:
     return st.floats(low, high).map(lambda exponent: float(10.0**exponent))
 
@@ -95,6 +117,15 @@ def graphs(
     edges = sorted(draw(st.lists(st.sampled_from(pairs), unique=True, max_size=2 * n))) if pairs else []
     weight = st.just(1.0) if exponents is None else log_uniform(*exponents)
     return Graph(n, edges, [draw(weight) for _ in edges])
+
+
+@st.composite
+def directed_graphs(draw: st.DrawFn, /, **options: Any) -> DirectedGraph:
+    """Draw a graph as :func:`graphs`, and the directions of its edges."""
+    graph, arcs = draw(graphs(**options)), []
+    for u, v in graph.edges:
+        arcs += draw(st.sampled_from([[(u, v)], [(v, u)], [(u, v), (v, u)], [(v, u), (v, u)]]))
+    return DirectedGraph(graph.num_nodes, graph.edges, graph.weights, draw(st.permutations(arcs)))
 
 
 @st.composite
@@ -149,7 +180,7 @@ def batch_of(parts: list[Graph], dtype: torch.dtype = torch.float64) -> Batched:
     batch: list[int] = []
     offset = 0
     for number, graph in enumerate(parts):
-        index, weight = graph.both_ways(dtype)
+        index, weight = graph.listing(dtype)
         indices.append(index + offset)
         weights.append(weight)
         batch += [number] * graph.num_nodes
