@@ -131,7 +131,7 @@ def test_progress_by_the_time_of_the_first_part(seconds: float) -> None:
         (lambda: GraphTransformer(**SOFTMAX, **SMALL), 1, "'primal'"),
         (lambda: TupleTransformer(k=1, s=1, **SMALL), 1, "'local'"),
         (lambda: TupleTransformer(k=2, s=1, **SMALL), 3, "'local'"),
-        (lambda: SPE(1, 1), 1, "LPE"),
+        pytest.param(lambda: SPE(1, 1), 1, "LPE", marks=pytest.mark.slow),
     ],
     ids=["gps", "softmax", "nodes", "pairs", "SPE"],
 )

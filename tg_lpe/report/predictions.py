@@ -53,7 +53,7 @@ def scored(table: Table) -> tuple[bool, list[Scored]]:
         except ValueError:  # the class is not imported
             continue
         is_regression, target = isinstance(task, Regression), run.data.get("target") or {}
-        if not is_regression and "roc_auc" not in task.metrics and not hasattr(task, "num_classes"):
+        if not is_regression and "roc_auc" not in task.metrics and not task.class_names:
             continue
         test, width = read_outputs(folder.test_predictions, task, target), task.out_channels
         intervals = None
@@ -64,7 +64,7 @@ def scored(table: Table) -> tuple[bool, list[Scored]]:
             label, color = (row.label, row.color) if width == 1 else (title, (BLUE, *SPARE_COLORS)[column % 5])
             labels = test.labels[:, min(column, task.num_targets - 1)].double()
             known = ~labels.isnan()
-            if hasattr(task, "num_classes"):
+            if task.class_names:
                 labels = (task.references(labels, task.metric) == column).double()
             scores, labels = test.values[known, column].double(), labels[known]
             figures = {title_of(name): METRICS[name].column(scores, labels) for name in names} if len(labels) else {}

@@ -34,10 +34,10 @@ def class_names(task: Task | None, target: Mapping[str, Any]) -> tuple[str, ...]
         task: what is predicted.
         target: a :meth:`TargetSpec.to_dict <tg_lpe.data.TargetSpec.to_dict>`, or empty.
     """
-    if task is None or not hasattr(task, "num_classes"):
+    if task is None or not task.class_names:
         return ()
     named = (target.get("classes") or [()])[0]
-    return tuple(named) or tuple(f"{value:g}" for value in getattr(task, "values", None) or range(task.num_classes))
+    return tuple(named) or task.class_names
 
 
 def output_columns(task: Task | None, target: Mapping[str, Any], width: int) -> tuple[str, ...]:

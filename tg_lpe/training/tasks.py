@@ -81,6 +81,11 @@ class Task(ABC):
         """Return the number of outputs of a model per row."""
         return self.num_targets
 
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """Return the name of the class of each output, if an output is the score of a class: here none."""
+        return ()
+
     @abstractmethod
     def loss(self, prediction: Tensor, target: Tensor, weight: Tensor | None = None) -> Tensor:
         """Return the mean loss over the known labels, 0 if there are none, without synchronising the device.
@@ -428,6 +433,10 @@ class Multiclass(Task):
     @property
     def out_channels(self) -> int:
         return self.num_classes
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        return tuple(f"{value:g}" for value in self.values or range(self.num_classes))
 
     def loss(self, prediction: Tensor, target: Tensor, weight: Tensor | None = None) -> Tensor:
         prediction, target = self.rows(prediction, target)
