@@ -324,15 +324,11 @@ def test_script_without_main_guard_and_workers_without_torch(write_folder: Write
     assert probe.stdout == "False\n", probe.stderr
 
 
-def test_dataset_storage_is_checked() -> None:
+def test_graphs_of_plain_lists() -> None:
     dataset = MoleculeDataset.from_graphs([[0, 1], [0]], [[0, 1, 1], []], [0.5, 1.5])
     assert [data.num_edges for data in dataset] == [2, 0]
     with pytest.raises(ValueError, match="2 atom lists, 1 bond lists and 2 labels"):
         MoleculeDataset.from_graphs([[0], [0]], [[]], [0.0, 1.0])
-    with pytest.raises(ValueError, match="missing: y"):
-        MoleculeDataset(dataset._data, {key: value for key, value in dataset.slices.items() if key != "y"})
-    with pytest.raises(ValueError, match="slices of x"):
-        MoleculeDataset(dataset._data, {**dataset.slices, "x": torch.tensor([0, 1, 2])})
     with pytest.raises(ValueError, match="at least one graph"):
         MoleculeDataset.from_data_list([])
     assert len(MoleculeDataset.from_graphs([[2]], [[]], [3.0])) == 1

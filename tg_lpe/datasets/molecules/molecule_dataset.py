@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -19,8 +19,6 @@ from tg_lpe.datasets.molecules.report import LoadReport
 from tg_lpe.datasets.molecules.solubility import SolubilityNormalization
 from tg_lpe.datasets.molecules.vocabulary import BOND_TYPES, AtomVocabulary
 
-_KEYS = ("x", "edge_index", "edge_attr", "y")
-
 
 class MoleculeDataset(GraphDataset):
     r"""Hold one split of molecules. Indexing, slicing and loaders work as for any PyG dataset.
@@ -33,20 +31,13 @@ class MoleculeDataset(GraphDataset):
         data: The concatenated graphs, with nodes numbered per graph.
         slices: Start of each graph: `{key: int64 [num_graphs + 1]}`.
         transform: Applied to every element on access.
-
-    Raises:
-        ValueError: If an attribute or its slices are missing or do not fit each other.
     """
 
     slices: dict[str, Tensor]
 
-    def __init__(self, data: Data, slices: dict[str, Tensor], transform: Callable[[Data], Data] | None = None) -> None:
-        _check_storage(data, slices)
-        super().__init__(data, dict(slices), transform)
-
     @classmethod
     def from_data_list(cls, graphs: Sequence[Data]) -> MoleculeDataset:
-        """Build the storage from single graphs, shaped as this dataset's elements.
+        """Build the storage from single graphs, shaped as this dataset's elements; that of one graph has slices too.
 
         Raises:
             ValueError: If there are no graphs.
@@ -166,13 +157,3 @@ def spec_of(
     """Describe the sizes of molecules with known numbers of categories."""
     largest = max(int(dataset.slices["x"].diff().max()) for dataset in datasets)
     return DataSpec(num_node_types=node_types, num_edge_types=edge_types, max_nodes=largest)
-
-
-def _check_storage(data: Data, slices: dict[str, Tensor]) -> None:
-    missing = [key for key in _KEYS if key not in data or key not in slices]
-    if missing:
-        raise ValueError(f"a molecule dataset needs {', '.join(_KEYS)} and their slices; missing: {', '.join(missing)}")
-    for key in _KEYS:
-        end, size = slices[key], data[key].size(1 if key == "edge_index" else 0)
-        if end.dim() != 1 or len(end) != len(slices["y"]) or int(end[0]) != 0 or int(end[-1]) != size:
-            raise ValueError(f"the slices of {key} do not span its {size} entries in {len(slices['y']) - 1} graphs")
