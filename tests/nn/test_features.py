@@ -8,7 +8,7 @@ from helpers import normal
 
 from tg_lpe import GramTransformer, Graph, GraphTransformer, LinearTransformer
 from tg_lpe.nn.conductances import LearnedConductances
-from tg_lpe.nn.features import Categories
+from tg_lpe.nn.features import Feature
 from tg_lpe.ops.checks import ValueChecks
 
 EDGES = torch.tensor([[0, 1, 1, 2, 2, 3], [1, 0, 2, 1, 3, 2]])
@@ -19,7 +19,7 @@ EDGE_ATTR = torch.tensor([[0, 1, 0], [0, 1, 0], [2, 0, 1], [2, 0, 1], [1, 1, 1],
 @pytest.mark.parametrize("by_product", [False, True])
 def test_rows_of_all_columns_are_added(by_product: bool) -> None:
     table = normal(8, 3).requires_grad_()
-    found = Categories("x", (5, 3)).look_up(table, X, by_product)
+    found = Feature("x", (5, 3), None).product(X, table, by_product)
     expected = torch.stack([table[a] + table[5 + b] for a, b in X.tolist()])
     torch.testing.assert_close(found, expected)
     weight = normal(4, 3, seed=1)
@@ -33,7 +33,7 @@ def test_rows_of_all_columns_are_added(by_product: bool) -> None:
 def test_one_column_may_be_flat(by_product: bool) -> None:
     table, types = normal(5, 2), torch.tensor([0, 4, 4])
     for feature in (types, types.unsqueeze(1)):
-        assert torch.equal(Categories("x", 5).look_up(table, feature, by_product), table[types])
+        assert torch.equal(Feature("x", 5, None).product(feature, table, by_product), table[types])
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_what_does_not_fit_is_refused(
 ) -> None:
     checks = ValueChecks()
     with pytest.raises(ValueError, match=message):
-        Categories("x", counts).check(feature, 4, checks)
+        Feature("x", counts, None).check(feature, 4, checks)
         checks.run()
 
 
@@ -89,4 +89,4 @@ def test_models_and_encoders_take_several_columns(tmp_path) -> None:
 @pytest.mark.parametrize("counts", [0, (), (3, 0), (2.0,)])
 def test_counts_are_checked(counts: object) -> None:
     with pytest.raises(ValueError, match="numbers of x types must be integers of at least 1"):
-        Categories("x", counts)
+        Feature("x", counts, None)

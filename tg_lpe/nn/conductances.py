@@ -99,8 +99,7 @@ class LearnedConductances(Resettable):
         part = self.edge if feature == "edge_attr" else self.ground
         if part is None or part.weight is not None:
             return None
-        categories = part.feature.categories
-        if categories is not None and len(categories.counts) > 1:
+        if part.feature.counts is not None and len(part.feature.counts) > 1:
             return None
         return nn.functional.softplus(part.table.detach())
 
@@ -121,8 +120,8 @@ class _PositiveMap(nn.Module):
     def __init__(self, num_filters: int, feature: Feature, start: tuple[float, float]) -> None:
         super().__init__()
         self.feature, self.start = feature, start
-        self.num_filters, categories = num_filters, feature.categories
-        self.table = nn.Parameter(torch.empty(1 if categories is None else categories.num_rows, num_filters))
+        self.num_filters = num_filters
+        self.table = nn.Parameter(torch.empty(1 if feature.counts is None else feature.width, num_filters))
         """Values before softplus, ``[num_types, num_filters]``; or the bias ``[1, num_filters]`` of a linear map."""
         self.weight = None
         if feature.channels is not None:
@@ -136,9 +135,8 @@ class _PositiveMap(nn.Module):
         value = median * (spread * self.table.new_empty(self.table.size(0), self.num_filters).normal_()).exp()
         value[:, 0] = 1.0 if self.start == EDGE_START else 0.01
         self.table.copy_(value.expm1().log())  # the inverse of softplus
-        categories = self.feature.categories
-        if categories is not None:
-            self.table[categories.counts[0] :] = 0.0  # further columns start without influence
+        if self.feature.counts is not None:
+            self.table[self.feature.counts[0] :] = 0.0  # further columns start without influence
         if self.weight is not None:
             weight = self.weight.new_empty(self.weight.size(0), self.num_filters).normal_()
             weight[:, 0] = 0.0  # the first filter starts independent of the features
@@ -146,10 +144,10 @@ class _PositiveMap(nn.Module):
 
     def forward(self, feature: Tensor | None, num_rows: int) -> Tensor:
         """Return positive values ``[num_rows, num_filters]`` of checked features."""
-        categories = self.feature.categories
-        if categories is not None and len(categories.counts) == 1:  # softplus of the table, which has few rows
+        counts = self.feature.counts
+        if counts is not None and len(counts) == 1:  # softplus of the table, which has few rows
             return self.feature.product(feature, nn.functional.softplus(self.table))
-        if categories is not None:
+        if counts is not None:
             raw = self.feature.product(feature, self.table)
         elif self.weight is None:
             raw = self.table.expand(num_rows, -1)

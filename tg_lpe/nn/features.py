@@ -17,78 +17,11 @@ MAX_PRODUCT_ROWS = 256
 """Largest table that is looked up by a product with a zero-one matrix."""
 
 
-class Categories:
-    """Columns of an integer feature, whose categories share one table.
-
-    The embedding of several columns is the sum of their rows of the table, as in ogb's encoders of atoms and bonds.
-
-    Args:
-        what: name of the feature, for error messages.
-        counts: number of categories of a single column, or of each column.
-
-    Attributes:
-        counts: number of categories of each column.
-        num_rows: rows of the table, one per category of each column.
-
-    Raises:
-        ValueError: if a number of categories is not an integer of at least 1.
-    """
-
-    def __init__(self, what: str, counts: int | Sequence[int]) -> None:
-        self.what = what
-        self.counts = tuple(counts) if isinstance(counts, Sequence) else (counts,)
-        if not self.counts or not all(isinstance(count, int) and count >= 1 for count in self.counts):
-            got = f"{counts!r}{int_hint(counts)}"
-            raise ValueError(f"numbers of {what} types must be integers of at least 1, got {got}")
-        self.num_rows = sum(self.counts)
-
-    def check(self, feature: Tensor | None, num_rows: int, checks: ValueChecks) -> None:
-        """Check a feature's shape and dtype, and add a check of its range to ``checks``.
-
-        Raises:
-            ValueError: if the feature is missing, or has a wrong shape or dtype.
-        """
-        columns = len(self.counts)
-        shapes = ((num_rows,), (num_rows, 1)) if columns == 1 else ((num_rows, columns),)
-        if not isinstance(feature, Tensor) or feature.shape not in shapes or feature.dtype != torch.int64:
-            allowed = " or ".join(str(list(shape)) for shape in shapes)
-            got = f"{feature.dtype} {list(feature.shape)}" if isinstance(feature, Tensor) else repr(feature)[:80]
-            hint, channels = "", {"node": "in_channels", "edge": "edge_dim"}.get(self.what)
-            if channels and isinstance(feature, Tensor) and feature.is_floating_point() and feature.dim() == 2:
-                hint = f"; real features need {channels}={feature.size(1)} in place of num_{self.what}_types"
-            raise ValueError(f"{self.what} types must be int64 {allowed}, got {got}{hint}")
-        if columns == 1:
-            checks.in_range(f"{self.what} types", feature, self.num_rows)
-        else:
-            for number, count in enumerate(self.counts):
-                checks.in_range(f"{self.what}[:, {number}] types", feature[:, number], count)
-
-    def look_up(self, table: Tensor, feature: Tensor, by_product: bool) -> Tensor:
-        """Look up rows of a table, summed over the columns.
-
-        Args:
-            table: ``[table_rows, width]``.
-            feature: a feature that :meth:`check` has accepted.
-            by_product: whether to multiply by a zero-one matrix. The backward pass is then a product too, which is
-                faster than a scattered sum for many rows and few categories.
-
-        Returns:
-            ``[num_rows, width]``.
-        """
-        if len(self.counts) == 1:
-            rows = feature.reshape(-1, 1)
-        else:
-            first = [sum(self.counts[:number]) for number in range(len(self.counts))]
-            rows = feature + torch.tensor(first).to(feature.device, non_blocking=True)
-        if not by_product or self.num_rows > MAX_PRODUCT_ROWS:
-            embedded = torch.nn.functional.embedding(rows, table)
-            return embedded.squeeze(1) if len(self.counts) == 1 else embedded.sum(1)
-        categories = torch.arange(self.num_rows, device=rows.device)  # one_hot() would synchronise with the device
-        return (rows.unsqueeze(2) == categories).any(1).to(table.dtype) @ table
-
-
 class Feature:
     """Kind of a feature: integer types in one or several columns, real values, or no feature.
+
+    The types of all columns share one table. The embedding of several columns is the sum of their rows of the table, as
+    in ogb's encoders of atoms and bonds.
 
     Args:
         what: ``"node"`` or ``"edge"``, for error messages.
@@ -96,11 +29,11 @@ class Feature:
         channels: width of a real feature; exclusive with ``num_types``.
 
     Attributes:
-        categories: the columns of an integer feature; ``None`` otherwise.
+        counts: number of categories of each column of an integer feature; ``None`` otherwise.
         width: rows of the table or transposed weight that maps the feature; 0 without a feature.
 
     Raises:
-        ValueError: if both ``num_types`` and ``channels`` are given, or a number is not an integer.
+        ValueError: if both ``num_types`` and ``channels`` are given, or a number is not an integer of at least 1.
     """
 
     def __init__(self, what: str, num_types: int | Sequence[int] | None, channels: int | None) -> None:
@@ -108,14 +41,14 @@ class Feature:
             raise ValueError(f"{what}s have either types or channels, got {num_types} types and {channels} channels")
         if channels is not None:
             check_count("in_channels" if what == "node" else "edge_dim", channels, least=0)
-        self.what, self.channels = what, channels
-        self.categories = None if num_types is None else Categories(what, num_types)
-        self.width = (channels or 0) if self.categories is None else self.categories.num_rows
-
-    @property
-    def is_expected(self) -> bool:
-        """Whether there is such a feature."""
-        return self.categories is not None or self.channels is not None
+        self.what, self.channels, self.width = what, channels, channels or 0
+        self.counts: tuple[int, ...] | None = None
+        if num_types is not None:
+            self.counts = tuple(num_types) if isinstance(num_types, Sequence) else (num_types,)
+            if not self.counts or not all(isinstance(count, int) and count >= 1 for count in self.counts):
+                got = f"{num_types!r}{int_hint(num_types)}"
+                raise ValueError(f"numbers of {what} types must be integers of at least 1, got {got}")
+            self.width = sum(self.counts)
 
     def check(self, feature: Tensor | None, num_rows: int, checks: ValueChecks) -> None:
         """Check a feature's shape and dtype, and add a check of its values to ``checks``.
@@ -123,30 +56,56 @@ class Feature:
         Raises:
             ValueError: if an expected feature is missing, or has a wrong shape or dtype.
         """
-        if self.categories is not None:
-            self.categories.check(feature, num_rows, checks)
+        if self.counts is not None:
+            columns = len(self.counts)
+            shapes = ((num_rows,), (num_rows, 1)) if columns == 1 else ((num_rows, columns),)
+            if not isinstance(feature, Tensor) or feature.shape not in shapes or feature.dtype != torch.int64:
+                allowed = " or ".join(str(list(shape)) for shape in shapes)
+                hint, channels = "", {"node": "in_channels", "edge": "edge_dim"}.get(self.what)
+                if channels and isinstance(feature, Tensor) and feature.is_floating_point() and feature.dim() == 2:
+                    hint = f"; real features need {channels}={feature.size(1)} in place of num_{self.what}_types"
+                raise ValueError(f"{self.what} types must be int64 {allowed}, got {_form(feature)}{hint}")
+            if columns == 1:
+                checks.in_range(f"{self.what} types", feature, self.width)
+            else:
+                for number, count in enumerate(self.counts):
+                    checks.in_range(f"{self.what}[:, {number}] types", feature[:, number], count)
         elif self.channels is not None:
             shape = [num_rows, self.channels]
             if not isinstance(feature, Tensor) or list(feature.shape) != shape or not feature.is_floating_point():
-                got = f"{feature.dtype} {list(feature.shape)}" if isinstance(feature, Tensor) else repr(feature)[:80]
-                raise ValueError(f"{self.what} features must be floating point {shape}, got {got}")
+                raise ValueError(f"{self.what} features must be floating point {shape}, got {_form(feature)}")
             checks.finite(f"{self.what} features", feature)
 
     def product(self, feature: Tensor | None, weight: Tensor, by_product: bool | None = None) -> Tensor:
-        """Look up types in a table, or multiply real values by it, ``[num_rows, channels]``.
+        """Look up types in a table, summed over the columns, or multiply real values by it, ``[num_rows, channels]``.
 
         Args:
             feature: a feature that :meth:`check` has accepted.
             weight: ``[width, channels]``.
-            by_product: see :meth:`~tg_lpe.nn.features.Categories.look_up`; by default, if a gradient is needed. Under
-                autocast, a product is computed in the lower precision.
+            by_product: whether to multiply types by a zero-one matrix; by default, if a gradient is needed. The
+                backward pass is then a product too, which is faster than a scattered sum for many rows and few
+                categories. Under autocast, a product is computed in the lower precision.
         """
         assert feature is not None  # checked before
-        if self.categories is None:
+        if self.counts is None:
             return feature.to(weight.dtype) @ weight
         if by_product is None:
             by_product = torch.is_grad_enabled() and weight.requires_grad
-        return self.categories.look_up(weight, feature, by_product)
+        if len(self.counts) == 1:
+            rows = feature.reshape(-1, 1)
+        else:
+            first = [sum(self.counts[:number]) for number in range(len(self.counts))]
+            rows = feature + torch.tensor(first).to(feature.device, non_blocking=True)
+        if not by_product or self.width > MAX_PRODUCT_ROWS:
+            embedded = nn.functional.embedding(rows, weight)
+            return embedded.squeeze(1) if len(self.counts) == 1 else embedded.sum(1)
+        categories = torch.arange(self.width, device=rows.device)  # one_hot() would synchronise with the device
+        return (rows.unsqueeze(2) == categories).any(1).to(weight.dtype) @ weight
+
+
+def _form(feature: Tensor | None) -> str:
+    """Return the dtype and shape of a feature, for error messages."""
+    return f"{feature.dtype} {list(feature.shape)}" if isinstance(feature, Tensor) else repr(feature)[:80]
 
 
 ENCODING_NORMS = (False, True, "unit")
@@ -160,7 +119,7 @@ class FeatureEmbedding(Resettable):
         num_types: number of categories, or of each column, whose embeddings are added; exclusive with ``in_channels``.
         in_channels: width of real features.
         channels: width of the result.
-        by_product: see :meth:`~tg_lpe.nn.features.Categories.look_up`.
+        by_product: see :meth:`Feature.product`.
 
     Raises:
         ValueError: if both ``num_types`` and ``in_channels`` are given.
@@ -182,7 +141,7 @@ class FeatureEmbedding(Resettable):
     @property
     def expects_feature(self) -> bool:
         """Whether there is a feature to embed."""
-        return self.feature.is_expected
+        return self.feature.counts is not None or self.feature.channels is not None
 
     def check(self, feature: Tensor | None, num_rows: int, checks: ValueChecks) -> None:
         """Check features' shapes and dtypes, and add checks of their values to ``checks``.
@@ -260,8 +219,7 @@ class GraphFeatures(nn.Module):
         """Raise ``ValueError`` if features are missing, or have a wrong shape or dtype."""
         shape = [num_graphs, len(self.mean)]
         if not isinstance(values, Tensor) or list(values.shape) != shape or not values.is_floating_point():
-            got = f"{values.dtype} {list(values.shape)}" if isinstance(values, Tensor) else repr(values)[:80]
-            raise ValueError(f"graph_attr must be floating point {shape}, got {got}")
+            raise ValueError(f"graph_attr must be floating point {shape}, got {_form(values)}")
 
     def forward(self, rows: Tensor, values: Tensor, graph: Tensor | None) -> Tensor:
         """Return the rows plus the features of their graphs, ``[num_rows, width]``.
