@@ -121,7 +121,7 @@ def _pooled(checkpoint: str, chunk: GraphChunk) -> Tensor:
     graph = Graph(chunk.edge_index, chunk.num_nodes, batch=chunk.batch, num_graphs=chunk.num_graphs)
     x, edge_attr = chunk.attributes["x"], chunk.attributes["edge_attr"]
     out = encoder.encode(graph, x, edge_attr)
-    nodes = RowGroups(chunk.batch, chunk.num_graphs)
+    nodes = RowGroups(chunk.batch, chunk.num_graphs, is_sorted=True)
     parts = [(nodes, out.node.double())]
     if out.edge is not None:
         parts.append((RowGroups(chunk.batch[chunk.edge_index[0]], chunk.num_graphs), out.edge.double()))

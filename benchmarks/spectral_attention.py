@@ -36,7 +36,7 @@ from tg_lpe.encoders import SpectralEncoder, SpectralKernel
 from tg_lpe.encoders.precompute import store_precomputed
 from tg_lpe.graph.graph import Graph
 from tg_lpe.nn.attention.spectral import MissingPairs, SpectralAttention, missing_pairs
-from tg_lpe.ops.cpu.attention import SCORE_BOUND
+from tg_lpe.ops.attention import SCORE_BOUND
 from tg_lpe.training.build import build_model
 from tg_lpe.training.config import TrainConfig
 from tg_lpe.training.joint import JointTraining

@@ -16,11 +16,10 @@ from scipy.linalg import hadamard
 from torch import Tensor
 
 from tg_lpe.ops import estimates
-from tg_lpe.ops.cpu.estimates import estimated_polynomials
+from tg_lpe.ops.estimates import EstimatedRecurrence, compiled_estimated_polynomials
 from tg_lpe.ops.polynomials import BASES
 from tg_lpe.ops.random import counter_signs
 from tg_lpe.ops.segment import RowGroups
-from tg_lpe.ops.structures import EstimatedRecurrence
 
 F64 = torch.float64
 
@@ -43,7 +42,7 @@ class Stack:
         return self.adjacency, EstimatedRecurrence(self.tail, self.head, *rows, *options)
 
     def compiled(self, basis: str, num_layers: int, num_probes: int, seed: int = 0, read_edges: bool = True) -> Any:
-        return estimated_polynomials(*self.arguments(basis, num_layers, num_probes, seed, read_edges))
+        return compiled_estimated_polynomials(*self.arguments(basis, num_layers, num_probes, seed, read_edges))
 
     def torchs(self, basis: str, num_layers: int, num_probes: int, seed: int = 0, read_edges: bool = True) -> Any:
         return estimates._reference(*self.arguments(basis, num_layers, num_probes, seed, read_edges))
@@ -132,7 +131,7 @@ def test_the_signs_are_those_of_counter_signs_bit_for_bit(dtype: torch.dtype, se
     signs = counter_signs(seed, max_nodes, torch.arange(num_probes), adjacency)
     for count in range(1, num_probes + 1):
         recurrence = EstimatedRecurrence(*ends, max_nodes, max_nodes, 1.0, 0.0, 2, count, seed, True)
-        _, edges = estimated_polynomials(adjacency, recurrence)
+        _, edges = compiled_estimated_polynomials(adjacency, recurrence)
         sums = (edges[:, 1] * count).round()
         assert (edges[:, 1] * count - sums).abs().max() < 1e-4
         assert torch.equal(sums, (signs[pairs[0], :count] * signs[pairs[1], :count]).sum(1))
@@ -176,7 +175,8 @@ def test_what_is_refused() -> None:
     def call(adjacency: Tensor = adjacency, tail: Tensor = tail, head: Tensor = head, **changed: int) -> Any:
         sizes = {"num_rows": 3, "max_nodes": 3, "num_layers": 4, "num_probes": 5} | changed
         rows, layers = (sizes["num_rows"], sizes["max_nodes"]), (sizes["num_layers"], sizes["num_probes"])
-        return estimated_polynomials(adjacency, EstimatedRecurrence(tail, head, *rows, 1.0, 0.0, *layers, 0, True))
+        recurrence = EstimatedRecurrence(tail, head, *rows, 1.0, 0.0, *layers, 0, True)
+        return compiled_estimated_polynomials(adjacency, recurrence)
 
     call()
     for wrong in (
@@ -206,7 +206,7 @@ def test_without_rows_edges_or_filters() -> None:
     for num_filters, num_rows in ((2, 0), (2, 4), (0, 4)):
         adjacency = torch.zeros(num_filters, 0)
         recurrence = EstimatedRecurrence(none, none, num_rows, 4, 2.0, 1.0, 5, 3, 0, True)
-        nodes, edges = estimated_polynomials(adjacency, recurrence)
+        nodes, edges = compiled_estimated_polynomials(adjacency, recurrence)
         assert nodes.shape == (num_rows, 5 * num_filters) and edges.shape == (0, 5 * num_filters)
         expected = [0.0, -1.0, 0.0, 1.0, 0.0] * num_filters  # T_t(0), estimated without error
         assert torch.equal(nodes, torch.tensor(expected).expand(num_rows, -1))

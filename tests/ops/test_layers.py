@@ -30,8 +30,7 @@ from tg_lpe.datasets.synthetic import grid_edges
 from tg_lpe.graph.graph import LARGE
 from tg_lpe.ops import edges
 from tg_lpe.ops import layers as layer_ops
-from tg_lpe.ops.cpu import layers as cpu_layers
-from tg_lpe.ops.structures import LayerArguments, LayerStack
+from tg_lpe.ops.layers import LayerArguments, LayerStack
 
 MODELS: list[dict[str, Any]] = [
     {},
@@ -131,7 +130,7 @@ def test_what_a_backend_supports() -> None:
     assert layer_ops.supports(phi, 3) and layer_ops.supports(phi.double(), 3, gradient=True)
     assert layer_ops.supports(torch.zeros(3, 16), 10**6) and not layer_ops.supports(torch.zeros(3, 17), 3)
     assert not layer_ops.supports(torch.zeros(3, 9), 3, gradient=True)
-    assert not layer_ops.supports(phi, cpu_layers.TRAINED_NODES + 1, gradient=True)
+    assert not layer_ops.supports(phi, layer_ops.TRAINED_NODES + 1, gradient=True)
     assert not layer_ops.supports(phi.half(), 3) and not layer_ops.supports(phi.to("meta"), 3)
 
 
@@ -143,7 +142,7 @@ def test_malformed_calls_are_refused() -> None:
 
     def run(phi: Tensor = phi, later: Tensor = ones[:1], **changed: Tensor) -> Tensor:
         own = laplacian._replace(**changed)
-        return cpu_layers.layers(LayerArguments(phi, *own, *model._stack(), model.readout.weight, later, 1e-12))
+        return layer_ops.compiled_layers(LayerArguments(phi, *own, *model._stack(), model.readout.weight, later, 1e-12))
 
     assert run().shape == (3, 8)
     for match, arguments in (
@@ -180,9 +179,9 @@ def test_rows_that_are_none_are_refused(crow: list[int], col: list[int]) -> None
     with pytest.raises(ValueError, match=message):
         edges.laplacian(rows, laplacian.diagonal, phi)
     with pytest.raises(ValueError, match=message):
-        cpu_layers.layers(inputs)
+        layer_ops.compiled_layers(inputs)
     with pytest.raises(ValueError, match=message):
-        cpu_layers.layers_forward(inputs)
+        layer_ops.compiled_forward(inputs)
     with pytest.raises(ValueError, match=message):
         layer_ops.two_block_layers(phi, wrong, torch.ones(2, 2, 2).double(), torch.ones(2, 2, 2).double())
 

@@ -27,9 +27,14 @@ import tg_lpe
 from tg_lpe import GramTransformer
 from tg_lpe.graph.random_walks import random_walk_probabilities
 from tg_lpe.ops import cpu
-from tg_lpe.ops.cpu.polynomials import matrix_polynomials, matrix_polynomials_backward
-from tg_lpe.ops.polynomials import BASES, SMALL_NODES, is_faster
-from tg_lpe.ops.structures import Recurrence
+from tg_lpe.ops.polynomials import (
+    BASES,
+    SMALL_NODES,
+    Recurrence,
+    compiled_gradient,
+    compiled_matrix_polynomials,
+    is_faster,
+)
 
 batches = st.lists(graphs(max_nodes=20), max_size=5)
 
@@ -145,9 +150,9 @@ def test_the_number_of_threads_changes_nothing(basis: str, dtype: torch.dtype, t
         torch.set_num_threads(number)
         structure = graph.tail, graph.head, graph.ptr, graph.num_nodes, graph.max_nodes
         recurrence = Recurrence(*structure, *BASES[basis], 8)
-        outs = matrix_polynomials(adjacency, recurrence)
+        outs = compiled_matrix_polynomials(adjacency, recurrence)
         ones = [torch.ones_like(out) for out in outs]
-        found.append((*outs, matrix_polynomials_backward(adjacency, recurrence, *ones)))
+        found.append((*outs, compiled_gradient(adjacency, recurrence, *ones)))
     assert all(torch.equal(a, b) for other in found[1:] for a, b in zip(other, found[0], strict=True))
 
 
@@ -182,7 +187,7 @@ def test_malformed_arguments_are_refused() -> None:
 
     def refused(match: str, adjacency: Tensor, *arguments: Any) -> None:
         with pytest.raises(ValueError, match=match):
-            matrix_polynomials(adjacency, Recurrence(*arguments))
+            compiled_matrix_polynomials(adjacency, Recurrence(*arguments))
 
     refused("graph by graph", adjacency, tail.flip(0), head.flip(0), ptr, *options)
     refused("graph by graph", adjacency, tail, head + 1, ptr, *options)
@@ -200,10 +205,10 @@ def test_malformed_arguments_are_refused() -> None:
     refused("num_layers at least 1", adjacency, tail, head, ptr, 7, 4, 1.0, 0.0, 0)
     refused("on the CPU", adjacency.to("meta"), tail, head, ptr, *options)
     recurrence = Recurrence(tail, head, ptr, *options)
-    nodes, edges = matrix_polynomials(adjacency, recurrence)
+    nodes, edges = compiled_matrix_polynomials(adjacency, recurrence)
     for wrong in ((nodes[1:], edges), (nodes, edges[:, 1:]), (nodes.float(), edges)):
         with pytest.raises(ValueError, match=r"must be|graph by graph"):
-            matrix_polynomials_backward(adjacency, recurrence, *wrong)
+            compiled_gradient(adjacency, recurrence, *wrong)
 
 
 # Dispatch.
@@ -256,4 +261,4 @@ def test_where_it_is_faster() -> None:
         assert not cpu.is_available() and not chosen(molecules, like)
         with pytest.raises(RuntimeError, match="absent"):
             structure = molecules.tail, molecules.head, molecules.ptr, 18, 6
-            matrix_polynomials(entries_at_edges(molecules), Recurrence(*structure, 1.0, 0.0, 2))
+            compiled_matrix_polynomials(entries_at_edges(molecules), Recurrence(*structure, 1.0, 0.0, 2))

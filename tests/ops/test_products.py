@@ -8,8 +8,8 @@ from helpers import normal
 from ops_support import needs_cpu
 
 from tg_lpe.nn.linear import Linear
-from tg_lpe.ops import cpu
-from tg_lpe.ops.cpu import products as cpu_products
+from tg_lpe.ops import cpu, products
+from tg_lpe.ops.products import compiled_product
 
 pytestmark = needs_cpu
 
@@ -22,23 +22,23 @@ def test_product(rows: int, inner: int, columns: int, dtype: torch.dtype) -> Non
     tolerance = {"rtol": 0.0, "atol": 1e3 * torch.finfo(dtype).eps}  # of sums of up to 300 products
     for left in (a, a.mT.contiguous().mT):
         for right in (b, b.mT.contiguous().mT):
-            torch.testing.assert_close(cpu_products.product(left, right, None), a @ b, **tolerance)
-            torch.testing.assert_close(cpu_products.product(left, right, bias), torch.addmm(bias, a, b), **tolerance)
+            torch.testing.assert_close(compiled_product(left, right, None), a @ b, **tolerance)
+            torch.testing.assert_close(compiled_product(left, right, bias), torch.addmm(bias, a, b), **tolerance)
 
 
 def test_a_row_is_the_same_in_every_batch_and_on_all_threads(threads: None) -> None:
     a, b = torch.randn(4001, 96), torch.randn(96, 80)
-    whole = cpu_products.product(a, b, None)
-    assert torch.equal(cpu_products.product(a[13:14], b, None), whole[13:14])
+    whole = compiled_product(a, b, None)
+    assert torch.equal(compiled_product(a[13:14], b, None), whole[13:14])
     for count in (1, 2):
         torch.set_num_threads(count)
-        assert torch.equal(cpu_products.product(a, b, None), whole)
+        assert torch.equal(compiled_product(a, b, None), whole)
 
 
 @pytest.mark.parametrize("bias", [True, False])
 def test_linear_has_the_gradients_of_torch(bias: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Second ones too."""
-    monkeypatch.setattr(cpu_products, "is_faster", lambda: True)
+    monkeypatch.setattr(products, "processor_suits", lambda: True)
     linear = Linear(20, 30, bias=bias)
     found = []
     for off in (False, True):
@@ -55,6 +55,6 @@ def test_linear_has_the_gradients_of_torch(bias: bool, monkeypatch: pytest.Monke
 
 def test_refuses_matrices_that_do_not_fit() -> None:
     with pytest.raises(ValueError, match="cannot multiply"):
-        cpu_products.product(torch.ones(2, 3), torch.ones(2, 3), None)
+        compiled_product(torch.ones(2, 3), torch.ones(2, 3), None)
     with pytest.raises(ValueError, match="bias must be"):
-        cpu_products.product(torch.ones(2, 3), torch.ones(3, 2), torch.ones(3))
+        compiled_product(torch.ones(2, 3), torch.ones(3, 2), torch.ones(3))

@@ -20,7 +20,7 @@ from tg_lpe import theory as c
 from tg_lpe.graph import subspace
 from tg_lpe.graph.components import Components
 from tg_lpe.ops import cpu
-from tg_lpe.ops.cpu.layers import two_block_layers
+from tg_lpe.ops.layers import two_block_layers
 
 pytestmark = pytest.mark.usefixtures("no_grad")
 

@@ -18,8 +18,8 @@ from tg_lpe.graph.padding import PaddedBatch
 from tg_lpe.nn._util import without_autocast
 from tg_lpe.nn.probes import make_probes
 from tg_lpe.ops import layers as layer_ops
+from tg_lpe.ops.layers import LayerStack
 from tg_lpe.ops.operator import is_transforming, needs_gradient
-from tg_lpe.ops.structures import LayerStack
 
 NORM_FLOOR = 1e-12
 """Columns shorter than this are not normalised, so a zero column stays zero."""

@@ -17,10 +17,10 @@ from tg_lpe.arguments import check_choice
 from tg_lpe.graph.buckets import PaddedRows
 from tg_lpe.ops import cpu, edges
 from tg_lpe.ops.checks import ValueChecks
+from tg_lpe.ops.layers import ScaledLaplacian
 from tg_lpe.ops.lazy import lazy
 from tg_lpe.ops.operator import is_exporting, large_empty
 from tg_lpe.ops.segment import RowGroups, along_rows, group_pointers, scatter_sum, sorted_with_order
-from tg_lpe.ops.structures import ScaledLaplacian
 
 _INT_DTYPES = (torch.int64, torch.int32)
 
@@ -87,12 +87,9 @@ class Graph:
         undirected: whether to find the undirected edges now. If not, they are found on first use and have no weights.
 
     Attributes:
-        edge_index: the directed edges as they were listed, ``[2, num_directed_edges]``.
         tail, head: the two ends of each undirected edge, int64 ``[num_edges]``, ``tail < head``, sorted by
             ``(tail, head)``.
-        conductance: ``w``, ``[num_edges]``, or ``None`` for all ones. Gradients flow to ``edge_weight``.
-        ground: ``q``, ``[num_nodes]``, or ``None``. Gradients flow to it.
-        num_nodes, num_edges, num_graphs: counts; ``num_edges`` counts undirected edges.
+        num_nodes, num_graphs: counts.
 
     Raises:
         TypeError: if an argument is no tensor, or a count no integer.
@@ -315,12 +312,12 @@ class Graph:
 
     @property
     def conductance(self) -> Tensor | None:
-        """``w``, ``[num_edges]``, or ``None`` for all ones; :meth:`with_conductances` replaces them."""
+        """``w``, ``[num_edges]``, or ``None`` for all ones. Gradients flow to ``edge_weight``."""
         return self._conductance
 
     @property
     def ground(self) -> Tensor | None:
-        """``q``, ``[num_nodes]``, or ``None``."""
+        """``q``, ``[num_nodes]``, or ``None``. Gradients flow to it."""
         return self._ground
 
     @property

@@ -29,9 +29,9 @@ from tg_lpe.graph.eigenvectors import canonical_signs, root_degrees
 from tg_lpe.graph.graph import Graph, inverse_sqrt
 from tg_lpe.graph.solvers import stacked_eigh
 from tg_lpe.ops import edges
+from tg_lpe.ops.edges import AdjacencyRows
 from tg_lpe.ops.random import counter_normal
 from tg_lpe.ops.segment import scatter_sum
-from tg_lpe.ops.structures import AdjacencyRows
 
 EXACT_NODES = 256
 """Components of up to this many nodes are solved densely in float64, which is faster."""

@@ -1,6 +1,6 @@
 """Numerical operations on plain tensors, independent of graph objects, modules and encoders.
 
-The module of an operation contains its documentation, its reference in torch and the choice of a backend:
+The module of an operation contains its documentation, its reference in torch, the call of its C++, and the choice:
 
 - :mod:`~tg_lpe.ops.segment`: sums over groups of rows;
 - :mod:`~tg_lpe.ops.edges`: distinct undirected edges of a list, adjacency rows, products with a Laplacian;
@@ -14,7 +14,7 @@ The module of an operation contains its documentation, its reference in torch an
 
 :mod:`~tg_lpe.ops.blas` runs numpy and scipy on one thread for small matrices.
 
-:mod:`tg_lpe.ops.cpu` (C++) has a module of the same name for each operation that it implements, with the same
-functions. Operations that ``torch.compile`` may trace are registered with ``torch.library`` as
-``torch.ops.tg_lpe.NAME``, see :mod:`tg_lpe.ops.operator`.
+:mod:`tg_lpe.ops.cpu` loads the C++; the sources in ``csrc`` have the names of the modules here. Operations that
+``torch.compile`` may trace are registered with ``torch.library`` as ``torch.ops.tg_lpe.NAME``, see
+:mod:`tg_lpe.ops.operator`.
 """

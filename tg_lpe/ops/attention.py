@@ -9,10 +9,38 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from tg_lpe.ops.cpu import attention as cpu_attention
-from tg_lpe.ops.cpu.attention import SCORE_BOUND, SMALLEST_TOTAL
-from tg_lpe.ops.operator import differentiable, is_traced, keep_inputs, kept_inputs, reference_gradients
+from tg_lpe.ops import cpu
+from tg_lpe.ops.cpu import DTYPES, Double, Function, Int, Pointer, checked
+from tg_lpe.ops.operator import (
+    differentiable,
+    is_traced,
+    is_transforming,
+    keep_inputs,
+    kept_inputs,
+    reference_gradients,
+)
 from tg_lpe.ops.segment import RowGroups
+
+SCORE_BOUND = 5.0
+"""Scores are clamped to this before the exponential, as by Dwivedi and Bresson, so that softmax needs no shift."""
+
+SMALLEST_TOTAL = 1e-3
+"""Floor of the sum of a node's weights, which is at least exp(-5) if the node has an edge; float16 can invert it."""
+
+HEAD_CHANNELS = range(8, 129)
+"""Widths of a head that the library supports."""
+
+WITH_HALF = {**DTYPES, torch.bfloat16: "bfloat16"}
+
+_kernel = Function(
+    "edge_attention",
+    (Int, "num_nodes num_edges heads channels"),
+    (Pointer, "crow source ccol order target query key_value edge"),
+    (Double, "scale bound floor"),
+    (Pointer, "out score weight grad_out grad_score grad_query grad_key_value grad_edge slope"),
+    (Int, "num_threads"),
+    dtypes=WITH_HALF,
+)
 
 
 def edge_attention(
@@ -37,10 +65,18 @@ def edge_attention(
     Returns:
         Weighted means of values ``[num_nodes, channels]`` and scores ``[num_edges, channels]``.
     """
-    if dropout or is_traced() or not cpu_attention.supports(heads, query, key_value, edge):
+    if dropout or is_traced() or not _supports(heads, query, key_value, edge):
         return _reference(query, key_value, edge, source, target, heads, dropout)
     out, score, _ = _compiled(query, key_value, edge, source, target, heads)
     return out, score
+
+
+def _supports(heads: int, *rows: Tensor) -> bool:
+    """Return whether the library supports these rows: of one dtype, including bfloat16, in the CPU's memory."""
+    dtype, channels = rows[0].dtype, rows[0].size(1) // heads
+    are_plain = all(x.device.type == "cpu" and x.dtype == dtype and type(x) is Tensor for x in rows)
+    has_kernel = dtype in WITH_HALF and channels in HEAD_CHANNELS
+    return cpu.library is not None and has_kernel and are_plain and not is_transforming()
 
 
 def _reference(
@@ -70,7 +106,47 @@ def _scale_heads(x: Tensor, factor: Tensor) -> Tensor:
 def _run(
     query: Tensor, key_value: Tensor, edge: Tensor, source: RowGroups, target: RowGroups, heads: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    return cpu_attention.edge_attention(query, key_value, edge, source.index, target.ptr, heads)
+    """Compute output and scores, and the weights for the gradient, ``[num_edges, heads]``."""
+    out, score = torch.empty_like(query, memory_format=torch.contiguous_format), torch.empty_like(edge)
+    weight = edge.new_empty(len(edge), heads, dtype=torch.promote_types(edge.dtype, torch.float32))
+    results = {"out": out, "score": score, "weight": weight}
+    _call(query, key_value, edge, {"source": source.index, "crow": target.ptr}, results, {})
+    return out, score, weight
+
+
+def _call(
+    query: Tensor,
+    key_value: Tensor,
+    edge: Tensor,
+    indices: dict[str, Tensor],
+    results: dict[str, Tensor],
+    grads: dict[str, Tensor],
+) -> None:
+    (num_nodes, width), num_edges, heads = query.shape, edge.size(0), results["weight"].size(1)
+    starts = {"crow", "ccol"}
+    read = checked(
+        {
+            "query": (query, edge.dtype, (num_nodes, width)),
+            "key_value": (key_value, edge.dtype, (num_nodes, 2 * width)),
+            "edge": (edge, edge.dtype, (num_edges, width)),
+            **{
+                name: (index, torch.int64, (num_nodes + 1 if name in starts else num_edges,))
+                for name, index in indices.items()
+            },
+        }
+    )
+    _kernel(
+        edge.dtype,
+        "edges must be sorted by target and join nodes of the batch",
+        read | results | grads,
+        num_nodes=num_nodes,
+        num_edges=num_edges,
+        heads=heads,
+        channels=width // heads,
+        scale=1 / math.sqrt(width // heads),
+        bound=SCORE_BOUND,
+        floor=SMALLEST_TOTAL,
+    )
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
@@ -88,12 +164,18 @@ def _backward(ctx: Any, grad_out: Tensor | None, grad_score: Tensor | None, _: N
             return _reference(query, key_value, edge, source, target, heads, 0.0)
 
         return *reference_gradients(attend, (query, key_value, edge), (grad_out, grad_score)), None, None, None
-    by_source = {"ccol": source.ptr, "order": source.sorted_order, "target": target.index}
+    indices = {"source": source.index, "crow": target.ptr}
+    indices |= {"ccol": source.ptr, "order": source.sorted_order, "target": target.index}
     grad_out = torch.zeros_like(query) if grad_out is None else grad_out
-    grads = cpu_attention.edge_attention_backward(
-        query, key_value, edge, source.index, target.ptr, out, weight, grad_out, grad_score, by_source
-    )
-    return *grads, None, None, None
+    grads = {"grad_out": (grad_out, query.shape), "grad_score": (grad_score, edge.shape)}
+    required = {name: (grad, edge.dtype, tuple(shape)) for name, (grad, shape) in grads.items() if grad is not None}
+    results = {
+        f"grad_{name}": torch.empty_like(x, memory_format=torch.contiguous_format)
+        for name, x in {"query": query, "key_value": key_value, "edge": edge}.items()
+    }
+    saved = {"out": out, "weight": weight, "slope": weight.new_empty(len(edge), 2, weight.size(1))}
+    _call(query, key_value, edge, indices, results | saved, checked(required))
+    return *results.values(), None, None, None
 
 
 _compiled = differentiable(_run, _keep, _backward)

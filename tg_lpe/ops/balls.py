@@ -14,14 +14,41 @@ import torch
 from torch import Tensor
 
 from tg_lpe.ops import cpu
-from tg_lpe.ops.cpu import balls as cpu_balls
+from tg_lpe.ops.cpu import Double, Function, Int, Pointer, checked, checked_ends
 from tg_lpe.ops.operator import checkpointed, differentiable, keep_inputs, kept_inputs, reference_gradients
-from tg_lpe.ops.polynomials import BASES
+from tg_lpe.ops.polynomials import BASES, check_adjacency
 from tg_lpe.ops.segment import group_pointers, repeat_ranges
-from tg_lpe.ops.structures import BallRecurrence
 
 NODES_AT_ONCE = 2**10
 """Number of balls that the reference computes at once, to bound memory."""
+
+_orders_kernel = Function(
+    "ball_orders",
+    (Int, "num_nodes num_edges max_order max_visits"),
+    (Pointer, "tail head orders"),
+    (Int, "num_threads"),
+    dtypes={torch.int64: "int64"},
+)
+_polynomials_kernel = Function(
+    "ball_polynomials",
+    (Pointer, "adjacency tail head orders"),
+    (Int, "num_nodes num_edges num_filters num_layers"),
+    (Double, "alpha gamma"),
+    (Pointer, "nodes edges grad_nodes grad_edges grad_adjacency"),
+    (Int, "num_threads"),
+)
+
+
+class BallRecurrence(NamedTuple):
+    """Hold the arguments of :func:`ball_polynomials` after ``adjacency``."""
+
+    tail: Tensor
+    head: Tensor
+    orders: Tensor
+    alpha: float
+    gamma: float
+    num_layers: int
+    read_edges: bool
 
 
 def ball_orders(tail: Tensor, head: Tensor, num_nodes: int, max_order: int, max_visits: int) -> Tensor:
@@ -41,7 +68,7 @@ def ball_orders(tail: Tensor, head: Tensor, num_nodes: int, max_order: int, max_
         int64 ``[num_nodes]``, in ``1..max_order``.
     """
     if cpu.library is not None and tail.device.type == "cpu":
-        return cpu_balls.ball_orders(tail, head, num_nodes, max_order, max_visits)
+        return _compiled_orders(tail, head, num_nodes, max_order, max_visits)
     neighbours = _Neighbours.of(tail, head, num_nodes)
     degree, orders = neighbours.crow.diff(), tail.new_full((num_nodes,), min(2, max_order))
     for centers in torch.arange(num_nodes, device=tail.device).split(NODES_AT_ONCE):
@@ -58,6 +85,14 @@ def ball_orders(tail: Tensor, head: Tensor, num_nodes: int, max_order: int, max_
             grown = torch.isin(ball, level // num_nodes)
             order = torch.where(grown, (order + 2).clamp(max=max_order), order)
         orders[centers] = order
+    return orders
+
+
+def _compiled_orders(tail: Tensor, head: Tensor, num_nodes: int, max_order: int, max_visits: int) -> Tensor:
+    orders = tail.new_empty(num_nodes)
+    tensors = {**checked_ends(tail, head, num_nodes), "orders": orders}
+    sizes = {"num_nodes": num_nodes, "num_edges": tail.numel(), "max_order": max_order, "max_visits": max_visits}
+    _orders_kernel(torch.int64, f"each edge must join two different nodes of {num_nodes}", tensors, **sizes)
     return orders
 
 
@@ -118,8 +153,54 @@ def _new(to: Tensor, level: Tensor, before: Tensor) -> Tensor:
 
 
 def _run(adjacency: Tensor, *arguments: Any) -> tuple[Tensor, Tensor]:
-    run = cpu_balls.ball_polynomials if cpu.supports(adjacency) else _reference
+    run = _compiled if cpu.supports(adjacency) else _reference
     return run(adjacency, BallRecurrence(*arguments))
+
+
+def _compiled(adjacency: Tensor, recurrence: BallRecurrence) -> tuple[Tensor, Tensor]:
+    """Compute four filters at a time, one node after the other."""
+    width, num_edges = adjacency.size(0) * recurrence.num_layers, recurrence.tail.numel()
+    nodes = adjacency.new_empty(recurrence.orders.numel(), width)
+    edges = adjacency.new_empty(num_edges, width) if recurrence.read_edges else None
+    _call(adjacency, recurrence, {"nodes": nodes, "edges": edges}, {})
+    return nodes, adjacency.new_zeros(1, 1).expand(num_edges, width) if edges is None else edges
+
+
+def _compiled_gradient(adjacency: Tensor, recurrence: BallRecurrence, grad_nodes: Tensor, grad_edges: Tensor) -> Tensor:
+    """Recompute the layers, and their gradient."""
+    grad = torch.empty_like(adjacency, memory_format=torch.contiguous_format)
+    grads = {"grad_nodes": grad_nodes, **({"grad_edges": grad_edges} if recurrence.read_edges else {})}
+    if grad.numel():  # an empty gradient has no address, by which the function recognises the backward pass
+        _call(adjacency, recurrence, {"grad_adjacency": grad}, grads)
+    return grad
+
+
+def _call(
+    adjacency: Tensor, recurrence: BallRecurrence, results: dict[str, Tensor | None], grads: dict[str, Tensor]
+) -> None:
+    tail, head, orders, alpha, gamma, num_layers, _ = recurrence
+    check_adjacency(adjacency, num_layers)
+    num_filters, num_edges = adjacency.size(0), tail.numel()
+    num_nodes, dtype = orders.numel(), adjacency.dtype
+    rows = {"grad_nodes": num_nodes, "grad_edges": num_edges}
+    read = checked_ends(tail, head, num_nodes) | checked(
+        {
+            "adjacency": (adjacency, dtype, (num_filters, num_edges)),
+            "orders": (orders, torch.int64, (num_nodes,)),
+            **{name: (grad, dtype, (rows[name], num_filters * num_layers)) for name, grad in grads.items()},
+        }
+    )
+    _polynomials_kernel(
+        dtype,
+        f"each edge must join two different nodes of {num_nodes}, and orders lie in 1..{num_layers + 1}",
+        {**read, **results},
+        num_nodes=num_nodes,
+        num_edges=num_edges,
+        num_filters=num_filters,
+        num_layers=num_layers,
+        alpha=alpha,
+        gamma=gamma,
+    )
 
 
 def _reference(adjacency: Tensor, recurrence: BallRecurrence) -> tuple[Tensor, Tensor]:
@@ -178,7 +259,7 @@ def _backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
     inputs = kept_inputs(ctx)
     if torch.is_grad_enabled() or not cpu.supports(inputs[0]):
         return tuple(reference_gradients(lambda p, *flat: _reference(p, BallRecurrence(*flat)), inputs, grads))
-    grad = cpu_balls.ball_polynomials_backward(inputs[0], BallRecurrence(*inputs[1:]), *grads)
+    grad = _compiled_gradient(inputs[0], BallRecurrence(*inputs[1:]), *grads)
     return grad, *[None] * (len(inputs) - 1)
 
 

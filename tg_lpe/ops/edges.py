@@ -9,13 +9,65 @@ from torch import Tensor
 
 from tg_lpe.ops import cpu
 from tg_lpe.ops.checks import ValueChecks
-from tg_lpe.ops.cpu import edges as cpu_edges
-from tg_lpe.ops.operator import Operator, keep_inputs, kept_inputs
+from tg_lpe.ops.cpu import Function, Int, Pointer, checked, empty_in_huge_pages
+from tg_lpe.ops.operator import Operator, is_transforming, keep_inputs, kept_inputs
 from tg_lpe.ops.segment import group_pointers
-from tg_lpe.ops.structures import AdjacencyRows, UndirectedEdges
+
+MAX_NODES = 2**32
+"""Numbers of nodes and of directed edges must be below this for the C++ backend."""
 
 MAX_GRAPHS = 2**28
 """Largest number of graphs for the C++ backend, which allocates a counter for each."""
+
+_undirected_kernel = Function(
+    "undirected_edges",
+    (Int, "num_nodes num_directed num_graphs"),
+    (Pointer, "row col batch tail head index neighbour_counts ptr"),
+    (Int, "num_threads num_edges num_loops max_nodes"),
+    dtypes={torch.int64: "int64"},
+)
+_rows_kernel = Function(
+    "adjacency_rows",
+    (Int, "num_nodes num_edges"),
+    (Pointer, "tail head conductance node_scale crow col value"),
+    (Int, "num_threads"),
+)
+_laplacian_kernel = Function(
+    "laplacian",
+    (Int, "num_nodes num_entries k"),
+    (Pointer, "crow col value diagonal x out"),
+    (Int, "subtract num_threads"),
+)
+
+
+class UndirectedEdges(NamedTuple):
+    """Hold the distinct undirected edges of a list, sorted by ``(tail, head)``, ``tail < head``; no self-loops."""
+
+    tail: Tensor
+    head: Tensor
+    """int64 ``[num_edges]``."""
+    undirected_index: Tensor | None
+    """Undirected edge of each directed edge, int64 ``[num_directed_edges]``, -1 for self-loops; or ``None``."""
+    neighbour_counts: Tensor | None
+    """Number of neighbours of each node, int64 ``[num_nodes]``; ``None`` if not computed."""
+    ptr: Tensor | None
+    """First node of each graph of a batch, int64 ``[num_graphs + 1]``; ``None`` if not computed."""
+    num_graphs: int
+    num_loops: int
+    """Number of self-loops in the list."""
+    max_nodes: int
+    """Number of nodes of the largest graph."""
+
+
+class AdjacencyRows(NamedTuple):
+    """Hold a sparse matrix without diagonal as CSR: row ``i`` has entries ``crow[i]`` to ``crow[i + 1] - 1``."""
+
+    crow: Tensor
+    """int64 ``[num_nodes + 1]``."""
+    col: Tensor
+    """int32 ``[2 num_edges]``."""
+    value: Tensor
+    """``[2 num_edges]``."""
 
 
 def undirected_edges(
@@ -45,19 +97,49 @@ def undirected_edges(
     checks = ValueChecks() if checks is None else checks
     _check_batch(num_nodes, batch, num_graphs)
     same_device = batch is None or batch.device == edge_index.device
-    if same_device and cpu_edges.supports(edge_index, num_nodes):
+    if same_device and _supports(edge_index, num_nodes):
         graphs = 1 if batch is None else num_graphs
         if graphs is None:
             graphs = int(batch[-1]) + 1 if batch is not None and num_nodes else 0
         if 0 <= graphs <= MAX_GRAPHS:
             try:
-                undirected = cpu_edges.undirected_edges(edge_index, num_nodes, batch, graphs, with_index)
+                undirected = _compiled_undirected_edges(edge_index, num_nodes, batch, graphs, with_index)
             except ValueError:  # the reference raises a more precise error
                 pass
             else:
                 checks.run()
                 return undirected
     return _reference(edge_index, num_nodes, batch, num_graphs, with_index, checks)
+
+
+def _supports(edge_index: Tensor, num_nodes: int) -> bool:
+    """Return whether the library can sort this list."""
+    return (
+        cpu.library is not None
+        and not is_transforming()
+        and type(edge_index) is Tensor  # subclasses may have no memory
+        and edge_index.dtype == torch.int64
+        and edge_index.device.type == "cpu"
+        and max(num_nodes, edge_index.size(1)) < MAX_NODES
+    )
+
+
+def _compiled_undirected_edges(
+    edge_index: Tensor, num_nodes: int, batch: Tensor | None, num_graphs: int, with_index: bool
+) -> UndirectedEdges:
+    """Sort by counting, in linear time; raise ``ValueError`` if the list or ``batch`` is malformed."""
+    rows = edge_index.contiguous()
+    tail, head = torch.empty_like(rows).unbind()
+    index = torch.empty_like(rows[0]) if with_index else None
+    counts = rows.new_empty(num_nodes)
+    batch = None if batch is None else batch.contiguous()
+    ptr = None if batch is None else rows.new_empty(num_graphs + 1)
+    named = {"row": rows, "col": rows[1], "batch": batch, "tail": tail, "head": head, "index": index}
+    sizes = {"num_nodes": num_nodes, "num_directed": edge_index.size(1), "num_graphs": num_graphs}
+    tensors = {**named, "neighbour_counts": counts, "ptr": ptr}
+    written = _undirected_kernel(torch.int64, "malformed list of edges", tensors, **sizes)
+    m, facts = written.num_edges, (num_graphs, written.num_loops, written.max_nodes)
+    return UndirectedEdges(tail[:m], head[:m], index, counts, ptr, *facts)
 
 
 def _check_batch(num_nodes: int, batch: Tensor | None, num_graphs: int | None) -> None:
@@ -202,8 +284,32 @@ def adjacency_rows(tail: Tensor, head: Tensor, node_scale: Tensor, conductance: 
 
 
 def _run_adjacency_rows(node_scale: Tensor, tail: Tensor, head: Tensor, conductance: Tensor | None) -> AdjacencyRows:
-    run = cpu_edges.adjacency_rows if cpu.supports(node_scale) else _reference_adjacency_rows
+    run = compiled_adjacency_rows if cpu.supports(node_scale) else _reference_adjacency_rows
     return tuple(run(tail, head, node_scale, conductance))  # type: ignore[return-value]
+
+
+def compiled_adjacency_rows(
+    tail: Tensor, head: Tensor, node_scale: Tensor, conductance: Tensor | None
+) -> AdjacencyRows:
+    """Compute :func:`adjacency_rows` by counting, in linear time."""
+    num_nodes, num_edges, dtype = node_scale.numel(), tail.numel(), node_scale.dtype
+    if num_nodes >= 2**31 or dtype not in cpu.DTYPES:
+        raise ValueError(f"node_scale must be float32 or float64 of fewer than 2**31 nodes, got {dtype} [{num_nodes}]")
+    tensors: dict[str, tuple[Tensor, torch.dtype, tuple[int, ...]]] = {
+        "tail": (tail, torch.int64, (num_edges,)),
+        "head": (head, torch.int64, (num_edges,)),
+        "node_scale": (node_scale, dtype, (num_nodes,)),
+    }
+    if conductance is not None:
+        tensors["conductance"] = (conductance, dtype, (num_edges,))
+    read = checked(tensors)
+    crow = node_scale.new_empty(num_nodes + 1, dtype=torch.int64)
+    col = empty_in_huge_pages(crow.new_empty(0, dtype=torch.int32), 2 * num_edges)
+    value = empty_in_huge_pages(node_scale, 2 * num_edges)
+    malformed = f"each edge must have 0 <= tail < head < {num_nodes}, and tails must ascend"
+    rows = AdjacencyRows(crow, col, value)
+    _rows_kernel(dtype, malformed, {**read, **rows._asdict()}, num_nodes=num_nodes, num_edges=num_edges)
+    return rows
 
 
 def _reference_adjacency_rows(
@@ -261,13 +367,41 @@ def laplacian_step_(rows: AdjacencyRows, diagonal: Tensor, x: Tensor, before: Te
         ``before``.
     """
     if cpu.supports(before):
-        return cpu_edges.laplacian(*rows, diagonal, x, before)
+        return compiled_laplacian(*rows, diagonal, x, before)
     return before.neg_().add_(_reference_laplacian(*rows, diagonal, x))
 
 
 def _run_laplacian(x: Tensor, crow: Tensor, col: Tensor, value: Tensor, diagonal: Tensor) -> Tensor:
-    run = cpu_edges.laplacian if cpu.supports(value) else _reference_laplacian
+    run = compiled_laplacian if cpu.supports(value) else _reference_laplacian
     return run(crow, col, value, diagonal, x)
+
+
+def compiled_laplacian(
+    crow: Tensor, col: Tensor, value: Tensor, diagonal: Tensor, x: Tensor, before: Tensor | None = None
+) -> Tensor:
+    """Multiply in one pass over the rows; subtract ``before`` and overwrite it, unless it is ``None``."""
+    num_nodes, dtype = diagonal.numel(), value.dtype
+    read = checked(
+        {
+            "crow": (crow, torch.int64, (num_nodes + 1,)),
+            "col": (col, torch.int32, tuple(value.shape)),
+            "value": (value, dtype, tuple(value.shape)),
+            "diagonal": (diagonal, dtype, (num_nodes,)),
+            "x": (x, dtype, (num_nodes, x.size(-1))),
+        }
+    )
+    if before is not None and (before.shape != x.shape or before.dtype != dtype or not before.is_contiguous()):
+        got = f"{before.dtype} {list(before.shape)}"
+        raise ValueError(f"before must be a contiguous {dtype} {list(x.shape)}, got {got}")
+    out = torch.empty_like(read["x"]) if before is None else before
+    sizes = {"num_nodes": num_nodes, "num_entries": read["col"].numel(), "k": x.size(-1)}
+    _laplacian_kernel(dtype, malformed_rows(num_nodes), {**read, "out": out}, subtract=before is not None, **sizes)
+    return out
+
+
+def malformed_rows(num_nodes: int) -> str:
+    """Return the error message for an invalid CSR structure."""
+    return f"crow must ascend from 0 to the number of entries, and col be in 0..{num_nodes - 1}"
 
 
 def _row_of_entries(crow: Tensor, num_entries: int) -> Tensor:

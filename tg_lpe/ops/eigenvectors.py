@@ -11,10 +11,21 @@ from torch import Tensor
 
 from tg_lpe.ops import cpu
 from tg_lpe.ops.blas import torch_threads_for
-from tg_lpe.ops.cpu import eigenvectors as cpu_eigenvectors
+from tg_lpe.ops.cpu import Function, Int, Pointer, checked
+
+COMPILED_NODES = 64
+"""Up to this size of a matrix, the library is faster than LAPACK."""
 
 SUBSET_NODES = 64
 """From this size on, LAPACK computes only the wanted eigenvectors, if they are at most half."""
+
+_kernel = Function(
+    "symmetric_eigenvectors",
+    (Int, "num_matrices n count largest"),
+    (Pointer, "matrices values vectors"),
+    (Int, "num_threads"),
+    dtypes={torch.float64: "float64"},
+)
 
 
 def symmetric_eigenvectors(matrices: Tensor, count: int, largest: bool = False) -> tuple[Tensor, Tensor]:
@@ -35,11 +46,21 @@ def symmetric_eigenvectors(matrices: Tensor, count: int, largest: bool = False) 
         raise ValueError(f"matrices must be float64 [num_matrices, n, n], got {matrices.dtype} {list(matrices.shape)}")
     if not 0 <= count <= matrices.size(1):
         raise ValueError(f"count must lie in 0..{matrices.size(1)}, got {count}")
-    if cpu.supports(matrices) and 0 < matrices.size(1) <= cpu_eigenvectors.MAX_NODES:
-        return cpu_eigenvectors.symmetric_eigenvectors(matrices, count, largest)
+    if cpu.supports(matrices) and 0 < matrices.size(1) <= COMPILED_NODES:
+        return compiled_symmetric_eigenvectors(matrices, count, largest)
     if not bool(torch.isfinite(matrices).all()):
         raise ValueError("matrices must be finite")
     return _reference(matrices, count, largest)
+
+
+def compiled_symmetric_eigenvectors(matrices: Tensor, count: int, largest: bool) -> tuple[Tensor, Tensor]:
+    """Compute :func:`symmetric_eigenvectors` by Householder's reduction and QL; threads share the matrices."""
+    num_matrices, n, _ = matrices.shape
+    read = checked({"matrices": (matrices, torch.float64, (num_matrices, n, n))})
+    results = {"values": matrices.new_empty(num_matrices, count), "vectors": matrices.new_empty(num_matrices, n, count)}
+    sizes = {"num_matrices": num_matrices, "n": n, "count": count, "largest": largest}
+    _kernel(torch.float64, "matrices must be finite", read | results, **sizes)
+    return results["values"], results["vectors"]
 
 
 def _reference(matrices: Tensor, count: int, largest: bool) -> tuple[Tensor, Tensor]:

@@ -2,21 +2,46 @@
 
 from __future__ import annotations
 
-from typing import Any
+import ctypes
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from tg_lpe.ops import cpu
-from tg_lpe.ops.cpu import estimates as cpu_estimates
+from tg_lpe.ops.cpu import Double, Function, Int, Pointer, checked
 from tg_lpe.ops.operator import Operator, checkpointed, keep_inputs, kept_inputs, reference_gradients
-from tg_lpe.ops.polynomials import BASES
+from tg_lpe.ops.polynomials import BASES, check_adjacency
 from tg_lpe.ops.random import counter_signs, signed_64
 from tg_lpe.ops.segment import RowGroups
-from tg_lpe.ops.structures import EstimatedRecurrence
 
 ROWS_AT_ONCE = 2**23
 """Rows times columns of random signs that the reference propagates at once, to bound memory."""
+
+_kernel = Function(
+    "estimated_polynomials",
+    (Int, "num_rows max_nodes num_edges num_filters num_layers num_probes"),
+    (Pointer, "tail head adjacency"),
+    (ctypes.c_uint64, "seed"),
+    (Double, "alpha gamma"),
+    (Pointer, "nodes edges"),
+    (Int, "num_threads"),
+)
+
+
+class EstimatedRecurrence(NamedTuple):
+    """Hold the arguments of :func:`estimated_polynomials` after ``adjacency``; ``seed`` is an int64."""
+
+    tail: Tensor
+    head: Tensor
+    num_rows: int
+    max_nodes: int
+    alpha: float
+    gamma: float
+    num_layers: int
+    num_probes: int
+    seed: int
+    read_edges: bool
 
 
 def estimated_polynomials(
@@ -57,8 +82,47 @@ def _run(adjacency: Tensor, *arguments: Any) -> tuple[Tensor, Tensor]:
     num_rows, max_nodes = arguments[2:4]
     if num_rows % max(max_nodes, 1):
         raise ValueError(f"num_rows must be a multiple of max_nodes={max_nodes}, got {num_rows}")
-    run = cpu_estimates.estimated_polynomials if cpu.supports(adjacency) else _reference
+    run = compiled_estimated_polynomials if cpu.supports(adjacency) else _reference
     return run(adjacency, EstimatedRecurrence(*arguments))
+
+
+def compiled_estimated_polynomials(adjacency: Tensor, recurrence: EstimatedRecurrence) -> tuple[Tensor, Tensor]:
+    """Propagate 16 probes at a time in float32, 8 in float64, through all layers. Sorted edges are faster.
+
+    Memory, in addition to the result: the edges as CSR, a bit for each sign, the result of one filter at the rows, and
+    64 bytes a row for each of two products, and of ``(T + 1) // 2`` more if edges are read.
+    """
+    tail, head, num_rows, max_nodes, alpha, gamma, num_layers, num_probes, seed, read_edges = recurrence
+    check_adjacency(adjacency, num_layers)
+    num_filters, num_edges = adjacency.shape
+    if not (0 <= num_rows < 2**31 and num_edges < 2**31 and max_nodes >= min(num_rows, 1) and num_probes >= 1):
+        got = f"{num_rows=}, {num_edges=}, {max_nodes=}, {num_probes=}"
+        raise ValueError(f"sizes must be positive, and rows and edges below 2**31, got {got}")
+    dtype, width = adjacency.dtype, num_filters * num_layers
+    read = checked(
+        {
+            "tail": (tail, torch.int64, (num_edges,)),
+            "head": (head, torch.int64, (num_edges,)),
+            "adjacency": (adjacency, dtype, (num_filters, num_edges)),
+        }
+    )
+    nodes = adjacency.new_empty(num_rows, width)
+    edges = adjacency.new_empty(num_edges, width) if read_edges else None
+    _kernel(
+        dtype,
+        f"each edge must join two different rows of {num_rows}",
+        {**read, "nodes": nodes, "edges": edges},
+        num_rows=num_rows,
+        max_nodes=max_nodes,
+        num_edges=num_edges,
+        num_filters=num_filters,
+        num_layers=num_layers,
+        num_probes=num_probes,
+        seed=seed % 2**64,
+        alpha=alpha,
+        gamma=gamma,
+    )
+    return nodes, adjacency.new_zeros(1, 1).expand(num_edges, width) if edges is None else edges
 
 
 def _reference(adjacency: Tensor, recurrence: EstimatedRecurrence) -> tuple[Tensor, Tensor]:

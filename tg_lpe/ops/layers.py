@@ -5,18 +5,133 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from tg_lpe.ops import cpu
-from tg_lpe.ops.cpu import layers as cpu_layers
+from tg_lpe.ops.cpu import Double, Function, Int, Pointer, checked, empty_in_huge_pages
+from tg_lpe.ops.edges import AdjacencyRows, compiled_adjacency_rows, malformed_rows
 from tg_lpe.ops.operator import Operator, keep_inputs, kept_inputs, needs_gradient, reference_gradients, signature
-from tg_lpe.ops.structures import OF_GRAPH, LayerArguments, LayerStack, ScaledLaplacian
 
-MAX_COLUMNS = cpu_layers.MAX_COLUMNS
-"""Largest number of columns of ``Phi`` that the C++ code supports."""
+WIDTHS = (8, 16)
+"""Numbers of columns that the layers are compiled for; fewer columns are padded with zeros."""
+
+MAX_COLUMNS = WIDTHS[-1]
+TRAINED_COLUMNS, TRAINED_NODES = WIDTHS[0], 4096
+"""Largest numbers of columns, and of nodes of a graph, with a gradient, which takes one thread for each graph."""
+
+BLOCK_WIDTHS = (4, 8)
+"""Columns of each block that :func:`two_block_layers` computes at once; fewer are padded with zeros."""
+
+_OPERATOR = "ptr crow col value diagonal"
+
+_kernel = Function(
+    "layers",
+    (Int, "width num_nodes num_entries num_layers num_graphs"),
+    (Pointer, f"{_OPERATOR} residual similarity left right later readout"),
+    (Int, "out_channels diagonal_weights normalize"),
+    (Double, "norm_floor"),
+    (Pointer, "phi one two out"),
+    (Int, "num_threads"),
+)
+_TRAINING = (
+    (Int, "num_nodes num_entries num_layers num_graphs"),
+    (Pointer, f"{_OPERATOR} residual similarity left later"),
+    (Double, "norm_floor"),
+    (Pointer, "phi chain gram norm grad_out grad_phi grad_residual grad_similarity grad_left"),
+    (Int, "num_threads"),
+)
+_forward_kernel = Function("layers_forward", *_TRAINING)
+_backward_kernel = Function("layers_backward", *_TRAINING)
+_two_block_kernel = Function(
+    "two_block_layers",
+    (Int, "width num_nodes num_entries num_layers"),
+    (Pointer, "crow col value diagonal residual weight phi one two"),
+    (Int, "num_threads"),
+)
+
+
+class ScaledLaplacian(NamedTuple):
+    """Hold ``S = diag(s) L diag(s)`` of a batch of graphs, as a list of edges and, for the CPU, as CSR."""
+
+    tail: Tensor
+    """int64 ``[num_edges]``, sorted graph by graph."""
+    head: Tensor
+    """int64 ``[num_edges]``, ``tail < head``."""
+    ptr: Tensor
+    """First node of each graph, int64 ``[num_graphs + 1]``."""
+    node_scale: Tensor
+    """``s``, ``[num_nodes]``."""
+    conductance: Tensor | None
+    """Conductances of the edges, ``[num_edges]``; all one if ``None``."""
+    diagonal: Tensor
+    """Diagonal of ``S``, ``[num_nodes]``."""
+    max_nodes: int
+    """Number of nodes of the largest graph."""
+    crow: Tensor | None = None
+    col: Tensor | None = None
+    value: Tensor | None = None
+    """``diag(s) A diag(s)`` as :class:`AdjacencyRows`, with ``L = diag(d) - A``; computed on demand if ``None``."""
+
+    @property
+    def rows(self) -> AdjacencyRows | None:
+        """``diag(s) A diag(s)``, if it was computed."""
+        if self.crow is None or self.col is None or self.value is None:
+            return None
+        return AdjacencyRows(self.crow, self.col, self.value)
+
+
+class LayerStack(NamedTuple):
+    """Hold the weights of consecutive layers of eq. (16), each ``[num_layers, k, k]``.
+
+    ``Phi^T <- M Phi^T + W (S Phi)^T`` with ``W = similarity`` and ``M = residual + left Gram right``. For diagonal
+    weights, ``M = residual + left * Gram``, entry by entry, and only the diagonal of ``W`` is read.
+    """
+
+    residual: Tensor
+    similarity: Tensor
+    left: Tensor
+    right: Tensor
+    diagonal: bool
+
+
+class LayerArguments(NamedTuple):
+    """Hold the arguments of :func:`tg_lpe.ops.layers.layers` one by one, as a registered operation takes them."""
+
+    phi: Tensor
+    """``Phi_0``; then follow the fields of :class:`ScaledLaplacian`."""
+    tail: Tensor
+    head: Tensor
+    ptr: Tensor
+    node_scale: Tensor
+    conductance: Tensor | None
+    diagonal: Tensor
+    max_nodes: int
+    crow: Tensor | None
+    col: Tensor | None
+    value: Tensor | None
+    residual: Tensor
+    """The first field of :class:`LayerStack`."""
+    similarity: Tensor
+    left: Tensor
+    right: Tensor
+    diagonal_weights: bool
+    readout: Tensor | None
+    later: Tensor
+    norm_floor: float | None
+
+    @property
+    def laplacian(self) -> ScaledLaplacian:
+        """``S`` of each graph."""
+        return ScaledLaplacian(*self[1:OF_GRAPH])  # type: ignore[arg-type]
+
+
+OF_GRAPH = LayerArguments._fields.index("residual")
+"""Number of the first arguments, which describe ``Phi_0`` and the graph."""
+
+STACKS = ("residual", "similarity", "left", "right")
 
 
 def supports(phi: Tensor, max_nodes: int, gradient: bool = False) -> bool:
@@ -30,8 +145,8 @@ def supports(phi: Tensor, max_nodes: int, gradient: bool = False) -> bool:
     if not cpu.supports(phi):
         return False
     if not gradient:
-        return phi.size(-1) <= cpu_layers.MAX_COLUMNS
-    return phi.size(-1) <= cpu_layers.TRAINED_COLUMNS and max_nodes <= cpu_layers.TRAINED_NODES
+        return phi.size(-1) <= MAX_COLUMNS
+    return phi.size(-1) <= TRAINED_COLUMNS and max_nodes <= TRAINED_NODES
 
 
 def layers(
@@ -74,7 +189,114 @@ def layers(
 
 def _run(*arguments: Any) -> Tensor:
     inputs = LayerArguments(*arguments)
-    return cpu_layers.layers(inputs) if supports(inputs.phi, inputs.max_nodes) else _reference(*arguments)
+    return compiled_layers(inputs) if supports(inputs.phi, inputs.max_nodes) else _reference(*arguments)
+
+
+def compiled_layers(inputs: LayerArguments) -> Tensor:
+    """Compute each layer in one pass over the adjacency and ``Phi``, with memory for two copies of ``Phi``."""
+    phi, num_graphs = inputs.phi, inputs.ptr.numel() - 1
+    (num_nodes, k), dtype, num_layers = phi.shape, phi.dtype, inputs.residual.size(0)
+    if k > MAX_COLUMNS or dtype not in cpu.DTYPES:
+        raise ValueError(f"phi must be float32 or float64 [num_nodes, k <= 16], got {dtype} {list(phi.shape)}")
+    width = next(size for size in WIDTHS if k <= size)
+    readout = torch.eye(k, dtype=dtype, device="cpu") if inputs.readout is None else inputs.readout
+    stacks = {name: _padded(getattr(inputs, name), width, 2) for name in STACKS}
+    phi, readout = _padded(phi, width), _padded(readout, width)
+    read = _checked_operator(inputs.laplacian, num_nodes, dtype) | checked(
+        {
+            "phi": (phi, dtype, (num_nodes, width)),
+            "readout": (readout, dtype, (readout.size(0), width)),
+            "later": (inputs.later, torch.float64, (num_graphs,)),
+            **{name: (stack, dtype, (num_layers, width, width)) for name, stack in stacks.items()},
+        }
+    )
+    one, two = empty_in_huge_pages(phi, num_nodes, width), empty_in_huge_pages(phi, num_nodes, width)
+    last = one if num_layers % 2 else two  # layers write to both in turn; a read-out of equal width is in place
+    out = last if readout.size(0) == width else one.new_empty(num_nodes, readout.size(0))
+    _kernel(
+        dtype,
+        _malformed(num_nodes),
+        {**read, "one": one, "two": two, "out": out},
+        width=width,
+        num_nodes=num_nodes,
+        num_entries=read["col"].numel(),
+        num_layers=num_layers,
+        num_graphs=num_graphs,
+        out_channels=readout.size(0),
+        diagonal_weights=inputs.diagonal_weights,
+        normalize=inputs.norm_floor is not None,
+        norm_floor=inputs.norm_floor or 0.0,
+    )
+    return out
+
+
+def compiled_forward(inputs: LayerArguments) -> tuple[Tensor, ...]:
+    """Compute the layers, and the tensors that the gradient needs.
+
+    Returns:
+        ``Phi_L``; ``Phi_1 .. Phi_L`` ``[num_layers, num_nodes, 8]``; the Gram matrices of ``Phi_0 .. Phi_(L-1)``
+        ``[num_graphs, num_layers, 8, 8]``; the lengths of columns before normalisation, zero for columns that were not
+        normalised, ``[num_graphs, num_layers, 8]``.
+    """
+    phi, (read, sizes) = inputs.phi, _training_arguments(inputs)
+    num_layers, num_graphs, width = sizes["num_layers"], sizes["num_graphs"], TRAINED_COLUMNS
+    saved = {
+        "chain": phi.new_empty(num_layers, phi.size(0), width),
+        "gram": phi.new_empty(num_graphs, num_layers, width, width),
+        "norm": phi.new_empty(num_graphs, num_layers, width),
+    }
+    _forward_kernel(phi.dtype, _malformed(phi.size(0)), read | saved, **sizes)
+    return saved["chain"][-1, :, : phi.size(1)].clone(), *saved.values()
+
+
+def _malformed(num_nodes: int) -> str:
+    return f"ptr must ascend from 0 to {num_nodes}, and {malformed_rows(num_nodes)}"
+
+
+def _padded(x: Tensor, width: int, dims: int = 1) -> Tensor:
+    """Pad the last dimensions with zeros."""
+    missing = width - x.size(-1)
+    return nn.functional.pad(x, (0, missing) * dims) if missing > 0 else x
+
+
+def _checked_operator(laplacian: ScaledLaplacian, num_nodes: int, dtype: torch.dtype) -> dict[str, Tensor]:
+    rows = laplacian.rows
+    if rows is None:
+        tail, head, _, node_scale, conductance, *_ = laplacian
+        rows = compiled_adjacency_rows(tail, head, node_scale, conductance)
+    entries = tuple(rows.value.shape)
+    return checked(
+        {
+            "ptr": (laplacian.ptr, torch.int64, tuple(laplacian.ptr.shape)),
+            "crow": (rows.crow, torch.int64, (num_nodes + 1,)),
+            "col": (rows.col, torch.int32, entries),
+            "value": (rows.value, dtype, entries),
+            "diagonal": (laplacian.diagonal, dtype, (num_nodes,)),
+        }
+    )
+
+
+def _training_arguments(inputs: LayerArguments) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Collect the tensors and numbers that the forward and backward passes share."""
+    phi, num_graphs = inputs.phi, inputs.ptr.numel() - 1
+    (num_nodes, k), dtype, num_layers, width = phi.shape, phi.dtype, inputs.residual.size(0), TRAINED_COLUMNS
+    if k > width or not inputs.diagonal_weights:
+        raise ValueError(f"gradients need diagonal weights and phi [num_nodes, k <= {width}], got {list(phi.shape)}")
+    stacks = {name: _padded(getattr(inputs, name), width, 2) for name in STACKS[:3]}
+    read = _checked_operator(inputs.laplacian, num_nodes, dtype) | checked(
+        {
+            "phi": (_padded(phi, width), dtype, (num_nodes, width)),
+            "later": (inputs.later, torch.float64, (num_graphs,)),
+            **{name: (stack, dtype, (num_layers, width, width)) for name, stack in stacks.items()},
+        }
+    )
+    return read, {
+        "num_nodes": num_nodes,
+        "num_entries": read["col"].numel(),
+        "num_layers": num_layers,
+        "num_graphs": num_graphs,
+        "norm_floor": inputs.norm_floor,
+    }
 
 
 def _reference(*arguments: Any) -> Tensor:
@@ -130,8 +352,7 @@ def _run_forward(*arguments: Any) -> tuple[Tensor, ...]:
     inputs = LayerArguments(*arguments)
     if not supports(inputs.phi, inputs.max_nodes, gradient=True):
         return _reference(*arguments), *(inputs.phi.new_empty(0) for _ in range(3))
-    out, saved = cpu_layers.layers_forward(inputs)
-    return out, *saved
+    return compiled_forward(inputs)
 
 
 def _fake_forward(*arguments: Any) -> tuple[Tensor, ...]:
@@ -139,7 +360,7 @@ def _fake_forward(*arguments: Any) -> tuple[Tensor, ...]:
     phi, num_layers, num_graphs = inputs.phi, inputs.residual.shape[0], inputs.ptr.shape[0] - 1
     shapes: list[tuple[int, ...]] = [(0,)] * 3
     if supports(phi, inputs.max_nodes, gradient=True):
-        width = cpu_layers.TRAINED_COLUMNS
+        width = TRAINED_COLUMNS
         shapes = [(num_layers, phi.shape[0], width), (num_graphs, num_layers, width, width)]
         shapes.append((num_graphs, num_layers, width))
     return torch.empty_like(phi, memory_format=torch.contiguous_format), *(phi.new_empty(shape) for shape in shapes)
@@ -163,8 +384,24 @@ def _backward(ctx: Any, grad_out: Tensor | None, *_: Any) -> tuple[Any, ...]:
 
 
 def _run_gradient(grad_out: Tensor, *arguments: Any) -> tuple[Tensor, ...]:
+    """Compute the gradients of ``phi`` and the weights from the tensors of :func:`compiled_forward`."""
     *forward, chain, gram, norm = arguments
-    return cpu_layers.layers_backward(LayerArguments(*forward), (chain, gram, norm), grad_out)
+    inputs, width = LayerArguments(*forward), TRAINED_COLUMNS
+    phi, (read, sizes), k = inputs.phi, _training_arguments(inputs), inputs.phi.size(1)
+    read |= checked({"grad_out": (_padded(grad_out, width), phi.dtype, (phi.size(0), width))})
+    grads = {
+        "grad_phi": torch.empty_like(read["phi"]),
+        "grad_residual": torch.empty_like(read["residual"]),
+        "grad_similarity": phi.new_empty(sizes["num_layers"], width),
+        "grad_left": torch.empty_like(read["left"]),
+    }
+    saved = {"chain": chain, "gram": gram, "norm": norm}
+    _backward_kernel(phi.dtype, _malformed(phi.size(0)), read | saved | grads, **sizes)
+    by_phi, by_residual, by_similarity, by_left = grads.values()
+    by_weights = (by_residual, torch.diag_embed(by_similarity), by_left)
+    if k == width:
+        return by_phi, *by_weights
+    return by_phi[:, :k].contiguous(), *(grad[:, :k, :k].contiguous() for grad in by_weights)
 
 
 def _fake_gradient(grad_out: Tensor, *arguments: Any) -> tuple[Tensor, ...]:
@@ -211,7 +448,7 @@ def _run_two_blocks(phi: Tensor, *arguments: Any) -> Tensor:
     *fields, residual, value = arguments
     laplacian = ScaledLaplacian(*fields)
     if cpu.supports(laplacian.diagonal):
-        return cpu_layers.two_block_layers(phi, laplacian, residual, value)
+        return _compiled_two_blocks(phi, laplacian, residual, value)
     tail, head, _, scale, conductance, diagonal, *_ = laplacian
     entry = (scale[tail] * scale[head] * (1.0 if conductance is None else conductance)).view(-1, 1, 1)
     z, d = phi.unflatten(1, (2, -1)).clone(), diagonal.view(-1, 1, 1)
@@ -219,6 +456,32 @@ def _run_two_blocks(phi: Tensor, *arguments: Any) -> Tensor:
         similar = (d * z).index_add(0, tail, -entry * z[head]).index_add(0, head, -entry * z[tail])
         z = residual_weight @ z + weight @ similar
     return z.flatten(1)
+
+
+def _compiled_two_blocks(phi: Tensor, laplacian: ScaledLaplacian, residual: Tensor, value: Tensor) -> Tensor:
+    """Compute each layer in one pass over the adjacency and ``Phi`` for each eight columns of a block."""
+    num_nodes, num_layers, dtype = laplacian.diagonal.numel(), residual.size(0), laplacian.diagonal.dtype
+    if phi.dim() != 2 or phi.size(0) != num_nodes or phi.size(1) % 2:
+        raise ValueError(f"phi must be [{num_nodes}, 2 k], got {list(phi.shape)}")
+    shape = (num_layers, 2, 2)
+    weights = checked({"residual": (residual, dtype, shape), "value": (value, dtype, shape)})
+    operator = _checked_operator(laplacian, num_nodes, dtype)
+    del operator["ptr"]
+    operator |= {"residual": weights["residual"], "weight": weights["value"]}
+    if num_layers == 0:
+        return phi.clone()
+    k, parts = phi.size(1) // 2, []
+    for columns in phi.unflatten(1, (2, k)).split(BLOCK_WIDTHS[-1], dim=2):  # columns do not depend on each other
+        size = columns.size(2)
+        width = next(block for block in BLOCK_WIDTHS if size <= block)
+        start = _padded(columns, width).reshape(num_nodes, 2 * width)
+        start = checked({"phi": (start, dtype, (num_nodes, 2 * width))})["phi"]
+        one, two = (empty_in_huge_pages(start, num_nodes, 2 * width) for _ in range(2))
+        tensors = {**operator, "phi": start, "one": one, "two": two}
+        sizes = {"num_nodes": num_nodes, "num_entries": operator["col"].numel(), "num_layers": num_layers}
+        _two_block_kernel(dtype, malformed_rows(num_nodes), tensors, width=width, **sizes)
+        parts.append((one if num_layers % 2 else two).view(num_nodes, 2, width)[:, :, :size])
+    return (parts[0] if len(parts) == 1 else torch.cat(parts, dim=2)).reshape(num_nodes, 2 * k)
 
 
 _two_block_layers = Operator(

@@ -13,14 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from scipy.sparse import csr_matrix
 from torch import Tensor
 
 from tg_lpe.ops import cpu
-from tg_lpe.ops.cpu import polynomials as cpu_polynomials
+from tg_lpe.ops.cpu import Double, Function, Int, Pointer, checked
 from tg_lpe.ops.lazy import lazy
 from tg_lpe.ops.operator import (
     Operator,
@@ -31,7 +31,6 @@ from tg_lpe.ops.operator import (
     reference_gradients,
     signature,
 )
-from tg_lpe.ops.structures import Recurrence
 
 BASES = {"power": (1.0, 0.0), "chebyshev": (2.0, 1.0)}
 """``alpha`` and ``gamma`` of ``Phi_t = alpha P Phi_{t-1} - gamma Phi_{t-2}``."""
@@ -44,6 +43,29 @@ DENSE_NODES = 1024
 
 COLUMN_VALUES = 2**22
 """Number of values of a block of columns that the reference computes at once, to bound memory."""
+
+_FIELDS = (
+    (Pointer, "adjacency tail head ptr"),
+    (Int, "num_nodes num_edges num_graphs num_filters num_layers"),
+    (Double, "alpha gamma"),
+    (Pointer, "nodes edges grad_nodes grad_edges grad_adjacency"),
+    (Int, "num_threads"),
+)
+_kernel = Function("matrix_polynomials", *_FIELDS)
+_gradient_kernel = Function("matrix_polynomials_backward", *_FIELDS)
+
+
+class Recurrence(NamedTuple):
+    """Hold the arguments of :func:`matrix_polynomials` after ``adjacency``."""
+
+    tail: Tensor
+    head: Tensor
+    ptr: Tensor
+    num_nodes: int
+    max_nodes: int
+    alpha: float
+    gamma: float
+    num_layers: int
 
 
 def is_faster(adjacency: Tensor, num_nodes: int, max_nodes: int) -> bool:
@@ -99,12 +121,72 @@ def matrix_polynomials(
 def _run_matrix_polynomials(adjacency: Tensor, *arguments: Any) -> tuple[Tensor, Tensor]:
     recurrence = Recurrence(*arguments)
     if cpu.supports(adjacency):
-        return cpu_polynomials.matrix_polynomials(adjacency, recurrence)
+        return compiled_matrix_polynomials(adjacency, recurrence)
     if is_transforming():  # the transform differentiates these operations
         return _reference(adjacency, recurrence)
     by_scipy = adjacency.device.type == "cpu" and adjacency.dtype in (torch.float32, torch.float64)
     with torch.no_grad():
         return _reference(adjacency, recurrence, _scipy_product if by_scipy else _edge_product)
+
+
+def compiled_matrix_polynomials(adjacency: Tensor, recurrence: Recurrence) -> tuple[Tensor, Tensor]:
+    """Pass over the edges of one graph after the other; ``max_nodes`` is ignored."""
+    check_adjacency(adjacency, recurrence.num_layers)
+    num_edges, width = adjacency.size(1), adjacency.size(0) * recurrence.num_layers
+    nodes, edges = adjacency.new_empty(recurrence.num_nodes, width), adjacency.new_empty(num_edges, width)
+    _call(_kernel, adjacency, recurrence, {"nodes": nodes, "edges": edges}, {})
+    return nodes, edges
+
+
+def compiled_gradient(adjacency: Tensor, recurrence: Recurrence, grad_nodes: Tensor, grad_edges: Tensor) -> Tensor:
+    """Recompute the layers, which is faster than storing them, and their gradient."""
+    check_adjacency(adjacency, recurrence.num_layers)
+    grad = torch.zeros_like(adjacency, memory_format=torch.contiguous_format)
+    gradients = {"grad_nodes": grad_nodes, "grad_edges": grad_edges}
+    _call(_gradient_kernel, adjacency, recurrence, {"grad_adjacency": grad}, gradients)
+    return grad
+
+
+def check_adjacency(adjacency: Tensor, num_layers: int) -> None:
+    """Refuse entries of another dtype or shape, and a number of layers below one."""
+    if adjacency.dtype not in cpu.DTYPES or adjacency.dim() != 2 or num_layers < 1:
+        raise ValueError(
+            "adjacency must be float32 or float64 [num_filters, num_edges] and num_layers at least 1, "
+            f"got {adjacency.dtype} {list(adjacency.shape)} and {num_layers}"
+        )
+
+
+def _call(
+    kernel: Function,
+    adjacency: Tensor,
+    recurrence: Recurrence,
+    results: dict[str, Tensor],
+    grads: dict[str, Tensor],
+) -> None:
+    tail, head, ptr, num_nodes, _, alpha, gamma, num_layers = recurrence
+    num_filters, num_edges = adjacency.shape
+    dtype, rows = adjacency.dtype, {"grad_nodes": num_nodes, "grad_edges": num_edges}
+    read = checked(
+        {
+            "adjacency": (adjacency, dtype, (num_filters, num_edges)),
+            "tail": (tail, torch.int64, (num_edges,)),
+            "head": (head, torch.int64, (num_edges,)),
+            "ptr": (ptr, torch.int64, (ptr.numel(),)),
+            **{name: (grad, dtype, (rows[name], num_filters * num_layers)) for name, grad in grads.items()},
+        }
+    )
+    kernel(
+        dtype,
+        "ptr must ascend from 0 to the number of nodes, and each edge join two nodes of one graph, graph by graph",
+        read | results,
+        num_nodes=num_nodes,
+        num_edges=num_edges,
+        num_graphs=ptr.numel() - 1,
+        num_filters=num_filters,
+        num_layers=num_layers,
+        alpha=alpha,
+        gamma=gamma,
+    )
 
 
 Product = Callable[[Tensor, Recurrence], Callable[[Tensor], Tensor]]
@@ -187,8 +269,7 @@ def _matrix_polynomials_backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | Non
 
 
 def _run_gradient(adjacency: Tensor, *arguments: Any) -> Tensor:
-    recurrence, grads = Recurrence(*arguments[:-2]), arguments[-2:]
-    return cpu_polynomials.matrix_polynomials_backward(adjacency, recurrence, *grads)
+    return compiled_gradient(adjacency, Recurrence(*arguments[:-2]), *arguments[-2:])
 
 
 _ARGUMENTS = f"Tensor adjacency, {signature(Recurrence)}"

@@ -9,11 +9,18 @@ from torch import Tensor
 from torch.nn import functional
 
 from tg_lpe.ops import cpu
-from tg_lpe.ops.cpu import products as cpu_products
+from tg_lpe.ops.cpu import Function, Int, Pointer
 from tg_lpe.ops.operator import differentiable, is_traced, keep_inputs, kept_inputs
 
 FEW_ROWS = 64
 """Below this number of rows, calling the operation takes longer than the product."""
+
+_kernel = Function(
+    "product",
+    (Int, "num_rows num_inner num_columns row_step inner_step b_inner_step b_column_step"),
+    (Pointer, "a b bias out"),
+    (Int, "num_threads"),
+)
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -36,7 +43,35 @@ def is_faster(x: Tensor, weight: Tensor) -> bool:
         return False
     if not x.dtype == weight.dtype == torch.float32 or x.dim() != 2 or x.size(0) < FEW_ROWS:
         return False
-    return cpu.supports(x) and cpu_products.is_faster()
+    return cpu.supports(x) and processor_suits()
+
+
+def processor_suits() -> bool:
+    """Return whether products are faster than MKL's, which uses AVX-512 only on Intel's processors."""
+    return cpu.library is not None and bool(cpu.library.tg_lpe_products_are_faster())
+
+
+def compiled_product(a: Tensor, b: Tensor, bias: Tensor | None) -> Tensor:
+    """Multiply matrices of any strides and add ``bias``; dtypes and shapes must fit."""
+    if a.dim() != 2 or b.dim() != 2 or a.size(1) != b.size(0) or a.dtype != b.dtype:
+        raise ValueError(f"cannot multiply {a.dtype} {list(a.shape)} by {b.dtype} {list(b.shape)}")
+    if bias is not None and (bias.shape != (b.size(1),) or bias.dtype != a.dtype):
+        raise ValueError(f"bias must be {a.dtype} [{b.size(1)}], got {bias.dtype} {list(bias.shape)}")
+    bias = None if bias is None else bias.contiguous()
+    out = a.new_empty(a.size(0), b.size(1))
+    _kernel(
+        a.dtype,
+        "matrices must fit",
+        {"a": a, "b": b, "bias": bias, "out": out},
+        num_rows=a.size(0),
+        num_inner=a.size(1),
+        num_columns=b.size(1),
+        row_step=a.stride(0),
+        inner_step=a.stride(1),
+        b_inner_step=b.stride(0),
+        b_column_step=b.stride(1),
+    )
+    return out
 
 
 def _product_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
@@ -50,4 +85,4 @@ def _product_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     )
 
 
-_product = differentiable(cpu_products.product, keep_inputs, _product_backward)
+_product = differentiable(compiled_product, keep_inputs, _product_backward)

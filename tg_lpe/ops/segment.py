@@ -234,17 +234,14 @@ class RowGroups:
     Args:
         index: group of each row, int64 ``[num_rows]``, in any order.
         num_groups: number of groups.
-        is_sorted: whether ``index`` ascends; if absent, one value is read from the device to find out.
+        is_sorted: whether ``index`` ascends, so that it need not be sorted.
     """
 
-    def __init__(self, index: Tensor, num_groups: int, is_sorted: bool | None = None) -> None:
+    def __init__(self, index: Tensor, num_groups: int, is_sorted: bool = False) -> None:
         self.index = index
         self.num_groups = num_groups
         self.order: Tensor | None = None
         self.sorted_index = index
-        if is_sorted is None:  # a trace reads nothing, and sorts in any case
-            traced = torch.compiler.is_compiling() or type(index) is not Tensor
-            is_sorted = not traced and bool((index[1:] >= index[:-1]).all())
         if not is_sorted:
             self.sorted_index, self.order = sorted_with_order(index)
         self.ptr = group_pointers(self.sorted_index, num_groups)

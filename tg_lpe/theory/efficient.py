@@ -16,7 +16,7 @@ from torch import Tensor
 
 from tg_lpe.graph.graph import Graph
 from tg_lpe.ops import cpu, layers
-from tg_lpe.ops.structures import LayerStack
+from tg_lpe.ops.layers import LayerStack
 from tg_lpe.theory.full import FullTransformer, Scheduled, normalize_phi, unit
 
 LAYERS_AT_ONCE = 1024

@@ -163,7 +163,7 @@ class EigenvectorPretraining(Pretraining):
     def _column_losses(self, batch: Batch, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
         """Return the mean loss of each eigenvector, and the number of graphs with it; both ``[num_eigenvectors]``."""
         out, target = self.encode(batch, generator).node, batch[TARGET]
-        graphs = RowGroups(batch.batch, batch.num_graphs)
+        graphs = RowGroups(batch.batch, batch.num_graphs, is_sorted=True)
         loss = gather(sign_invariant_loss(out, target.to(out.dtype), graphs))
         exists = gather(graphs.sum(target.square()) > 0.5)
         count = exists.sum(0)

@@ -16,7 +16,7 @@ from tg_lpe.nn._util import Resettable
 from tg_lpe.nn.attention.registry import register_attention
 from tg_lpe.nn.linear import Linear, feed_forward
 from tg_lpe.nn.norms import make_norm
-from tg_lpe.ops.cpu.attention import SCORE_BOUND
+from tg_lpe.ops.attention import SCORE_BOUND
 from tg_lpe.ops.operator import is_transforming
 
 SOFTMAXES = ("joint", "separate")

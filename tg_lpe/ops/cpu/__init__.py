@@ -5,7 +5,8 @@ rounding; with it, the operations are several times faster on CPU. The environme
 disables it. ``TG_LPE_INSTRUCTIONS=avx2`` disables AVX-512, ``TG_LPE_INSTRUCTIONS=any`` AVX2 too.
 
 The library has a C interface: each function reads one structure of 64-bit fields, declared in the module of its
-operation, and returns a status.
+operation, and returns a status. The functions ``compiled_NAME`` of these modules call it. They raise ``ValueError`` on
+wrong shapes, dtypes or devices, and if the library finds invalid indices.
 """
 
 from __future__ import annotations
@@ -152,6 +153,14 @@ def checked(tensors: Mapping[str, tuple[Tensor, torch.dtype, tuple[int, ...]]]) 
             got = f"{tensor.dtype} {list(tensor.shape)} on {tensor.device}"
             raise ValueError(f"{name} must be {dtype} {list(shape)} on the CPU, got {got}")
     return {name: tensor.detach().contiguous() for name, (tensor, _, _) in tensors.items()}
+
+
+def checked_ends(tail: Tensor, head: Tensor, num_nodes: int) -> dict[str, Tensor]:
+    """Check the ends of edges with :func:`checked`; nodes and edges are numbered in 32 bits."""
+    num_edges = tail.numel()
+    if not (0 <= num_nodes < 2**31 and num_edges < 2**31):
+        raise ValueError(f"there must be fewer than 2**31 nodes and edges, got {num_nodes} and {num_edges}")
+    return checked({"tail": (tail, torch.int64, (num_edges,)), "head": (head, torch.int64, (num_edges,))})
 
 
 def _refuse_batched(tensor: Tensor) -> None:
