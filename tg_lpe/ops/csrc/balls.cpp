@@ -258,7 +258,7 @@ struct Worker {
 };
 
 template <typename T>
-int run(const BallArguments<T>& a) {
+int ball_polynomials(const BallArguments<T>& a) {
     Rows rows{a.num_nodes, a.num_edges};
     if (!rows.fill(a.tail, a.head, a.num_threads)) return MALFORMED;
     for (int64_t j = 0; j < a.num_nodes; ++j)
@@ -291,11 +291,6 @@ int run(const BallArguments<T>& a) {
             }
     }
     return OK;
-}
-
-template <typename T>
-int ball_polynomials(const BallArguments<T>& a) {
-    return run(a);
 }
 
 }  // namespace

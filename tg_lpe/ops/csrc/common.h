@@ -2,7 +2,7 @@
 // stores past the caches, threads, and the adjacency matrix of a list of edges as CSR.
 //
 // Conventions: no Python, no torch. Each exported function takes a pointer to one structure of 64-bit fields, which
-// tg_lpe/ops/cpu/ has checked and filled in, and returns a Status. Exceptions do not leave a function. `num_threads` is
+// tg_lpe/ops/ has checked and filled in, and returns a Status. Exceptions do not leave a function. `num_threads` is
 // torch's number of threads; small work uses fewer. The number of threads never changes a result.
 
 #pragma once
@@ -134,7 +134,7 @@ inline void huge_pages(void* memory, int64_t bytes) {
 
 // Store rows that are not read again soon past the caches, which need not fetch them before they are overwritten.
 template <bool STREAM, typename T, typename V>
-inline __attribute__((always_inline)) void store(T* to, const V& row) {
+INLINE void store(T* to, const V& row) {
 #if defined(__SSE2__)
     if (STREAM) {
         __m128i parts[sizeof(V) / 16];

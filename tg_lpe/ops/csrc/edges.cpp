@@ -12,7 +12,7 @@ using namespace tg_lpe;
 
 namespace {
 
-constexpr int INTERFACE = 13;  // version of the structures that tg_lpe/ops/cpu/ fills in
+constexpr int INTERFACE = 13;  // version of the structures that tg_lpe/ops/ fills in
 
 constexpr int64_t SHARED = 1 << 20;       // directed edges from which on threads share a list
 constexpr int64_t FAR = 48, NEAR = 24;    // directed edges by which counters, and the entries at them, are prefetched
@@ -160,10 +160,9 @@ struct Entry {
 // Compute diag(d) X - A X for rows begin..end-1, minus the content of `out` if `subtract`. Return false if row pointers
 // or columns are invalid; checking them in a separate pass would add a third of the time.
 template <typename T>
-inline __attribute__((always_inline)) bool product_rows(int64_t k, int64_t num_nodes, int64_t num_entries,
-                                                        const int64_t* crow, const int32_t* col, const T* value,
-                                                        const T* diagonal, const T* x, bool subtract, T* out,
-                                                        int64_t begin, int64_t end) {
+INLINE bool product_rows(int64_t k, int64_t num_nodes, int64_t num_entries, const int64_t* crow, const int32_t* col,
+                         const T* value, const T* diagonal, const T* x, bool subtract, T* out, int64_t begin,
+                         int64_t end) {
     const uint32_t limit = uint32_t(std::min<int64_t>(num_nodes, int64_t(1) << 31));  // negative columns are above it
     for (int64_t i = begin; i < end; ++i) {
         if (crow[i] < 0 || crow[i + 1] < crow[i] || crow[i + 1] > num_entries) return false;

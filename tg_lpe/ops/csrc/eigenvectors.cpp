@@ -14,8 +14,6 @@ constexpr int64_t LANE = 8;         // rows are padded with zeros to a multiple 
 constexpr int64_t WORK = 1 << 15;  // sum of cubes of sizes that is worth a thread
 constexpr int MAX_SWEEPS = 60;      // sweeps of QL for one eigenvalue; about two are needed
 
-#define INLINE inline __attribute__((always_inline))
-
 INLINE int64_t padded(int64_t n) { return (n + LANE - 1) / LANE * LANE; }
 
 // Sum x[i] y[i] for i < n, n a multiple of LANE.

@@ -9,7 +9,6 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
-#include <tuple>
 #include <vector>
 
 #include "common.h"
@@ -31,6 +30,14 @@ struct Row {
     typedef T type __attribute__((vector_size(W * sizeof(T)), aligned(sizeof(T)), may_alias));
 };
 
+// S of a batch: its rows off the diagonal as CSR, negated, and its diagonal.
+template <typename T>
+struct Operator {
+    const int64_t* crow;
+    const int32_t* col;
+    const T *value, *diagonal;
+};
+
 // A layer's matrices, transposed: out_row = sum over a of in_row[a] * matrix[a]. Only one row if W^V is diagonal.
 template <typename T, int64_t W>
 struct Weights {
@@ -39,12 +46,11 @@ struct Weights {
 
 // S Phi of one row.
 template <typename T, int64_t W>
-inline __attribute__((always_inline)) void similar_row(const int64_t* crow, const int32_t* col, const T* value,
-                                                       const T* diagonal, const T* in, int64_t i, T* out) {
+INLINE void similar_row(const Operator<T>& s, const T* in, int64_t i, T* out) {
     typedef typename Row<T, W>::type V;
-    V similar = diagonal[i] * *reinterpret_cast<const V*>(in + i * W);
-    for (int64_t e = crow[i]; e < crow[i + 1]; ++e)
-        similar -= value[e] * *reinterpret_cast<const V*>(in + int64_t(col[e]) * W);
+    V similar = s.diagonal[i] * *reinterpret_cast<const V*>(in + i * W);
+    for (int64_t e = s.crow[i]; e < s.crow[i + 1]; ++e)
+        similar -= s.value[e] * *reinterpret_cast<const V*>(in + int64_t(s.col[e]) * W);
     *reinterpret_cast<V*>(out) = similar;
 }
 
@@ -79,8 +85,9 @@ INLINE void add_gram(const T* rows, int64_t count, double* gram) {
 
 // Compute one layer for rows begin..end-1; `gram` receives the sum of outer products of the new rows.
 template <typename T, int64_t W, int64_t BYTES, bool DIAGONAL, bool STREAM>
-INLINE void rows_of_layer(const int64_t* crow, const int32_t* col, const T* value, const T* diagonal, const T* in,
-                          T* out, int64_t begin, int64_t end, const Weights<T, W>& w, double* gram) {
+INLINE void rows_of_layer(const Operator<T>& s, const T* in, T* out, int64_t begin, int64_t end,
+                          const Weights<T, W>& w, double* gram) {
+    const auto [crow, col, value, diagonal] = s;
     typedef Parts<T, W, BYTES> P;
     typedef typename P::Lanes V;
     const int64_t stop = crow[end];
@@ -138,24 +145,23 @@ typedef float PairInMemory __attribute__((vector_size(64), aligned(4), may_alias
                             8 + (7 + R) % 8)
 
 // S Phi of one row, prefetching neighbours.
-inline __attribute__((always_inline)) void similar_ahead(const int64_t* crow, const int32_t* col, const float* value,
-                                                         const float* diagonal, const float* in, int64_t i,
-                                                         int64_t stop, Row<float, 8>::type& similar) {
+INLINE void similar_ahead(const Operator<float>& s, const float* in, int64_t i, int64_t stop,
+                          Row<float, 8>::type& similar) {
     typedef Row<float, 8>::type V;
-    similar = diagonal[i] * *reinterpret_cast<const V*>(in + i * 8);
-    for (int64_t e = crow[i]; e < crow[i + 1]; ++e) {
-        if (e + AHEAD < stop) __builtin_prefetch(in + int64_t(col[e + AHEAD]) * 8);
-        similar -= value[e] * *reinterpret_cast<const V*>(in + int64_t(col[e]) * 8);
+    similar = s.diagonal[i] * *reinterpret_cast<const V*>(in + i * 8);
+    for (int64_t e = s.crow[i]; e < s.crow[i + 1]; ++e) {
+        if (e + AHEAD < stop) __builtin_prefetch(in + int64_t(s.col[e + AHEAD]) * 8);
+        similar -= s.value[e] * *reinterpret_cast<const V*>(in + int64_t(s.col[e]) * 8);
     }
 }
 
 // rows_of_layer for diagonal weights, with half of its instructions.
 template <bool STREAM>
-TARGET_AVX512 void pairs_of_layer(const int64_t* crow, const int32_t* col, const float* value, const float* diagonal,
-                               const float* in, float* out, int64_t begin, int64_t end, const Weights<float, 8>& w,
-                               double* gram) {
+TARGET_AVX512 void pairs_of_layer(const Operator<float>& given, const float* in, float* out, int64_t begin,
+                                  int64_t end, const Weights<float, 8>& w, double* gram) {
+    const Operator<float> s = given;  // a copy, which stores of rows cannot change
     const auto single = [&](int64_t i) __attribute__((always_inline)) {
-        rows_of_layer<float, 8, 32, true, STREAM>(crow, col, value, diagonal, in, out, i, i + 1, w, gram);
+        rows_of_layer<float, 8, 32, true, STREAM>(s, in, out, i, i + 1, w, gram);
     };
     if (begin < end && (reinterpret_cast<uintptr_t>(out + begin * 8) & 63)) single(begin++);
     if ((end - begin) & 1) single(--end);
@@ -165,14 +171,14 @@ TARGET_AVX512 void pairs_of_layer(const int64_t* crow, const int32_t* col, const
         for (int a = 0; a < 8; ++a) mix[a][lane] = w.mix[a][lane % 8];
     }
     constexpr int64_t ROWS = 32 * TILE;
-    const int64_t stop = crow[end];
+    const int64_t stop = s.crow[end];
     for (int64_t first = begin; first < end; first += ROWS) {
         const int64_t last = std::min(first + ROWS, end);
         Pair turned[5] = {};  // [r][a]: the sum of column a times column a + r
         for (int64_t i = first; i < last; i += 2) {
             Row<float, 8>::type one, two;
-            similar_ahead(crow, col, value, diagonal, in, i, stop, one);
-            similar_ahead(crow, col, value, diagonal, in, i + 1, stop, two);
+            similar_ahead(s, in, i, stop, one);
+            similar_ahead(s, in, i + 1, stop, two);
             const Pair similar = __builtin_shufflevector(one, two, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
             const Pair own = *reinterpret_cast<const PairInMemory*>(in + i * 8);
             const Pair low = __builtin_shufflevector(own, own, 0, 1, 2, 3, 0, 1, 2, 3, 8, 9, 10, 11, 8, 9, 10, 11);
@@ -201,13 +207,10 @@ TARGET_AVX512 void pairs_of_layer(const int64_t* crow, const int32_t* col, const
 #endif
 #endif
 
-// Shared by all layers: the operator's rows, and the weights of each layer.
+// Shared by all layers: the operator, and the weights of each layer.
 template <typename T>
 struct Problem {
-    const int64_t* crow;
-    const int32_t* col;
-    const T* value;
-    const T* diagonal;
+    Operator<T> s;
     int64_t num_layers;
     const T* residual;    // [L, W, W], I + W^R
     const T* similarity;  // [L, W, W], beta_3 alpha^Q alpha^K W^V times the layer's scale
@@ -217,6 +220,48 @@ struct Problem {
     double floor;         // columns no longer than this are not normalised
     const T* readout;     // [out_channels, W]
     int64_t out_channels;
+};
+
+template <typename T>
+struct LayersArguments {
+    int64_t width, num_nodes, num_entries, num_layers, num_graphs;
+    const int64_t* ptr;
+    Operator<T> s;
+    const T *residual, *similarity, *left, *right;  // [num_layers, width, width]
+    const double* later;                            // [num_graphs]
+    const T* readout;                               // [out_channels, width]
+    int64_t out_channels, diagonal_weights, normalize;
+    double norm_floor;
+    const T* phi;                                   // [num_nodes, width]
+    T *one, *two, *out;                             // [num_nodes, width] twice, [num_nodes, out_channels]
+    int64_t num_threads;
+
+    Problem<T> problem() const {
+        return {s,          num_layers, residual,    similarity, left, right, diagonal_weights != 0, normalize != 0,
+                norm_floor, readout,    out_channels};
+    }
+};
+
+template <typename T>
+struct TrainingArguments {
+    int64_t num_nodes, num_entries, num_layers, num_graphs;
+    const int64_t* ptr;
+    Operator<T> s;
+    const T *residual, *similarity, *left;  // [num_layers, 8, 8]
+    const double* later;                    // [num_graphs]
+    double norm_floor;
+    const T* phi;                           // [num_nodes, 8]
+    T* chain;                               // [num_layers, num_nodes, 8], the new Phi
+    T* gram;                                // [num_graphs, num_layers, 8, 8], of the Phi that it was computed from
+    T* norm;                                // [num_graphs, num_layers, 8], of its columns before normalisation; zero
+                                            // for columns not normalised
+    const T* grad_out;                      // [num_nodes, 8]; from here on in the backward pass only
+    T *grad_phi, *grad_residual, *grad_similarity, *grad_left;
+    int64_t num_threads;
+
+    Problem<T> problem() const {
+        return {s, num_layers, residual, similarity, left, nullptr, true, true, norm_floor, nullptr, 0};
+    }
 };
 
 // Compute the matrices of a layer from the Gram matrix of `in`, whose columns are not yet multiplied by `scale`.
@@ -270,7 +315,7 @@ bool pairs_instead(const Problem<float>& p, const float* in, float* out, int64_t
                    const Weights<float, 8>& w, bool stream, double* gram) {
     if (processor() != AVX512 || !p.diagonal_weights) return false;
     const auto run = stream ? pairs_of_layer<true> : pairs_of_layer<false>;
-    run(p.crow, p.col, p.value, p.diagonal, in, out, begin, end, w, gram);
+    run(p.s, in, out, begin, end, w, gram);
     if (stream) _mm_sfence();  // orders streamed stores for other threads
     return true;
 }
@@ -279,17 +324,16 @@ bool pairs_instead(const Problem<float>& p, const float* in, float* out, int64_t
 template <typename T, int64_t W, int64_t BYTES>
 INLINE void layer_of(const Problem<T>& p, const T* in, T* out, int64_t begin, int64_t end, const Weights<T, W>& w,
                      bool stream, double* gram) {
-    const auto &[crow, col, value, diagonal] = std::tie(p.crow, p.col, p.value, p.diagonal);
     if (pairs_instead(p, in, out, begin, end, w, stream, gram)) return;
     if (p.diagonal_weights && stream) {
-        rows_of_layer<T, W, BYTES, true, true>(crow, col, value, diagonal, in, out, begin, end, w, gram);
+        rows_of_layer<T, W, BYTES, true, true>(p.s, in, out, begin, end, w, gram);
 #if defined(__SSE2__)
         _mm_sfence();  // orders streamed stores for other threads
 #endif
     } else if (p.diagonal_weights)
-        rows_of_layer<T, W, BYTES, true, false>(crow, col, value, diagonal, in, out, begin, end, w, gram);
+        rows_of_layer<T, W, BYTES, true, false>(p.s, in, out, begin, end, w, gram);
     else
-        rows_of_layer<T, W, BYTES, false, false>(crow, col, value, diagonal, in, out, begin, end, w, gram);
+        rows_of_layer<T, W, BYTES, false, false>(p.s, in, out, begin, end, w, gram);
 }
 
 // Compute the read-out of columns that are not yet multiplied by `scale`.
@@ -367,53 +411,45 @@ void run_graph(const Problem<T>& p, int64_t first, int64_t last, double later, c
 }
 
 template <typename T, int64_t W>
-void run(const Problem<T>& p, int64_t num_graphs, const int64_t* ptr, const double* later, const T* phi, T* one, T* two,
-         T* out, int64_t num_threads) {
-    const int64_t total = num_graphs ? ptr[num_graphs] : 0;
-    huge_pages(one, total * W * int64_t(sizeof(T)));
-    huge_pages(two, total * W * int64_t(sizeof(T)));
-    huge_pages(out, total * p.out_channels * int64_t(sizeof(T)));
+void run(const LayersArguments<T>& a) {
+    const Problem<T> p = a.problem();
+    huge_pages(a.one, a.num_nodes * W * int64_t(sizeof(T)));
+    huge_pages(a.two, a.num_nodes * W * int64_t(sizeof(T)));
+    huge_pages(a.out, a.num_nodes * a.out_channels * int64_t(sizeof(T)));
+    const auto run_one = [&](int64_t g, int64_t num_threads) {
+        run_graph<T, W>(p, a.ptr[g], a.ptr[g + 1], a.later[g], a.phi, a.one, a.two, a.out, num_threads);
+    };
     constexpr int64_t SMALL = 1 << 15;  // rows from which on the threads share a graph
     std::vector<int64_t> small;
-    for (int64_t g = 0; g < num_graphs; ++g) {
-        if (ptr[g + 1] - ptr[g] >= SMALL)
-            run_graph<T, W>(p, ptr[g], ptr[g + 1], later[g], phi, one, two, out, num_threads);
-        else if (ptr[g + 1] > ptr[g])
+    for (int64_t g = 0; g < a.num_graphs; ++g) {
+        if (a.ptr[g + 1] - a.ptr[g] >= SMALL)
+            run_one(g, a.num_threads);
+        else if (a.ptr[g + 1] > a.ptr[g])
             small.push_back(g);
     }
-    const int64_t count = int64_t(small.size());
-    const int64_t rows = num_graphs ? ptr[num_graphs] - ptr[0] : 0;
-    const int64_t threads = std::max<int64_t>(1, std::min({num_threads, count, rows * p.num_layers / WORTH_A_THREAD}));
+    const int64_t count = int64_t(small.size()), worth = a.num_nodes * a.num_layers / WORTH_A_THREAD;
+    const int64_t threads = std::max<int64_t>(1, std::min({a.num_threads, count, worth}));
     in_parallel(threads, [&](int64_t part) {
-        for (int64_t i = part * count / threads; i < (part + 1) * count / threads; ++i)
-            run_graph<T, W>(p, ptr[small[i]], ptr[small[i] + 1], later[small[i]], phi, one, two, out, 1);
+        for (int64_t i = part * count / threads; i < (part + 1) * count / threads; ++i) run_one(small[i], 1);
     });
 }
 
-// Tensors of each layer that the forward pass stores for the gradient.
-template <typename T>
-struct Kept {
-    T* chain;  // [L, num_nodes, W], the new Phi
-    T* gram;   // [num_graphs, L, W, W], of the Phi that it was computed from
-    T* norm;   // [num_graphs, L, W], of its columns before normalisation; zero for columns not normalised
-};
-
 // Compute the layers of one graph, with diagonal weights and normalised columns.
 template <typename T, int64_t W>
-inline __attribute__((always_inline)) void graph_forward(const Problem<T>& p, int64_t num_nodes, int64_t graph,
-                                                         int64_t first, int64_t last, double later, const T* phi,
-                                                         const Kept<T>& kept) {
+INLINE void graph_forward(const TrainingArguments<T>& s, const Problem<T>& p, int64_t graph) {
     typedef typename Row<T, W>::type V;
+    const int64_t first = s.ptr[graph], last = s.ptr[graph + 1];
     double gram[W * W] = {}, one[W];
     std::fill(one, one + W, 1.0);
     Weights<T, W> w;
-    BY_REGISTERS(gram_of_rows, T, W)(phi, first, last, gram);
-    const T* in = phi;
+    BY_REGISTERS(gram_of_rows, T, W)(s.phi, first, last, gram);
+    const T* in = s.phi;
     for (int64_t layer = 0; layer < p.num_layers; ++layer) {
-        T *own_gram = kept.gram + (graph * p.num_layers + layer) * W * W, *norm = kept.norm + (graph * p.num_layers + layer) * W;
-        T* const out = kept.chain + layer * num_nodes * W;
+        const int64_t at = graph * p.num_layers + layer;
+        T *const own_gram = s.gram + at * W * W, *const norm = s.norm + at * W;
+        T* const out = s.chain + layer * s.num_nodes * W;
         for (int64_t a = 0; a < W * W; ++a) own_gram[a] = T(gram[a]);
-        on_this_processor<prepare<T, W>>(p, layer, gram, one, layer ? later : 1.0, w);
+        on_this_processor<prepare<T, W>>(p, layer, gram, one, layer ? s.later[graph] : 1.0, w);
         std::fill(gram, gram + W * W, 0.0);
         BY_REGISTERS(layer_of, T, W)(p, in, out, first, last, w, false, gram);
         double scale[W];
@@ -445,24 +481,24 @@ struct WeightGradients {
 // With G = z^T z, M = R + L * G, y = z M^T + (S z) diag(s) and z' = y / |y|, column by column: one pass over the rows
 // of each layer for the gradients by y and by the weights, and one for the gradient by z.
 template <typename T, int64_t W>
-inline __attribute__((always_inline)) void graph_backward(const Problem<T>& p, int64_t num_nodes, int64_t graph,
-                                                          int64_t first, int64_t last, double later, const T* phi,
-                                                          const Kept<T>& kept, const T* grad_out, T* grad_phi,
-                                                          std::vector<T>& scratch, WeightGradients<W>& sums) {
+INLINE void graph_backward(const TrainingArguments<T>& s, const Problem<T>& p, int64_t graph, std::vector<T>& scratch,
+                           WeightGradients<W>& sums) {
     typedef typename Row<T, W>::type V;
+    const int64_t first = s.ptr[graph], last = s.ptr[graph + 1];
+    T* const grad_phi = s.grad_phi;
     const auto row = [](const T* x, int64_t i) { return reinterpret_cast<const V*>(x + i * W); };
     scratch.resize(2 * (last - first) * W);
     T* const scaled = scratch.data() - first * W;  // gradient by S z, indexed by the nodes of the batch
     T* const by_y = scaled + (last - first) * W;
-    std::memcpy(grad_phi + first * W, grad_out + first * W, (last - first) * W * sizeof(T));
+    std::memcpy(grad_phi + first * W, s.grad_out + first * W, (last - first) * W * sizeof(T));
     V along = {};  // sum over rows of the gradient by the new Phi times that Phi
-    const T* next = kept.chain + (p.num_layers - 1) * num_nodes * W;
+    const T* next = s.chain + (p.num_layers - 1) * s.num_nodes * W;
     for (int64_t i = first; i < last; ++i) along += *row(grad_phi, i) * *row(next, i);
     for (int64_t layer = p.num_layers - 1; layer >= 0; --layer) {
-        const T* const z = layer ? next - num_nodes * W : phi;
-        const T *gram = kept.gram + (graph * p.num_layers + layer) * W * W;
-        const T *norm = kept.norm + (graph * p.num_layers + layer) * W, *left = p.left + layer * W * W;
-        const double factor = layer ? later : 1.0;
+        const int64_t of_graph = graph * p.num_layers + layer;
+        const T* const z = layer ? next - s.num_nodes * W : s.phi;
+        const T *gram = s.gram + of_graph * W * W, *norm = s.norm + of_graph * W, *left = p.left + layer * W * W;
+        const double factor = layer ? s.later[graph] : 1.0;
         V inverse, projected, scale, mix[W], symmetric[W];
         for (int64_t b = 0; b < W; ++b) {
             inverse[b] = norm[b] > 0 ? 1 / norm[b] : T(1);
@@ -475,7 +511,7 @@ inline __attribute__((always_inline)) void graph_backward(const Problem<T>& p, i
             *reinterpret_cast<V*>(by_y + i * W) = g;
             *reinterpret_cast<V*>(scaled + i * W) = g * scale;
             V similar;
-            similar_row<T, W>(p.crow, p.col, p.value, p.diagonal, z, i, reinterpret_cast<T*>(&similar));
+            similar_row<T, W>(p.s, z, i, reinterpret_cast<T*>(&similar));
             by_scale += g * similar;
 #pragma GCC unroll 16
             for (int64_t b = 0; b < W; ++b) by_mix[b] += g[b] * own;
@@ -494,7 +530,7 @@ inline __attribute__((always_inline)) void graph_backward(const Problem<T>& p, i
         for (int64_t i = first; i < last; ++i) {  // g M + S (g diag(s)) + z (by G + its transpose)
             const V own = *row(z, i), g = *row(by_y, i);
             V sum;
-            similar_row<T, W>(p.crow, p.col, p.value, p.diagonal, scaled, i, reinterpret_cast<T*>(&sum));
+            similar_row<T, W>(p.s, scaled, i, reinterpret_cast<T*>(&sum));
 #pragma GCC unroll 16
             for (int64_t a = 0; a < W; ++a) sum += g[a] * mix[a] + own[a] * symmetric[a];
             *reinterpret_cast<V*>(grad_phi + i * W) = sum;
@@ -507,53 +543,49 @@ inline __attribute__((always_inline)) void graph_backward(const Problem<T>& p, i
 constexpr int64_t TOGETHER = 32;  // graphs whose gradients are summed together, for any number of threads
 
 // Run `work(chunk, graph)` for all graphs with nodes; those of a chunk run one after the other.
-template <typename F>
-void each_graph(int64_t num_graphs, const int64_t* ptr, int64_t num_layers, int64_t num_threads, F work) {
-    const int64_t num_chunks = (num_graphs + TOGETHER - 1) / TOGETHER;
-    const int64_t rows = num_graphs ? ptr[num_graphs] : 0;
-    const int64_t threads = std::max<int64_t>(1, std::min({num_threads, num_chunks, rows * num_layers / WORTH_A_THREAD}));
+template <typename T, typename F>
+void each_graph(const TrainingArguments<T>& s, F work) {
+    const int64_t num_chunks = (s.num_graphs + TOGETHER - 1) / TOGETHER;
+    const int64_t worth = s.num_nodes * s.num_layers / WORTH_A_THREAD;
+    const int64_t threads = std::max<int64_t>(1, std::min({s.num_threads, num_chunks, worth}));
     in_parallel(threads, [&](int64_t part) {
         for (int64_t c = part * num_chunks / threads; c < (part + 1) * num_chunks / threads; ++c)
-            for (int64_t graph = c * TOGETHER; graph < std::min(num_graphs, (c + 1) * TOGETHER); ++graph)
-                if (ptr[graph + 1] > ptr[graph]) work(c, graph);
+            for (int64_t graph = c * TOGETHER; graph < std::min(s.num_graphs, (c + 1) * TOGETHER); ++graph)
+                if (s.ptr[graph + 1] > s.ptr[graph]) work(c, graph);
     });
 }
 
 template <typename T, int64_t W>
-void run_forward(const Problem<T>& p, int64_t num_graphs, const int64_t* ptr, const double* later, const T* phi,
-                    const Kept<T>& kept, int64_t num_threads) {
-    each_graph(num_graphs, ptr, p.num_layers, num_threads, [&](int64_t, int64_t graph) {
-        on_this_processor<graph_forward<T, W>>(p, ptr[num_graphs], graph, ptr[graph], ptr[graph + 1], later[graph],
-                                               phi, kept);
-    });
+void run_forward(const TrainingArguments<T>& s) {
+    const Problem<T> p = s.problem();
+    each_graph(s, [&](int64_t, int64_t graph) { on_this_processor<graph_forward<T, W>>(s, p, graph); });
 }
 
 template <typename T, int64_t W>
-void run_backward(const Problem<T>& p, int64_t num_graphs, const int64_t* ptr, const double* later, const T* phi,
-                     const Kept<T>& kept, const T* grad_out, T* grad_phi, T* grad_residual, T* grad_similarity,
-                     T* grad_left, int64_t num_threads) {
-    std::vector<WeightGradients<W>> sums((num_graphs + TOGETHER - 1) / TOGETHER, WeightGradients<W>(p.num_layers));
+void run_backward(const TrainingArguments<T>& s) {
+    const Problem<T> p = s.problem();
+    std::vector<WeightGradients<W>> sums((s.num_graphs + TOGETHER - 1) / TOGETHER, WeightGradients<W>(s.num_layers));
     std::vector<std::vector<T>> scratch(sums.size());
-    each_graph(num_graphs, ptr, p.num_layers, num_threads, [&](int64_t chunk, int64_t graph) {
-        on_this_processor<graph_backward<T, W>>(p, ptr[num_graphs], graph, ptr[graph], ptr[graph + 1], later[graph],
-                                                phi, kept, grad_out, grad_phi, scratch[chunk], sums[chunk]);
+    each_graph(s, [&](int64_t chunk, int64_t graph) {
+        on_this_processor<graph_backward<T, W>>(s, p, graph, scratch[chunk], sums[chunk]);
     });
-    WeightGradients<W> total(p.num_layers);
+    WeightGradients<W> total(s.num_layers);
     for (const auto& own : sums) {
         for (size_t a = 0; a < own.residual.size(); ++a) total.residual[a] += own.residual[a];
         for (size_t a = 0; a < own.left.size(); ++a) total.left[a] += own.left[a];
         for (size_t a = 0; a < own.similarity.size(); ++a) total.similarity[a] += own.similarity[a];
     }
-    std::copy(total.residual.begin(), total.residual.end(), grad_residual);
-    std::copy(total.left.begin(), total.left.end(), grad_left);
-    std::copy(total.similarity.begin(), total.similarity.end(), grad_similarity);
+    std::copy(total.residual.begin(), total.residual.end(), s.grad_residual);
+    std::copy(total.left.begin(), total.left.end(), s.grad_left);
+    std::copy(total.similarity.begin(), total.similarity.end(), s.grad_similarity);
 }
 
 // Compute a layer of two blocks of K columns, Phi = [Phi_0, Phi_1], with multiples of the identity as weights:
 // Phi_a <- sum over b of residual[a][b] Phi_b + value[a][b] S Phi_b. READ marks the S Phi_b with a nonzero factor.
 template <typename T, int64_t K, int64_t BYTES, bool READ_0, bool READ_1, bool STREAM>
-INLINE void rows_of_blocks(const int64_t* crow, const int32_t* col, const T* value, const T* diagonal,
-                           const T* residual, const T* weight, const T* in, T* out, int64_t begin, int64_t end) {
+INLINE void rows_of_blocks(const Operator<T>& s, const T* residual, const T* weight, const T* in, T* out,
+                           int64_t begin, int64_t end) {
+    const auto [crow, col, value, diagonal] = s;
     typedef Parts<T, K, BYTES> P;
     typedef typename P::Lanes V;
     const auto row = [&](int64_t i, int64_t b) { return P::of(in + (2 * i + b) * K); };
@@ -588,35 +620,45 @@ INLINE void rows_of_blocks(const int64_t* crow, const int32_t* col, const T* val
 }
 
 template <typename T, int64_t K, int64_t BYTES>
-INLINE void blocks_of(const int64_t* crow, const int32_t* col, const T* value, const T* diagonal, const T* residual,
-                      const T* weight, const T* in, T* out, int64_t begin, int64_t end, bool stream) {
+INLINE void blocks_of(const Operator<T>& s, const T* residual, const T* weight, const T* in, T* out, int64_t begin,
+                      int64_t end, bool stream) {
     const bool read_0 = weight[0] != 0 || weight[2] != 0, read_1 = weight[1] != 0 || weight[3] != 0;
     if (read_0 && read_1)
-        rows_of_blocks<T, K, BYTES, true, true, false>(crow, col, value, diagonal, residual, weight, in, out, begin, end);
+        rows_of_blocks<T, K, BYTES, true, true, false>(s, residual, weight, in, out, begin, end);
     else if (read_0)
-        rows_of_blocks<T, K, BYTES, true, false, false>(crow, col, value, diagonal, residual, weight, in, out, begin, end);
+        rows_of_blocks<T, K, BYTES, true, false, false>(s, residual, weight, in, out, begin, end);
     else if (!read_1)
-        rows_of_blocks<T, K, BYTES, false, false, false>(crow, col, value, diagonal, residual, weight, in, out, begin, end);
+        rows_of_blocks<T, K, BYTES, false, false, false>(s, residual, weight, in, out, begin, end);
     else if (stream)
-        rows_of_blocks<T, K, BYTES, false, true, true>(crow, col, value, diagonal, residual, weight, in, out, begin, end);
+        rows_of_blocks<T, K, BYTES, false, true, true>(s, residual, weight, in, out, begin, end);
     else
-        rows_of_blocks<T, K, BYTES, false, true, false>(crow, col, value, diagonal, residual, weight, in, out, begin, end);
+        rows_of_blocks<T, K, BYTES, false, true, false>(s, residual, weight, in, out, begin, end);
 }
+
+template <typename T>
+struct BlocksArguments {
+    int64_t width, num_nodes, num_entries, num_layers;
+    Operator<T> s;
+    const T *residual, *weight;  // [num_layers, 2, 2]
+    const T* phi;                // [num_nodes, 2 width]
+    T *one, *two;                // [num_nodes, 2 width]
+    int64_t num_threads;
+};
 
 // Compute all layers; the result is in `one` if their number is odd, else in `two`.
 template <typename T, int64_t K>
-void run_blocks(int64_t num_nodes, int64_t num_layers, const int64_t* crow, const int32_t* col, const T* value,
-            const T* diagonal, const T* residual, const T* weight, const T* phi, T* one, T* two, int64_t num_threads) {
-    const int64_t bytes = num_nodes * 2 * K * int64_t(sizeof(T));
+void run_blocks(const BlocksArguments<T>& a) {
+    const int64_t n = a.num_nodes, bytes = n * 2 * K * int64_t(sizeof(T));
+    T *one = a.one, *two = a.two;
     huge_pages(one, bytes);
     huge_pages(two, bytes);
-    const int64_t parts = std::max<int64_t>(1, std::min<int64_t>(num_threads, num_nodes >> 14));
-    const T* in = phi;
-    for (int64_t layer = 0; layer < num_layers; ++layer) {
+    const int64_t parts = std::max<int64_t>(1, std::min<int64_t>(a.num_threads, n >> 14));
+    const T* in = a.phi;
+    for (int64_t layer = 0; layer < a.num_layers; ++layer) {
         in_parallel(parts, [&](int64_t part) {
             BY_REGISTERS(blocks_of, T, K)
-            (crow, col, value, diagonal, residual + 4 * layer, weight + 4 * layer, in, one, part * num_nodes / parts,
-             (part + 1) * num_nodes / parts, bytes >= STREAMED);
+            (a.s, a.residual + 4 * layer, a.weight + 4 * layer, in, one, part * n / parts, (part + 1) * n / parts,
+             bytes >= STREAMED);
         });
         in = one;
         std::swap(one, two);
@@ -634,92 +676,35 @@ bool ascend(const int64_t* ptr, int64_t num_graphs, int64_t num_nodes) {
 // Return whether the pointers of graphs and rows are valid.
 template <typename A>
 bool is_well_formed(const A& a) {
-    return ascend(a.ptr, a.num_graphs, a.num_nodes) && are_rows(a.num_nodes, a.num_entries, a.crow, a.col, a.num_threads);
+    return ascend(a.ptr, a.num_graphs, a.num_nodes) &&
+           are_rows(a.num_nodes, a.num_entries, a.s.crow, a.s.col, a.num_threads);
 }
-
-template <typename T>
-struct LayersArguments {
-    int64_t width, num_nodes, num_entries, num_layers, num_graphs;
-    const int64_t *ptr, *crow;
-    const int32_t* col;
-    const T *value, *diagonal;
-    const T *residual, *similarity, *left, *right;  // [num_layers, width, width]
-    const double* later;                            // [num_graphs]
-    const T* readout;                               // [out_channels, width]
-    int64_t out_channels, diagonal_weights, normalize;
-    double norm_floor;
-    const T* phi;                                   // [num_nodes, width]
-    T *one, *two, *out;                             // [num_nodes, width] twice, [num_nodes, out_channels]
-    int64_t num_threads;
-
-    Problem<T> problem() const {
-        return {crow, col,   value,                 diagonal,       num_layers, residual, similarity,
-                left, right, diagonal_weights != 0, normalize != 0, norm_floor, readout,  out_channels};
-    }
-};
 
 template <typename T>
 int layers(const LayersArguments<T>& a) {
     if (!is_well_formed(a)) return MALFORMED;
-    const auto each = a.width == 8 ? run<T, 8> : run<T, 16>;
-    each(a.problem(), a.num_graphs, a.ptr, a.later, a.phi, a.one, a.two, a.out, a.num_threads);
+    a.width == 8 ? run<T, 8>(a) : run<T, 16>(a);
     return OK;
 }
 
 template <typename T>
-struct TrainingArguments {
-    int64_t num_nodes, num_entries, num_layers, num_graphs;
-    const int64_t *ptr, *crow;
-    const int32_t* col;
-    const T *value, *diagonal;
-    const T *residual, *similarity, *left;  // [num_layers, 8, 8]
-    const double* later;                    // [num_graphs]
-    double norm_floor;
-    const T* phi;                           // [num_nodes, 8]
-    T *chain, *gram, *norm;                 // see Kept
-    const T* grad_out;                      // [num_nodes, 8]; from here on in the backward pass only
-    T *grad_phi, *grad_residual, *grad_similarity, *grad_left;
-    int64_t num_threads;
-
-    Problem<T> problem() const {
-        return {crow, col,     value, diagonal, num_layers, residual, similarity,
-                left, nullptr, true,  true,     norm_floor, nullptr,  0};
-    }
-};
-
-template <typename T>
 int layers_forward(const TrainingArguments<T>& a) {
     if (!is_well_formed(a)) return MALFORMED;
-    run_forward<T, 8>(a.problem(), a.num_graphs, a.ptr, a.later, a.phi, {a.chain, a.gram, a.norm}, a.num_threads);
+    run_forward<T, 8>(a);
     return OK;
 }
 
 template <typename T>
 int layers_backward(const TrainingArguments<T>& a) {
     if (!is_well_formed(a)) return MALFORMED;
-    run_backward<T, 8>(a.problem(), a.num_graphs, a.ptr, a.later, a.phi, {a.chain, a.gram, a.norm}, a.grad_out,
-                       a.grad_phi, a.grad_residual, a.grad_similarity, a.grad_left, a.num_threads);
+    run_backward<T, 8>(a);
     return OK;
 }
 
 template <typename T>
-struct BlocksArguments {
-    int64_t width, num_nodes, num_entries, num_layers;
-    const int64_t* crow;
-    const int32_t* col;
-    const T *value, *diagonal;
-    const T *residual, *weight;  // [num_layers, 2, 2]
-    const T* phi;                // [num_nodes, 2 width]
-    T *one, *two;                // [num_nodes, 2 width]
-    int64_t num_threads;
-};
-
-template <typename T>
 int two_block_layers(const BlocksArguments<T>& a) {
-    if (!are_rows(a.num_nodes, a.num_entries, a.crow, a.col, a.num_threads)) return MALFORMED;
-    const auto run = a.width == 4 ? run_blocks<T, 4> : run_blocks<T, 8>;
-    run(a.num_nodes, a.num_layers, a.crow, a.col, a.value, a.diagonal, a.residual, a.weight, a.phi, a.one, a.two,
-        a.num_threads);
+    if (!are_rows(a.num_nodes, a.num_entries, a.s.crow, a.s.col, a.num_threads)) return MALFORMED;
+    a.width == 4 ? run_blocks<T, 4>(a) : run_blocks<T, 8>(a);
     return OK;
 }
 

@@ -12,8 +12,6 @@
 
 #include "common.h"
 
-#define INLINE inline __attribute__((always_inline))
-
 using namespace tg_lpe;
 
 namespace {
@@ -27,16 +25,21 @@ constexpr double WORTH_A_THREAD = 1e8;
 constexpr int64_t PIECE = 256, MAX_PIECES = 8;
 
 template <typename Real>
-struct Job {
-    const Real* adjacency;                  // [num_filters, num_edges]
-    const int64_t *tail, *head;            // [num_edges]
-    int64_t num_edges, num_filters, num_layers;
-    Real alpha, gamma;
+struct PolynomialsArguments {
+    const Real* adjacency;                 // [num_filters, num_edges]
+    const int64_t *tail, *head, *ptr;      // [num_edges] twice, [num_graphs + 1]
+    int64_t num_nodes, num_edges, num_graphs, num_filters, num_layers;
+    double alpha, gamma;
     Real *nodes, *edges;                   // [num_nodes or num_edges, num_filters * num_layers], in the forward pass
     const Real *grad_nodes, *grad_edges;   // as nodes and edges, in the backward pass
-    Real* grad_adjacency;                   // as adjacency, in the backward pass
-    Real* piece_gradients;                  // of pieces after the first, [num_pieces - 1, num_filters, num_edges]
+    Real* grad_adjacency;                  // as adjacency, in the backward pass
+    int64_t num_threads;
+};
+
+template <typename Real>
+struct Job : PolynomialsArguments<Real> {
     bool backward;                         // which pass; pointers to empty arrays may be null
+    Real* piece_gradients = nullptr;       // of pieces after the first, [num_pieces - 1, num_filters, num_edges]
 };
 
 // A graph, or a piece of its columns; `piece` counts those before it.
@@ -130,7 +133,7 @@ INLINE void start(const Job<typename S::Real>& job, const Graph& graph, S& s, in
             const Real entry = adjacency[s.edge_of[p]];
             const uint64_t column = uint64_t(s.neighbour[p] - first_column);
             if (column < uint64_t(WIDTH)) phi[i * WIDTH + int64_t(column)] = entry;
-            s.entry[p] = job.alpha * entry;
+            s.entry[p] = Real(job.alpha) * entry;
         }
     if (job.gamma == 0) return;
     std::memset(static_cast<void*>(identity), 0, n * NV * S::VECTOR_BYTES);
@@ -210,7 +213,7 @@ INLINE void backward(const Job<typename S::Real>& job, const Graph& graph, S& s,
             for (int v = 1; v < NV; ++v) sum += s.product[e * NV + v];
             Real total = 0;
             for (int64_t lane = 0; lane < LANES; ++lane) total += sum[lane];
-            total *= job.alpha;
+            total *= Real(job.alpha);
             const uint64_t i = uint64_t(s.tail[e] - first_column), j = uint64_t(s.head[e] - first_column);
             if (j < uint64_t(WIDTH)) total += h[s.tail[e] * WIDTH + int64_t(j)];
             if (i < uint64_t(WIDTH)) total += h[s.head[e] * WIDTH + int64_t(i)];
@@ -236,10 +239,11 @@ INLINE void columns(const Job<typename S::Real>& job, const Graph& graph, S& s, 
 }
 
 template <typename Real, int BYTES>
-INLINE void run(const Job<Real>& job, const Graph* begin, const Graph* end, char* memory, int64_t n, int64_t m) {
+INLINE void run(const Job<Real>& job, const Graph* begin, const Graph* end, int64_t n, int64_t m) {
     using S = Scratch<Real, BYTES>;
     S s;
-    s.lay_out(memory, n, m, job.num_layers, job.backward);
+    Buffer<char> memory(s.lay_out(nullptr, n, m, job.num_layers, job.backward));
+    s.lay_out(&memory[0], n, m, job.num_layers, job.backward);
     for (const Graph* graph = begin; graph != end; ++graph) {
         list_neighbours(job, *graph, s);
         for (int64_t column = graph->first_column; column < graph->end_column;) {
@@ -260,65 +264,23 @@ INLINE void run(const Job<Real>& job, const Graph* begin, const Graph* end, char
     }
 }
 
-// The same code for several generations of processors, chosen at run time.
-template <typename Real>
-struct Version {
-    void (*run)(const Job<Real>&, const Graph*, const Graph*, char*, int64_t, int64_t);
-    int64_t (*scratch)(int64_t n, int64_t m, int64_t num_layers, bool backward);  // bytes
-};
-
-template <typename Real, int BYTES>
-int64_t scratch(int64_t n, int64_t m, int64_t num_layers, bool backward) {
-    return Scratch<Real, BYTES>().lay_out(nullptr, n, m, num_layers, backward);
-}
-
-template <typename Real>
-void run_anywhere(const Job<Real>& job, const Graph* begin, const Graph* end, char* memory, int64_t n, int64_t m) {
-    run<Real, 16>(job, begin, end, memory, n, m);
-}
-
-#if defined(__x86_64__)
-template <typename Real>
-TARGET_AVX2 void run_avx2(const Job<Real>& job, const Graph* begin, const Graph* end, char* memory, int64_t n,
-                          int64_t m) {
-    run<Real, 32>(job, begin, end, memory, n, m);
-}
-
-template <typename Real>
-TARGET_AVX512 void run_avx512(const Job<Real>& job, const Graph* begin, const Graph* end, char* memory, int64_t n,
-                              int64_t m) {
-    run<Real, 64>(job, begin, end, memory, n, m);
-}
-#endif
-
-template <typename Real>
-Version<Real> version() {
-#if defined(__x86_64__)
-    switch (tg_lpe::processor()) {
-        case tg_lpe::AVX512: return {run_avx512<Real>, scratch<Real, 64>};
-        case tg_lpe::AVX2: return {run_avx2<Real>, scratch<Real, 32>};
-        default: break;
-    }
-#endif
-    return {run_anywhere<Real>, scratch<Real, 16>};
-}
-
 // Cut the batch into its graphs. Return false if an edge leaves its graph or the pointers do not ascend.
-bool cut(const int64_t* ptr, int64_t num_graphs, int64_t num_nodes, const int64_t* tail, const int64_t* head,
-         int64_t num_edges, std::vector<Graph>& graphs) {
-    graphs.reserve(num_graphs);
+template <typename Real>
+bool cut(const Job<Real>& job, std::vector<Graph>& graphs) {
+    const int64_t *ptr = job.ptr, *tail = job.tail, *head = job.head;
+    graphs.reserve(job.num_graphs);
     int64_t e = 0;
-    if (num_graphs == 0) return num_nodes == 0 && num_edges == 0;
-    if (ptr[0] != 0 || ptr[num_graphs] != num_nodes) return false;
-    for (int64_t g = 0; g < num_graphs; ++g) {
+    if (job.num_graphs == 0) return job.num_nodes == 0 && job.num_edges == 0;
+    if (ptr[0] != 0 || ptr[job.num_graphs] != job.num_nodes) return false;
+    for (int64_t g = 0; g < job.num_graphs; ++g) {
         const int64_t first = ptr[g], end = ptr[g + 1], first_edge = e;
-        if (first < 0 || end < first || end > num_nodes || end - first > MAX_NODES) return false;
-        for (; e < num_edges && tail[e] < end; ++e)
+        if (first < 0 || end < first || end > job.num_nodes || end - first > MAX_NODES) return false;
+        for (; e < job.num_edges && tail[e] < end; ++e)
             if (tail[e] < first || head[e] < first || head[e] >= end || tail[e] == head[e]) return false;
         if (e - first_edge > MAX_EDGES) return false;
         if (end > first) graphs.push_back({first, end - first, first_edge, e - first_edge, 0, end - first, 0});
     }
-    return e == num_edges;
+    return e == job.num_edges;
 }
 
 // Cut large graphs into pieces of multiples of PIECE columns, independently of the number of threads, so that the
@@ -342,9 +304,9 @@ int64_t cut_columns(std::vector<Graph>& graphs) {
 }
 
 template <typename Real>
-int run_batch(Job<Real> job, const int64_t* ptr, int64_t num_graphs, int64_t num_nodes, int64_t num_threads) {
+int run_batch(Job<Real> job) {
     std::vector<Graph> graphs;
-    if (!cut(ptr, num_graphs, num_nodes, job.tail, job.head, job.num_edges, graphs)) return MALFORMED;
+    if (!cut(job, graphs)) return MALFORMED;
     if (graphs.empty()) return OK;
     const int64_t all = job.num_filters * job.num_edges, later = (cut_columns(graphs) - 1) * (job.backward ? all : 0);
     Buffer<Real> gradients(later);
@@ -355,7 +317,7 @@ int run_batch(Job<Real> job, const int64_t* ptr, int64_t num_graphs, int64_t num
         work[g + 1] = work[g] + double(graphs[g].num_nodes + 2 * graphs[g].num_edges) *
                                     double(graphs[g].end_column - graphs[g].first_column);
     const double multiplications = work.back() * double(job.num_filters * job.num_layers) * (job.backward ? 4 : 1);
-    const double useful = std::min(double(num_threads), multiplications / WORTH_A_THREAD);
+    const double useful = std::min(double(job.num_threads), multiplications / WORTH_A_THREAD);
     const size_t num_parts = std::max<size_t>(1, std::min<size_t>(size_t(useful), graphs.size()));
 
     // One thread computes a piece, so the number of threads does not change the result.
@@ -363,7 +325,6 @@ int run_batch(Job<Real> job, const int64_t* ptr, int64_t num_graphs, int64_t num
         const Graph *begin, *end;
         int64_t n, m;  // sizes of the largest
     };
-    const Version<Real> here = version<Real>();
     std::vector<Part> parts(num_parts);
     size_t g = 0;
     for (size_t k = 0; k < num_parts; ++k) {
@@ -378,39 +339,20 @@ int run_batch(Job<Real> job, const int64_t* ptr, int64_t num_graphs, int64_t num
     }
     in_parallel(int64_t(num_parts), [&](int64_t k) {
         const Part& p = parts[k];
-        Buffer<char> memory(here.scratch(p.n, p.m, job.num_layers, job.backward));
-        here.run(job, p.begin, p.end, &memory[0], p.n, p.m);
+        BY_REGISTERS(run, Real)(job, p.begin, p.end, p.n, p.m);
     });
     for (int64_t i = 0; i < later; ++i) job.grad_adjacency[i % all] += gradients[i];
     return OK;
 }
 
 template <typename T>
-struct PolynomialsArguments {
-    const T* adjacency;                   // [num_filters, num_edges]
-    const int64_t *tail, *head, *ptr;     // [num_edges] twice, [num_graphs + 1]
-    int64_t num_nodes, num_edges, num_graphs, num_filters, num_layers;
-    double alpha, gamma;
-    T *nodes, *edges;                     // results of the forward pass, see Job
-    const T *grad_nodes, *grad_edges;     // arguments of the backward pass
-    T* grad_adjacency;                    // its result
-    int64_t num_threads;
-
-    int run(bool backward) const {
-        const Job<T> job{adjacency, tail,  head,       num_edges,  num_filters,    num_layers, T(alpha), T(gamma),
-                         nodes,     edges, grad_nodes, grad_edges, grad_adjacency, nullptr,    backward};
-        return run_batch(job, ptr, num_graphs, num_nodes, num_threads);
-    }
-};
-
-template <typename T>
 int matrix_polynomials(const PolynomialsArguments<T>& a) {
-    return a.run(false);
+    return run_batch(Job<T>{a, false});
 }
 
 template <typename T>
 int matrix_polynomials_backward(const PolynomialsArguments<T>& a) {
-    return a.run(true);
+    return run_batch(Job<T>{a, true});
 }
 
 }  // namespace
