@@ -42,7 +42,7 @@ from tqdm import tqdm
 from tg_lpe.checkpoints.files import write_json
 from tg_lpe.encoders import Positions
 from tg_lpe.encoders.positions import LearnedCut
-from tg_lpe.graph.subspace import AMPLIFICATION, BELOW_ONE, FIRST_LAYERS, Cut, SmallestRitzValue
+from tg_lpe.graph.subspace import AMPLIFICATION, BELOW_ONE, FIRST_LAYERS, Cut
 from tg_lpe.training.run_folder import environment
 
 K, COLUMNS, GOAL, MOST = 8, 16, 0.995, 4096
@@ -278,11 +278,12 @@ def main() -> None:
         parser.error("--quick needs --json FILE, so that the figures of full runs are left alone")
     families, held, steps = trained(args.quick), held_out(args.quick), 10 if args.quick else args.steps
     graphs = [graph for parts in families.values() for graph in parts]
+    smallest = LearnedCut().requires_grad_(False)  # untrained
     torch.manual_seed(0)
     cut = fit(LearnedCut().double(), graphs, steps)
     rules: dict[str, tuple[Cut, float]] = {
-        "smallest Ritz value, amplification 1,000": (SmallestRitzValue(), 1e3),
-        "smallest Ritz value": (SmallestRitzValue(), AMPLIFICATION),
+        "smallest Ritz value, amplification 1,000": (smallest, 1e3),
+        "smallest Ritz value": (smallest, AMPLIFICATION),
         "learned cut": (cut, AMPLIFICATION),
         "learned cut and first loop": (fit(LearnedFilter(False).double(), graphs, steps), AMPLIFICATION),
         "learned cut and all loops": (fit(LearnedFilter(True).double(), graphs, steps), AMPLIFICATION),

@@ -23,7 +23,6 @@ from scipy.linalg import eigh
 from torch import Tensor
 from tqdm import tqdm
 
-from tg_lpe.arguments import check_count, check_seed
 from tg_lpe.graph.components import Array, ComponentGroup, Components
 from tg_lpe.graph.eigenvectors import canonical_signs, root_degrees
 from tg_lpe.graph.graph import Graph, inverse_sqrt
@@ -83,18 +82,6 @@ class Cut(ABC):
         """
 
 
-class SmallestRitzValue(Cut):
-    """Choose the smallest Ritz value of the last loop, which is never too high."""
-
-    def first(self) -> Tensor:
-        """Return zero, the middle of the spectrum of a graph with many edges."""
-        return torch.zeros(())
-
-    def __call__(self, values: Tensor, missing: Tensor, k: int) -> Tensor:
-        """Return the last Ritz value."""
-        return values[:, -1]
-
-
 class Subspace(NamedTuple):
     """Hold the leading eigenvectors of each component of a batch."""
 
@@ -117,7 +104,6 @@ def leading_subspace(
     graph: Graph,
     k: int,
     *,
-    num_columns: int | None = None,
     tolerance: float = 2e-3,
     max_layers: int = 4096,
     seed: int = 0,
@@ -126,9 +112,9 @@ def leading_subspace(
 ) -> Subspace:
     """Find the ``k`` leading non-trivial eigenvectors of the normalized adjacency of each component.
 
-    Random columns go through loops of a Chebyshev filter, which damps all eigenvalues of the normalized adjacency below
-    a cut. A Rayleigh-Ritz step after each loop sorts the columns and gives the next cut, the smallest Ritz value. Each
-    loop is twice as long as the last, unless it would drive the columns too close together.
+    Random columns, ``2 k`` and at least ``k + 8``, go through loops of a Chebyshev filter, which damps all eigenvalues
+    of the normalized adjacency below a cut. A Rayleigh-Ritz step after each loop sorts the columns and gives the next
+    cut. Each loop is twice as long as the last, unless it would drive the columns too close together.
 
     The loops end when the estimated share of the ``k`` eigenvectors that the first ``k`` columns miss is below
     ``tolerance``. It is the mean of ``(residual / gap)^2`` over the columns, with the gap to the smallest Ritz value
@@ -139,32 +125,20 @@ def leading_subspace(
     Args:
         graph: the batch; without ground conductances.
         k: number of eigenvectors.
-        num_columns: number of filtered columns, more than ``k``; ``2 k``, at least ``k + 8``, if absent.
         tolerance: share of the eigenvectors that may be missing.
         max_layers: largest number of products with the adjacency; a warning gives the share that was reached.
         seed: seed of the random columns.
         dtype: dtype of the filtered columns, float32 or float64.
-        cut: rule for the cut; :class:`SmallestRitzValue` if absent.
+        cut: rule for the cut; by default zero, and then the smallest Ritz value, which is never too high.
 
     Returns:
         The eigenvectors, their eigenvalues and the estimated share.
 
     Raises:
-        ValueError: on an argument out of range, or ground conductances.
+        ValueError: on ground conductances.
     """
-    check_count("k", k)
-    check_seed(seed)
-    check_count("max_layers", max_layers)
-    num_columns = max(2 * k, k + 8) if num_columns is None else num_columns
-    if num_columns <= k:
-        raise ValueError(f"num_columns must be more than k={k}, got {num_columns}; 2 k is the default")
-    if not 0 < tolerance < 1:
-        raise ValueError(f"tolerance must be between 0 and 1, got {tolerance}; 2e-3 is the default")
-    if dtype not in (torch.float32, torch.float64):
-        raise ValueError(f"dtype must be torch.float32 or torch.float64, got {dtype}")
     _check_ground(graph)
-    cut = SmallestRitzValue() if cut is None else cut
-    parts = Components(graph)
+    parts, num_columns = Components(graph), _num_columns(k)
     vectors, values = np.zeros((graph.num_nodes, k)), np.full((parts.count, k), np.nan)
     share, layers = np.ones(parts.count), np.zeros(parts.count, np.int64)
     for group in parts.groups:
@@ -191,6 +165,11 @@ def leading_subspace(
     label = parts.label.astype(np.int64)
     out = (torch.from_numpy(part).to(graph.device) for part in (vectors, values, share, label, layers))
     return Subspace(*out)
+
+
+def _num_columns(k: int) -> int:
+    """Return the number of filtered columns."""
+    return max(2 * k, k + 8)
 
 
 def _check_ground(graph: Graph) -> None:
@@ -221,12 +200,12 @@ class _Filter:
         self.null = torch.from_numpy(np.sqrt(diagonal / diagonal.sum())).to(device, dtype)
 
     def run(
-        self, k: int, num_columns: int, tolerance: float, max_layers: int, seed: int, rule: Cut
+        self, k: int, num_columns: int, tolerance: float, max_layers: int, seed: int, rule: Cut | None
     ) -> tuple[Array, Array, float, int]:
         """Loop the filter until the first ``k`` columns converge; return the fields of :class:`Subspace`."""
         x = counter_normal(seed, self.null.numel(), num_columns, self.null)
         x /= torch.linalg.vector_norm(x, dim=0)
-        cut, length, layers = float(rule.first()), FIRST_LAYERS, 0
+        cut, length, layers = 0.0 if rule is None else float(rule.first()), FIRST_LAYERS, 0
         with tqdm(total=max_layers, desc="positions", unit="layer", delay=SECONDS, leave=False, disable=None) as bar:
             while True:
                 x, values, missing, mixed, is_exact = self.ritz(self.filtered(x, cut, length), k)
@@ -236,7 +215,7 @@ class _Filter:
                 if missing + mixed < tolerance or layers >= max_layers or (is_exact and no_gap):
                     break
                 state = torch.from_numpy(values.copy()).unsqueeze(0), torch.tensor([missing], dtype=torch.float64)
-                cut = min(max(float(rule(*state, k)), LOWEST_CUT), BELOW_ONE)
+                cut = min(max(float(values[-1] if rule is None else rule(*state, k)), LOWEST_CUT), BELOW_ONE)
                 largest = (2 * values[0] + 1 - cut) / (1 + cut)  # where the first Ritz value is mapped to
                 most = math.acosh(AMPLIFICATION) / math.acosh(max(largest, 1 + 1e-12))
                 length = max(2, min(2 * length, int(most), max_layers - layers))
@@ -297,9 +276,7 @@ def _inner(x: Tensor, y: Tensor) -> Array:
     return sum(a.double().T @ b.double() for a, b in pieces).cpu().numpy()  # type: ignore[union-attr]
 
 
-def looped_subspace(
-    graph: Graph, k: int, loops: int, *, num_columns: int | None = None, seed: int = 0, like: Tensor, cut: Cut
-) -> Subspace:
+def looped_subspace(graph: Graph, k: int, loops: int, *, seed: int = 0, like: Tensor, cut: Cut) -> Subspace:
     """Run a given number of loops of the filter on each component of a batch, with gradients.
 
     The loops are those of :func:`leading_subspace`, run on all components at once, small ones included. They have 8
@@ -312,7 +289,6 @@ def looped_subspace(
         graph: the batch; without ground conductances.
         k: number of columns that are returned.
         loops: number of loops.
-        num_columns: number of filtered columns, as for :func:`leading_subspace`.
         seed: seed of the random columns; a row depends only on a node's index within its component.
         like: tensor whose dtype and device the columns take.
         cut: rule for the cut.
@@ -325,8 +301,7 @@ def looped_subspace(
         ValueError: on ground conductances.
     """
     _check_ground(graph)
-    parts = Components(graph)
-    num_columns = max(2 * k, k + 8) if num_columns is None else num_columns
+    parts, num_columns = Components(graph), _num_columns(k)
     batch = _Batch(graph, parts, like, num_columns)
     x = counter_normal(seed, int(parts.size.max(initial=1)), num_columns, like)[batch.local]
     limit = like.new_full((parts.count,), float("inf"))
