@@ -205,21 +205,15 @@ class LinearTransformer(Encoder):
 
     def _form_stack(self) -> LayerStack:
         blocks = _products(cast(list[_Parameters], list(self.blocks)))
-        diagonal = blocks.mix is not None
         residual, similarity, left, right = (
             values.repeat_interleave(self.num_loops, dim=0)
-            for values in (
-                blocks.residual,
-                torch.diag_embed(blocks.similarity.squeeze(-1)) if diagonal else blocks.similarity,
-                cast(Tensor, blocks.mix) if diagonal else blocks.value,
-                blocks.query_key,
-            )
+            for values in (blocks.residual, blocks.similarity, blocks.left, blocks.right)
         )
         if not self.normalize:
             factors = blocks.incidence_residual.repeat_interleave(self.num_loops)[:-1]
             c = torch.cat([factors.new_ones(1), factors.cumprod(0)]).abs().pow(1 if self.degree_scaling else 2)
             similarity = similarity * c.view(-1, 1, 1)
-        return LayerStack(residual, similarity, left, right, diagonal)
+        return LayerStack(residual, similarity, left, right, blocks.diagonal)
 
     def _has_backend(self, graph: Graph, phi: Tensor) -> bool:
         """Return whether a backend can run all layers at once on this graph, with the required gradients."""
@@ -280,16 +274,17 @@ class LinearTransformer(Encoder):
 class _Layer:
     """Products of a layer's parameters for the update of ``Phi^T``, ``[num_graphs, k, max_nodes]``."""
 
-    similarity: Tensor
-    """``beta_3 alpha^Q alpha^K W^V``: ``[k, 1]`` if diagonal, else ``[k, k]``."""
     residual: Tensor
     """``I + W^R``, ``[k, k]``."""
-    value: Tensor
-    """``beta_4 W^V``, ``[k, k]``; not read if diagonal."""
-    query_key: Tensor
+    similarity: Tensor
+    """``beta_3 alpha^Q alpha^K W^V``, ``[k, k]``."""
+    left: Tensor
+    """``beta_4 W^V``, ``[k, k]``. If diagonal, the factors of the entries of ``Phi^T Phi`` in ``beta_4 W^V (Phi^T Phi)
+    W^Q^T W^K``."""
+    right: Tensor
     """``W^Q^T W^K``, ``[k, k]``; not read if diagonal."""
-    mix: Tensor | None
-    """If diagonal, the factors of the entries of ``Phi^T Phi`` in ``beta_4 W^V (Phi^T Phi) W^Q^T W^K``, ``[k, k]``."""
+    diagonal: bool
+    """Whether ``W^Q``, ``W^K`` and ``W^V`` are diagonal."""
     incidence_residual: Tensor
     """``1 + alpha^R``, ``[]``; one without ``alpha^R``."""
     incidence: tuple[Tensor, Tensor] | None
@@ -298,11 +293,11 @@ class _Layer:
     def unbind(self) -> list[_Layer]:
         """Split a stack of layers, whose tensors have a leading dimension over layers."""
         count = self.residual.size(0)
-        values = (self.similarity, self.residual, self.value, self.query_key, self.mix, self.incidence_residual)
-        columns = [[None] * count if tensor is None else tensor.unbind() for tensor in values]
+        products = (self.residual, self.similarity, self.left, self.right)
         pairs = (
             [None] * count if self.incidence is None else list(zip(*(t.unbind() for t in self.incidence), strict=True))
         )
+        columns = [*(tensor.unbind() for tensor in products), [self.diagonal] * count, self.incidence_residual.unbind()]
         return [_Layer(*row) for row in zip(*columns, pairs, strict=True)]
 
     def update_phi(self, z: Tensor, similar: Tensor, scale: Tensor | None = None) -> Tensor:
@@ -316,13 +311,14 @@ class _Layer:
             scale: factor on ``similar``, ``[]``.
         """
         gram = torch.bmm(z, z.mT)
-        similarity = self.similarity if scale is None else self.similarity * scale
-        if self.mix is None:
-            return (self.residual + self.value @ gram @ self.query_key) @ z + similarity @ similar
+        similarity = self.similarity.diagonal().unsqueeze(1) if self.diagonal else self.similarity
+        similarity = similarity if scale is None else similarity * scale
+        if not self.diagonal:
+            return (self.residual + self.left @ gram @ self.right) @ z + similarity @ similar
         if torch.is_grad_enabled():
-            return torch.baddbmm(similar * similarity, torch.addcmul(self.residual, gram, self.mix), z)
+            return torch.baddbmm(similar * similarity, torch.addcmul(self.residual, gram, self.left), z)
         # In place, because allocation takes most of the time of a single molecule.
-        mix = torch.addcmul(self.residual, gram, self.mix, out=gram)
+        mix = torch.addcmul(self.residual, gram, self.left, out=gram)
         return similar.mul_(similarity).baddbmm_(mix, z)
 
     def update_incidence(self, b: Tensor, scaled: Tensor, z: Tensor) -> Tensor:
@@ -408,26 +404,19 @@ def _products(blocks: list[_Parameters]) -> _Layer:
     beta_3, beta_4 = stacked("beta_3"), stacked("beta_4")
     identity = torch.eye(w_v.size(-1), dtype=w_v.dtype, device=w_v.device)
     if blocks[0].diagonal:
-        query_key = w_q * w_k
-        similarity, mix = w_v.unsqueeze(-1), (wide(beta_4, 1) * w_v).unsqueeze(2) * query_key.unsqueeze(1)
-        residual, value, query_key = wide(1 + w_r) * identity, identity.expand_as(mix), torch.diag_embed(query_key)
+        factors = w_q * w_k
+        similarity = torch.diag_embed(wide(beta_3 * graph_scale, 1) * w_v)
+        left = (wide(beta_4, 1) * w_v).unsqueeze(2) * factors.unsqueeze(1)
+        residual, right = wide(1 + w_r) * identity, torch.diag_embed(factors)
     else:
-        query_key = w_q.mT @ w_k
-        similarity, mix = w_v, None
-        residual, value = identity + w_r, wide(beta_4) * w_v
+        similarity, left = wide(beta_3 * graph_scale) * w_v, wide(beta_4) * w_v
+        residual, right = identity + w_r, w_q.mT @ w_k
     incidence = None
     if blocks[0].alpha_v is not None:
         alpha_v = stacked("alpha_v", 0.0)
-        incidence = alpha_v * stacked("beta_1") * graph_scale, wide(alpha_v * stacked("beta_2")) * query_key
-    return _Layer(
-        similarity=wide(beta_3 * graph_scale) * similarity,
-        residual=residual,
-        value=value,
-        query_key=query_key,
-        mix=mix,
-        incidence_residual=1 + stacked("alpha_r", 0.0),
-        incidence=incidence,
-    )
+        incidence = alpha_v * stacked("beta_1") * graph_scale, wide(alpha_v * stacked("beta_2")) * right
+    incidence_residual = 1 + stacked("alpha_r", 0.0)
+    return _Layer(residual, similarity, left, right, blocks[0].diagonal, incidence_residual, incidence)
 
 
 def _normalize_columns(z: Tensor) -> Tensor:
