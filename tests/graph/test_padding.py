@@ -154,4 +154,4 @@ def test_edge_positions(parts: list[Graph], options: dict[str, int]) -> None:
         assert torch.equal(node_of_row[where.head], graph.head[where.edges])
     if padded.buckets:
         rows = [numbers.mT.reshape(-1, 1) for numbers in nodes]
-        assert padded.unpad_rows(rows).flatten().tolist() == list(range(graph.num_nodes))
+        assert padded.rows.unpad_rows(rows).flatten().tolist() == list(range(graph.num_nodes))

@@ -153,10 +153,17 @@ class Encoder(CheckpointMixin, nn.Module, ABC):
             ValueError: if the encoder has no pair channels, a pair spans two graphs, or :meth:`encode` raises it.
             NotImplementedError: if the encoder has pair channels but does not define this method.
         """
+        if not self.pair_out_channels:
+            raise ValueError(f"{type(self).__name__} has pair_out_channels=0: it encodes no pairs")
+        check_pairs(graph, pairs)
+        return self._encode_with_pairs(graph, pairs, x, edge_attr, generator=generator, precomputed=precomputed)
+
+    def _encode_with_pairs(
+        self, graph: Graph, pairs: Tensor, x: Tensor | None, edge_attr: Tensor | None, **options: Any
+    ) -> tuple[Encoding, Tensor]:
+        """Encode the graph and checked pairs; ``options`` are ``generator`` and ``precomputed``."""
         name, width = type(self).__name__, self.pair_out_channels
-        if width:
-            raise NotImplementedError(f"{name} sets pair_out_channels={width} and must define encode_with_pairs")
-        raise ValueError(f"{name} has pair_out_channels=0: it encodes no pairs")
+        raise NotImplementedError(f"{name} sets pair_out_channels={width} and must define encode_with_pairs")
 
     def precompute(self, graph: Graph) -> dict[str, Tensor]:
         """Compute the part of the encoding that depends on the graph but on no weight.
@@ -392,12 +399,7 @@ def copy_tensors(module: nn.Module, like: nn.Module) -> None:
 
 
 def check_encoder(encoder: Encoder) -> None:
-    """Check that an encoder declares its widths and the features it reads.
-
-    Raises:
-        TypeError: if a width is not an integer, or ``reads`` is not a set.
-        ValueError: if a width is out of range, or ``reads`` has a name outside :data:`FEATURES`.
-    """
+    """Raise ``TypeError`` or ``ValueError`` unless an encoder declares its widths and the features it reads."""
     name = type(encoder).__name__
     for attribute in ("out_channels", "edge_out_channels", "pair_out_channels"):
         width = getattr(encoder, attribute, None)
@@ -417,17 +419,9 @@ def check_encoder(encoder: Encoder) -> None:
 def check_precomputed(
     encoder: Encoder, graph: Graph, precomputed: Mapping[str, Tensor], widths: Mapping[str, int]
 ) -> None:
-    """Check that precomputed tensors belong to this encoder and this graph, by their names and shapes.
+    """Raise ``TypeError`` or ``ValueError`` unless precomputed tensors have the names and shapes of this graph.
 
-    Args:
-        encoder: the encoder, for messages.
-        graph: the graph.
-        precomputed: the tensors to check.
-        widths: expected names and numbers of columns.
-
-    Raises:
-        TypeError: if ``precomputed`` is not a mapping.
-        ValueError: if a tensor is missing or has a wrong shape.
+    ``widths`` are the expected names and numbers of columns.
     """
     if not isinstance(precomputed, Mapping):
         raise TypeError(f"precomputed must be a mapping of names to tensors, got {type(precomputed).__name__}")
@@ -439,12 +433,7 @@ def check_precomputed(
 
 
 def checked_encoding(encoder: Encoder, num_nodes: int, num_directed_edges: int, encoding: Any) -> Encoding:
-    """Return ``encoding`` after checking that it has the widths that the encoder declares.
-
-    Raises:
-        TypeError: if it is not an :class:`Encoding` of tensors.
-        ValueError: if a shape is wrong, or the edge encoding is missing or unexpected.
-    """
+    """Return an encoding; raise ``TypeError`` or ``ValueError`` unless it has the widths that the encoder declares."""
     if not isinstance(encoding, Encoding) or not isinstance(encoding.node, Tensor):
         got = type(encoding.node if isinstance(encoding, Encoding) else encoding).__name__
         raise TypeError(f"{type(encoder).__name__}.encode must return an Encoding of tensors, got {got}")
@@ -464,12 +453,7 @@ def checked_encoding(encoder: Encoder, num_nodes: int, num_directed_edges: int, 
 
 
 def check_pairs(graph: Graph, pairs: Tensor) -> None:
-    """Check that ``pairs`` are pairs of nodes, both in the same graph.
-
-    Raises:
-        TypeError: if ``pairs`` is not a tensor.
-        ValueError: if the dtype or shape is wrong, a number is not a node, or a pair spans two graphs.
-    """
+    """Raise ``TypeError`` or ``ValueError`` unless ``pairs`` are pairs of nodes, both in the same graph."""
     if pairs is graph.__dict__.get("pairs"):  # the graph's own list of all pairs
         return
     if not isinstance(pairs, Tensor):
@@ -489,12 +473,7 @@ def check_pairs(graph: Graph, pairs: Tensor) -> None:
 
 
 def checked_pairs(encoder: Encoder, num_pairs: int, values: Any) -> Tensor:
-    """Return an encoding of pairs after checking its shape.
-
-    Raises:
-        TypeError: if it is not a tensor.
-        ValueError: if the shape is wrong.
-    """
+    """Return an encoding of pairs; raise ``TypeError`` or ``ValueError`` unless it is a tensor of the right shape."""
     if not isinstance(values, Tensor):
         raise TypeError(
             f"{type(encoder).__name__}.encode_with_pairs must return a tensor of pairs, got {type(values).__name__}"

@@ -75,41 +75,22 @@ class Combined(Encoder):
         generator: torch.Generator | None = None,
         precomputed: Mapping[str, Tensor] | None = None,
     ) -> Encoding:
-        """Encode nodes and edges with each encoder, see :meth:`Encoder.encode`.
-
-        Raises:
-            ValueError: if one of the encoders raises it.
-        """
+        """Encode nodes and edges with each encoder, see :meth:`Encoder.encode`."""
         return _concatenate(
             part.encode(graph, x, edge_attr, generator=generator, precomputed=tensors)
             for part, tensors in self._with_precomputed(precomputed)
         )
 
-    def encode_with_pairs(
-        self,
-        graph: Graph,
-        pairs: Tensor,
-        x: Tensor | None = None,
-        edge_attr: Tensor | None = None,
-        *,
-        generator: torch.Generator | None = None,
-        precomputed: Mapping[str, Tensor] | None = None,
+    def _encode_with_pairs(
+        self, graph: Graph, pairs: Tensor, x: Tensor | None, edge_attr: Tensor | None, **options: Any
     ) -> tuple[Encoding, Tensor]:
-        """Encode the graph, and pairs by the encoders with pair channels, see :meth:`Encoder.encode_with_pairs`.
-
-        Raises:
-            ValueError: if no encoder has pair channels, or one of the encoders raises it.
-        """
-        if not self.pair_out_channels:
-            return super().encode_with_pairs(graph, pairs)
         encodings, columns = [], []
-        for part, tensors in self._with_precomputed(precomputed):
-            options: dict[str, Any] = {"generator": generator, "precomputed": tensors}
+        for part, tensors in self._with_precomputed(options.pop("precomputed")):
             if part.pair_out_channels:
-                encoding, values = part.encode_with_pairs(graph, pairs, x, edge_attr, **options)
+                encoding, values = part.encode_with_pairs(graph, pairs, x, edge_attr, precomputed=tensors, **options)
                 columns.append(values)
             else:
-                encoding = part.encode(graph, x, edge_attr, **options)
+                encoding = part.encode(graph, x, edge_attr, precomputed=tensors, **options)
             encodings.append(encoding)
         return _concatenate(encodings), torch.cat(columns, dim=1)
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tg_lpe.encoders.base import Encoder, Encoding, check_pairs, check_precomputed
+from tg_lpe.encoders.base import Encoder, Encoding, check_precomputed
 from tg_lpe.graph.graph import Graph
 from tg_lpe.graph.pairs import check_pair_nodes
 from tg_lpe.nn._util import without_autocast
@@ -82,30 +82,14 @@ class ComputedEncoder(Encoder):
         return self.assemble(graph, precomputed, generator)
 
     @without_autocast
-    def encode_with_pairs(
-        self,
-        graph: Graph,
-        pairs: Tensor,
-        x: Tensor | None = None,
-        edge_attr: Tensor | None = None,
-        *,
-        generator: torch.Generator | None = None,
-        precomputed: Mapping[str, Tensor] | None = None,
+    def _encode_with_pairs(
+        self, graph: Graph, pairs: Tensor, x: Tensor | None, edge_attr: Tensor | None, **options: Any
     ) -> tuple[Encoding, Tensor]:
-        """Encode the graph and pairs of nodes, see :meth:`Encoder.encode_with_pairs`; pairs are not precomputed.
-
-        Raises:
-            ValueError: if ``pair_out_channels`` is 0, a pair spans two graphs, a graph has more than
-                :data:`~tg_lpe.graph.pairs.PAIR_NODES` nodes, or :meth:`encode` raises it.
-        """
-        if not self.pair_out_channels:
-            return super().encode_with_pairs(graph, pairs)
-        check_pairs(graph, pairs)
         check_pair_nodes(graph, type(self).__name__)
-        if precomputed is None:
-            precomputed = self.precompute(graph)
-        encoding = self.encode(graph, x, edge_attr, generator=generator, precomputed=precomputed)
-        return encoding, self.cast(self.values_of_pairs(graph, pairs, precomputed))
+        if options["precomputed"] is None:
+            options["precomputed"] = self.precompute(graph)
+        encoding = self.encode(graph, x, edge_attr, **options)
+        return encoding, self.cast(self.values_of_pairs(graph, pairs, options["precomputed"]))
 
     def values_of_pairs(self, graph: Graph, pairs: Tensor, precomputed: Mapping[str, Tensor]) -> Tensor:
         """Compute the values of some pairs, ``[num_pairs, pair_out_channels]``; by default, with those of all pairs."""

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from tg_lpe.arguments import check_choice, check_count, check_counts, check_positive, check_seed
 from tg_lpe.data.spec import DataSpec
-from tg_lpe.encoders.base import Encoder, Encoding, LearnedTable, check_pairs
+from tg_lpe.encoders.base import Encoder, Encoding, LearnedTable
 from tg_lpe.encoders.registry import register
 from tg_lpe.graph.graph import Graph, inverse_sqrt
 from tg_lpe.graph.padding import POLYNOMIAL_PADDING, PaddedBatch, exact_polynomials
@@ -23,7 +23,7 @@ from tg_lpe.nn.conductances import LearnedConductances
 from tg_lpe.nn.probes import draw_seed
 from tg_lpe.ops.balls import ball_orders, ball_polynomials
 from tg_lpe.ops.estimates import estimated_polynomials
-from tg_lpe.ops.polynomials import BASES, matrix_polynomials
+from tg_lpe.ops.polynomials import BASES, EdgePositions, matrix_polynomials
 from tg_lpe.ops.triangles import triangle_products
 
 CONDUCTANCES = ("learned", "ground", "fixed")
@@ -86,7 +86,8 @@ class GramTransformer(Encoder):
     another seed does.
 
     **Pairs.** With ``pair_out_channels``, :meth:`encode_with_pairs` also reads the entries of ``f_t(S)`` at any pairs
-    of nodes, as if they were edges of conductance zero. They are exact or estimated as above.
+    of nodes, as if they were edges of conductance zero. They are exact or estimated as above. The pairs ``(u, v)`` and
+    ``(v, u)`` have equal rows without ``direction``.
 
     **Directions.** With ``direction=q``, ``P`` is Hermitian, as in the magnetic Laplacian of `MagNet
     <https://arxiv.org/abs/2102.11391>`_, section 2.2: if an edge is only listed from ``u`` to ``v``, its entry
@@ -246,27 +247,10 @@ class GramTransformer(Encoder):
         return Encoding(node, edge if self.directed else graph.spread_to_directed(edge))
 
     @without_autocast
-    def encode_with_pairs(
-        self,
-        graph: Graph,
-        pairs: Tensor,
-        x: Tensor | None = None,
-        edge_attr: Tensor | None = None,
-        *,
-        generator: torch.Generator | None = None,
-        precomputed: Mapping[str, Tensor] | None = None,
+    def _encode_with_pairs(
+        self, graph: Graph, pairs: Tensor, x: Tensor | None, edge_attr: Tensor | None, **options: Any
     ) -> tuple[Encoding, Tensor]:
-        """Encode the graph and pairs, see :meth:`Encoder.encode_with_pairs`.
-
-        The pairs ``(u, v)`` and ``(v, u)`` have equal rows, unless the encoder is ``directed``.
-
-        Raises:
-            ValueError: if ``pair_out_channels`` is 0, a pair spans two graphs, or :meth:`encode` raises it.
-        """
-        if not self.pair_out_channels:
-            return super().encode_with_pairs(graph, pairs)
-        check_pairs(graph, pairs)
-        wider = self._wider(graph, pairs)
+        wider, generator = self._wider(graph, pairs), options["generator"]
         # In a large graph, the additional edges change which orders are exact, so nodes and edges are encoded without.
         encoding = self.encode(graph, x, edge_attr, generator=generator) if self._large_graphs(wider.graph) else None
         node, edge, values = self._read_wider(wider, graph, self._adjacency(graph, x, edge_attr), generator)
@@ -334,14 +318,12 @@ class GramTransformer(Encoder):
         padded = PaddedBatch(graph, dense_nodes=0, max_padding=POLYNOMIAL_PADDING)
         seed = self.seed if generator is None else draw_seed(generator)
         options = self.basis, self.num_layers, self.num_probes, seed, read_edges
-        nodes, edges, positions = [], [], padded.edge_positions()
-        for where in positions:
-            part = adjacency if len(positions) == 1 else adjacency.index_select(1, where.edges)
+
+        def estimate(part: Tensor, where: EdgePositions) -> tuple[Tensor, Tensor]:
             tail, head, size = where.tail, where.head, where.max_nodes
-            at_nodes, at_edges = estimated_polynomials(part, tail, head, where.num_graphs * size, size, *options)
-            nodes.append(at_nodes)
-            edges.append(at_edges)
-        return padded.joined(nodes, edges, positions)
+            return estimated_polynomials(part, tail, head, where.num_graphs * size, size, *options)
+
+        return padded.by_bucket(adjacency, estimate)
 
     @torch.no_grad()
     def learned(self) -> list[LearnedTable]:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from tg_lpe.arguments import check_counts, check_positive
-from tg_lpe.encoders.base import Encoder, Encoding, check_pairs
+from tg_lpe.encoders.base import Encoder, Encoding
 from tg_lpe.encoders.registry import register
-from tg_lpe.graph.buckets import matrices
+from tg_lpe.graph.buckets import PaddedRows, matrices
 from tg_lpe.graph.graph import Graph, inverse_sqrt
 from tg_lpe.nn._util import without_autocast
 
@@ -23,24 +24,6 @@ MAX_PAIRS = 2**21
 
 MAX_PADDING = 1.1
 """Largest ratio of graph sizes in a bucket: the work of padding grows with its cube."""
-
-
-class _Pairs:
-    """All ordered pairs of nodes of each graph of a batch, bucket by bucket, padding included."""
-
-    def __init__(self, graph: Graph) -> None:
-        largest = graph.max_nodes
-        if largest > MAX_NODES:
-            raise ValueError(
-                f"PPGN holds all pairs of nodes and takes graphs of up to {MAX_NODES} nodes, got {largest}"
-            )
-        max_rows = max(largest, MAX_PAIRS // max(largest, 1))
-        self.rows = graph.padded(max_rows=max_rows, dense_nodes=0, max_padding=MAX_PADDING)
-        self._first, self._local = self.rows.matrix_rows(), graph.local_index
-
-    def number(self, u: Tensor, v: Tensor) -> Tensor:
-        """Return the numbers of the pairs ``(u, v)``, int64 ``[num_pairs]``."""
-        return self._first[u] + self._local[v]
 
 
 @register
@@ -130,50 +113,42 @@ class PPGN(Encoder):
         return self._encoding(graph, *self._features(graph))
 
     @without_autocast
-    def encode_with_pairs(
-        self,
-        graph: Graph,
-        pairs: Tensor,
-        x: Tensor | None = None,
-        edge_attr: Tensor | None = None,
-        *,
-        generator: torch.Generator | None = None,
-        precomputed: Mapping[str, Tensor] | None = None,
+    def _encode_with_pairs(
+        self, graph: Graph, pairs: Tensor, x: Tensor | None, edge_attr: Tensor | None, **options: Any
     ) -> tuple[Encoding, Tensor]:
-        """Encode nodes, edges and pairs, see :meth:`Encoder.encode_with_pairs`.
+        assert self.pair is not None
+        rows, features, means = self._features(graph)
+        encoding = self._encoding(graph, rows, features, means)
+        return encoding, self.pair(features[rows.entry(*pairs)])
 
-        Raises:
-            ValueError: if ``pair_out_channels`` is 0, a pair spans two graphs, or a graph has more than 1,024 nodes.
-        """
-        if self.pair is None:
-            return super().encode_with_pairs(graph, pairs)
-        check_pairs(graph, pairs)
-        all_pairs, features, means = self._features(graph)
-        encoding = self._encoding(graph, all_pairs, features, means)
-        return encoding, self.pair(features[all_pairs.number(*pairs)])
-
-    def _encoding(self, graph: Graph, pairs: _Pairs, features: Tensor, means: Tensor) -> Encoding:
+    def _encoding(self, graph: Graph, rows: PaddedRows, features: Tensor, means: Tensor) -> Encoding:
         """Read the encoding of nodes and edges out of the results of :meth:`_features`."""
         node = torch.arange(graph.num_nodes, device=graph.device)
-        diagonal = features[pairs.number(node, node)]
-        out = self.node(torch.cat([diagonal, means[pairs.rows.row]], dim=1))
+        diagonal = features[rows.entry(node, node)]
+        out = self.node(torch.cat([diagonal, means[rows.row]], dim=1))
         if self.edge is None:
             return Encoding(out)
         u, v = graph.tail, graph.head
-        both = features[pairs.number(u, v)] + features[pairs.number(v, u)]
+        both = features[rows.entry(u, v)] + features[rows.entry(v, u)]
         return Encoding(out, graph.spread_to_directed(self.edge(both)))
 
-    def _features(self, graph: Graph) -> tuple[_Pairs, Tensor, Tensor]:
+    def _features(self, graph: Graph) -> tuple[PaddedRows, Tensor, Tensor]:
         """Compute the features of all pairs, and their means over each node's row and column.
 
         Returns:
-            The pairs; their features ``[num_pairs, hidden_channels]``; the means, padding included,
+            The buckets of padded graphs; the features ``[num_pairs, hidden_channels]``; the means, padding included,
             ``[num_padded_nodes, 2 hidden_channels]``.
         """
-        pairs, width = _Pairs(graph), self.hidden_channels
-        inputs = self._inputs(graph, pairs)
+        largest, width = graph.max_nodes, self.hidden_channels
+        if largest > MAX_NODES:
+            raise ValueError(
+                f"PPGN holds all pairs of nodes and takes graphs of up to {MAX_NODES} nodes, got {largest}"
+            )
+        max_rows = max(largest, MAX_PAIRS // max(largest, 1))
+        rows = graph.padded(max_rows=max_rows, dense_nodes=0, max_padding=MAX_PADDING)
+        inputs = self._inputs(graph, rows)
         features, means = [inputs.new_zeros(0, width)], [inputs.new_zeros(0, 2 * width)]
-        for part, are_nodes in zip(matrices(pairs.rows.buckets, inputs), pairs.rows.are_nodes(), strict=True):
+        for part, are_nodes in zip(matrices(rows.buckets, inputs), rows.are_nodes(), strict=True):
             mask, size = are_nodes.to(part.dtype), are_nodes.sum(1).view(-1, 1, 1)
             h = self.embedding(part)
             for layer in self.layers:
@@ -182,18 +157,18 @@ class PPGN(Encoder):
             sums = torch.einsum("guvc,gv->guc", h, mask), torch.einsum("guvc,gu->gvc", h, mask)
             features.append(h.flatten(0, 2))
             means.append((torch.cat(sums, dim=2) / size).flatten(0, 1))
-        return pairs, torch.cat(features), torch.cat(means)
+        return rows, torch.cat(features), torch.cat(means)
 
-    def _inputs(self, graph: Graph, pairs: _Pairs) -> Tensor:
+    def _inputs(self, graph: Graph, rows: PaddedRows) -> Tensor:
         """Entries of the identity, of the adjacency matrix and of ``P`` at each pair, ``[num_pairs, 3]``."""
         like, u, v = self.embedding.weight, graph.tail, graph.head
         p, is_edge = (part.to(like.dtype) for part in _normalized(graph))
         node = torch.arange(graph.num_nodes, device=graph.device)
-        index = [pairs.number(*ends) for ends in ((node, node), (u, v), (v, u))]
+        index = [rows.entry(*ends) for ends in ((node, node), (u, v), (v, u))]
         at_nodes = like.new_tensor([1.0, 0.0, 0.0]).expand(graph.num_nodes, 3)
         at_edges = torch.stack([torch.zeros_like(p), is_edge, p], dim=1)
-        num_pairs = sum(bucket.num_pairs for bucket in pairs.rows.buckets)
-        return like.new_zeros(num_pairs, 3).index_copy(0, torch.cat(index), torch.cat([at_nodes, at_edges, at_edges]))
+        values = torch.cat([at_nodes, at_edges, at_edges])
+        return like.new_zeros(rows.num_pairs, 3).index_copy(0, torch.cat(index), values)
 
 
 class _Layer(nn.Module):

@@ -140,7 +140,7 @@ class SPE(EigenpairEncoder):
             sums.append(self._sums(u[:, :m], v[:, :m], filters[bucket.graphs, :m], mask))
         if not sums:
             return node.new_zeros(0, self.out_channels)
-        out: Tensor = self.second(padded.unpad_rows([part.flatten(0, 1) for part in sums]))
+        out: Tensor = self.second(padded.rows.unpad(sums))
         return out
 
     def _sums(self, rows: Tensor, anchors: Tensor, filters: Tensor, mask: Tensor) -> Tensor:

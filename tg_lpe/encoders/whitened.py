@@ -150,25 +150,10 @@ class Whitened(Encoder):
         return self._whiten(graph, inner.encode(graph, x, edge_attr, generator=generator, precomputed=precomputed))
 
     @without_autocast
-    def encode_with_pairs(
-        self,
-        graph: Graph,
-        pairs: Tensor,
-        x: Tensor | None = None,
-        edge_attr: Tensor | None = None,
-        *,
-        generator: torch.Generator | None = None,
-        precomputed: Mapping[str, Tensor] | None = None,
+    def _encode_with_pairs(
+        self, graph: Graph, pairs: Tensor, x: Tensor | None, edge_attr: Tensor | None, **options: Any
     ) -> tuple[Encoding, Tensor]:
-        """Encode the graph and pairs, see :meth:`Encoder.encode_with_pairs`; pairs are not whitened.
-
-        Raises:
-            ValueError: if :meth:`fit` was not called, or the inner encoder raises it.
-        """
-        inner = self._fitted_encoder()
-        encoding, values = inner.encode_with_pairs(
-            graph, pairs, x, edge_attr, generator=generator, precomputed=precomputed
-        )
+        encoding, values = self._fitted_encoder().encode_with_pairs(graph, pairs, x, edge_attr, **options)
         return self._whiten(graph, encoding), values
 
     def _fitted_encoder(self) -> Encoder:

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from tg_lpe.ops.lazy import lazy
+
 MAX_ROWS = 16384
 """Largest bucket of small graphs: its ``[rows, 8]`` float32 features and their operator stay in a core's cache."""
 
@@ -131,10 +133,24 @@ class PaddedRows:
             torch.arange(b.max_nodes, device=b.graphs.device) < self._sizes[b.graphs].unsqueeze(1) for b in self.buckets
         ]
 
-    def matrix_rows(self, dense_only: bool = False) -> Tensor:
-        """Return the first entry of each node's matrix row when all matrices are flattened, int64 ``[num_nodes]``.
+    @property
+    def num_pairs(self) -> int:
+        """Number of entries of the matrices of all buckets."""
+        return sum(bucket.num_pairs for bucket in self.buckets)
+
+    @lazy
+    def _matrix_rows(self) -> Tensor:
+        return self.matrix_rows()
+
+    def entry(self, first: Tensor, second: Tensor) -> Tensor:
+        """Return the positions of pairs of nodes when all matrices are flattened, int64 ``[num_pairs]``.
 
         The matrices of a bucket are ``[num_graphs, max_nodes, max_nodes]``; :func:`matrices` makes them from entries.
+        """
+        return self._matrix_rows.index_select(0, first) + self._local_index.index_select(0, second)
+
+    def matrix_rows(self, dense_only: bool = False) -> Tensor:
+        """Return the first entry of each node's matrix row when all matrices are flattened, int64 ``[num_nodes]``.
 
         Args:
             dense_only: whether only graphs of dense buckets have a matrix; nodes of others get a negative number.

@@ -43,23 +43,18 @@ class DirectedMatrices:
 
     def __init__(self, graph: Graph) -> None:
         self.rows: PaddedRows = graph.padded(dense_nodes=0, max_padding=1.0)
-        self._first_entry, self._local = self.rows.matrix_rows(), graph.local_index
         one = torch.ones((), dtype=torch.float64, device=graph.device)
         weight = one.expand(graph.num_edges) if graph.conductance is None else graph.conductance.detach().to(one)
-        size = sum(bucket.num_pairs for bucket in self.rows.buckets)
-        at = self._entry(*graph.edge_index.long())
-        entries = one.new_zeros(size).index_put((at,), graph.spread_to_directed(weight))
+        at = self.rows.entry(*graph.edge_index.long())
+        entries = one.new_zeros(self.rows.num_pairs).index_put((at,), graph.spread_to_directed(weight))
         self.adjacency = matrices(self.rows.buckets, entries)
 
     def entries(self, parts: list[Tensor], first: Tensor, second: Tensor) -> Tensor:
         """Read the entries ``(first, second)`` of matrices stacked as :attr:`adjacency`, ``[num_entries]``."""
         if not parts:
-            return self._first_entry.new_zeros(len(first), dtype=torch.float64)
+            return first.new_zeros(len(first), dtype=torch.float64)
         flat = [part.reshape(-1) for part in parts]
-        return (torch.cat(flat) if len(flat) > 1 else flat[0]).index_select(0, self._entry(first, second))
-
-    def _entry(self, first: Tensor, second: Tensor) -> Tensor:
-        return self._first_entry.index_select(0, first) + self._local.index_select(0, second)
+        return (torch.cat(flat) if len(flat) > 1 else flat[0]).index_select(0, self.rows.entry(first, second))
 
 
 def directed_walks(graph: Graph, steps: int, first: Tensor, second: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ are nodes without edges whose values are zero and stay zero, so nothing leaks be
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
 
 import torch
@@ -81,10 +81,6 @@ class PaddedBatch:
             return torch.zeros(self.graph.num_nodes, width, device=self.graph.device)
         return self.rows.unpad([part.mT for part in parts])
 
-    def unpad_rows(self, parts: list[Tensor]) -> Tensor:
-        """Reorder the rows ``[num_rows, width]`` of the buckets to ``[num_nodes, width]`` in the order of the batch."""
-        return self.rows.unpad_rows(parts)
-
     def laplacian_operators(self, node_scale: Tensor) -> list[Operator]:
         """Return ``diag(s) L diag(s)`` for each bucket.
 
@@ -144,23 +140,26 @@ class PaddedBatch:
             for b, part in zip(self.buckets, parts, strict=True)
         ]
 
-    def joined(
-        self, nodes: Sequence[Tensor], edges: Sequence[Tensor], positions: Sequence[EdgePositions]
+    def by_bucket(
+        self, adjacency: Tensor, compute: Callable[[Tensor, EdgePositions], tuple[Tensor, Tensor]]
     ) -> tuple[Tensor, Tensor]:
-        """Reorder rows of nodes and edges, computed bucket by bucket, to the order of the batch.
+        """Compute rows of nodes and edges bucket by bucket, at least one, and return them in the order of the batch.
 
         Args:
-            nodes: ``[num_rows, width]`` for each bucket; at least one.
-            edges: rows of the edges of each bucket.
-            positions: :meth:`edge_positions`.
+            adjacency: entries of matrices at the edges, ``[num_filters, num_edges]``.
+            compute: maps the entries and the edges of a bucket to ``[num_rows, width]`` and ``[num_edges, ...]``.
 
         Returns:
             ``[num_nodes, width]`` and ``[num_edges, ...]``.
         """
-        if len(edges) == 1:
-            return self.unpad_rows([*nodes]), edges[0]
+        positions = self.edge_positions()
+        if len(positions) == 1:
+            nodes, edges = compute(adjacency, positions[0])
+            return self.rows.unpad_rows([nodes]), edges
+        parts = [compute(adjacency.index_select(1, where.edges), where) for where in positions]
         order = torch.argsort(torch.cat([where.edges for where in positions]))
-        return self.unpad_rows([*nodes]), torch.cat([*edges]).index_select(0, order)
+        at_edges = torch.cat([edges for _, edges in parts]).index_select(0, order)
+        return self.rows.unpad_rows([nodes for nodes, _ in parts]), at_edges
 
     def _graphs_of_buckets(self) -> Iterator[Graph]:
         """Iterate over the buckets as graphs whose nodes are the bucket's rows."""
@@ -193,13 +192,12 @@ def exact_polynomials(graph: Graph, adjacency: Tensor, basis: str, num_layers: i
     if not padded.buckets:
         width = adjacency.size(0) * num_layers
         return adjacency.new_zeros(graph.num_nodes, width), adjacency.new_zeros(0, width)
-    nodes, edges, positions = [], [], padded.edge_positions()
-    for where in positions:
-        part = adjacency if len(positions) == 1 else adjacency.index_select(1, where.edges)
+
+    def compute(part: Tensor, where: EdgePositions) -> tuple[Tensor, Tensor]:
         diagonals, entries = dense_polynomials(part, where, basis, num_layers)
-        nodes.append(diagonals.flatten(0, 1).mT)
-        edges.append(entries.flatten(0, 1).mT)
-    rows, at_edges = padded.joined(nodes, edges, positions)
+        return diagonals.flatten(0, 1).mT, entries.flatten(0, 1).mT
+
+    rows, at_edges = padded.by_bucket(adjacency, compute)
     return rows, at_edges.contiguous()
 
 

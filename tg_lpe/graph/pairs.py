@@ -26,11 +26,7 @@ MAX_PADDING = 1.25
 
 
 def check_pair_nodes(graph: Graph, name: str, limit: int = PAIR_NODES) -> None:
-    """Refuse graphs whose pairs would take too much memory.
-
-    Raises:
-        ValueError: if a graph has more than ``limit`` nodes.
-    """
+    """Raise ``ValueError`` if a graph has more than ``limit`` nodes: its pairs would take too much memory."""
     if graph.max_nodes > limit:
         raise ValueError(
             f"{name} computes all pairs of nodes and takes graphs of up to {limit:,} nodes, got {graph.max_nodes:,}"
@@ -92,14 +88,12 @@ def pagerank_pairs(graph: Graph, alphas: Sequence[float]) -> Tensor:
         ``[num_pairs, num_alphas]``, in the order of ``graph.pairs``, float64.
     """
     rows = graph.padded(dense_nodes=0, max_padding=MAX_PADDING)
-    first_entry, local = rows.matrix_rows(), graph.local_index
     source, target, walk = _transitions(graph)
     stays = torch.arange(graph.num_nodes, device=graph.device)
     stays = stays[scatter_sum(walk, source, graph.num_nodes) == 0]
-    entry = torch.cat([first_entry[source] + local[target], first_entry[stays] + local[stays]])
+    entry = torch.cat([rows.entry(source, target), rows.entry(stays, stays)])
     walk = torch.cat([walk, walk.new_ones(stays.numel())])
-    num_entries = sum(bucket.num_pairs for bucket in rows.buckets)
-    flat = walk.new_zeros(num_entries).index_copy(0, entry, walk)
+    flat = walk.new_zeros(rows.num_pairs).index_copy(0, entry, walk)
     values = []
     for alpha in alphas:
         parts = [
@@ -107,8 +101,7 @@ def pagerank_pairs(graph: Graph, alphas: Sequence[float]) -> Tensor:
             for m in matrices(rows.buckets, flat)
         ]
         values.append(torch.cat([flat[:0], *(part.flatten() for part in parts)]))
-    first, second = graph.pairs
-    entries = torch.stack(values).index_select(1, first_entry[first] + local[second])
+    entries = torch.stack(values).index_select(1, rows.entry(*graph.pairs))
     return entries.clamp_(min=0.0).mT  # rounding makes some of the smallest entries negative
 
 

@@ -80,7 +80,7 @@ def missing_pairs(graph: Graph, feature: Tensor) -> MissingPairs:
         pairs.diagonal(dim1=1, dim2=2).fill_(False)
         masks.append(pairs.flatten())
     source, target = graph.edges_by_target
-    joined = rows.matrix_rows()[target] + graph.local_index[source]
+    joined = rows.entry(target, source)
     missing = torch.cat(masks).index_fill(0, joined, False)
     edges = feature.new_zeros(missing.shape).index_add(0, joined, feature.new_ones(joined.shape))
     return MissingPairs(feature, rows, *(matrices(rows.buckets, values) for values in (missing, edges)))
