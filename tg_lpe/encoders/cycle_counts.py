@@ -30,7 +30,7 @@ class CycleCounts(NodeEdgeEncoder):
     Args:
         lengths: numbers of edges of the cycles, each from 3 to 8, in any order.
         edge_out_channels: as many as ``lengths`` for the edge encoding, 0 for none.
-        max_paths: most paths that are extended in a graph.
+        max_paths: most paths that are extended in a graph; more raise an error.
 
     Raises:
         TypeError: if ``lengths`` is not a sequence.
@@ -68,9 +68,5 @@ class CycleCounts(NodeEdgeEncoder):
         self.name = "_".join(["cycle_counts", *map(str, lengths)])
 
     def compute(self, graph: Graph) -> tuple[Tensor, Tensor]:
-        """Count cycles at nodes and edges, float64.
-
-        Raises:
-            ValueError: if a graph has more than ``max_paths`` paths.
-        """
+        """Count cycles at nodes and edges, float64."""
         return cycle_counts(graph, self.lengths, self.max_paths)

@@ -62,11 +62,7 @@ class DirectedWalk(NodeEdgeEncoder):
         self.steps = steps
 
     def compute(self, graph: Graph) -> tuple[Tensor, Tensor]:
-        """Compute the probabilities at nodes and directed edges, float64.
-
-        Raises:
-            ValueError: if a graph has more than 8,192 nodes.
-        """
+        """Compute the probabilities at nodes and directed edges, float64."""
         check_pair_nodes(graph, type(self).__name__, WALK_NODES)
         nodes = torch.arange(graph.num_nodes, device=graph.device)
         edges = graph.edge_index.long() if self.edge_out_channels else nodes.new_zeros(2, 0)

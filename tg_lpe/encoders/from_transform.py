@@ -107,11 +107,7 @@ class FromTransform(NodeEdgeEncoder):
 
     @without_autocast
     def compute(self, graph: Graph) -> tuple[Tensor, Tensor]:
-        """Apply the transform to each graph; edges have no columns.
-
-        Raises:
-            ValueError: if the transform fails on a graph, or does not write ``out_channels`` columns at its nodes.
-        """
+        """Apply the transform to each graph, or raise ``ValueError`` if it fails on one; edges have no columns."""
         node = _values(self._instance, self._attribute, graph, self.seed, self.out_channels)
         return node.view(graph.num_nodes, self.out_channels), node.new_zeros(graph.num_edges, 0)
 

@@ -13,7 +13,6 @@ from tg_lpe.encoders.computed import NodeEdgeEncoder
 from tg_lpe.encoders.registry import register
 from tg_lpe.graph.directed import MagneticSpectrum
 from tg_lpe.graph.graph import Graph
-from tg_lpe.graph.pairs import check_pair_nodes
 
 
 @register
@@ -87,7 +86,6 @@ class MagneticLaplacian(NodeEdgeEncoder):
 
     def values_of_pairs(self, graph: Graph, pairs: Tensor, precomputed: Mapping[str, Tensor]) -> Tensor:
         """Compute real and imaginary parts at pairs of nodes, float64."""
-        check_pair_nodes(graph, type(self).__name__)
         with torch.no_grad():
             return self._heat([MagneticSpectrum(graph, q) for q in self.q], *pairs.long())
 

@@ -60,11 +60,7 @@ class PersonalizedPageRank(NodeEdgeEncoder):
         self.name = "_".join(["personalized_pagerank", *map(str, alphas)])
 
     def compute(self, graph: Graph) -> tuple[Tensor, Tensor]:
-        """The probabilities at nodes and edges, float64.
-
-        Raises:
-            ValueError: if a graph has more than 2,048 nodes.
-        """
+        """Compute the probabilities at nodes and edges, float64."""
         check_pair_nodes(graph, type(self).__name__)
         values, node = pagerank_pairs(graph, self.alphas), torch.arange(graph.num_nodes, device=graph.device)
         forward, backward = (

@@ -53,11 +53,7 @@ class ShortestPath(NodeEdgeEncoder):
         self.max_distance = max_distance
 
     def compute(self, graph: Graph) -> tuple[Tensor, Tensor]:
-        """Count the nodes at each distance from each node, float64; edges have no columns.
-
-        Raises:
-            ValueError: if a graph has more than 2,048 nodes.
-        """
+        """Count the nodes at each distance from each node, float64; edges have no columns."""
         check_pair_nodes(graph, type(self).__name__)
         entries = graph.pairs[0] * self.out_channels + hop_pairs(graph, self.max_distance)
         counts = torch.bincount(entries, minlength=graph.num_nodes * self.out_channels)

@@ -61,10 +61,8 @@ def outer_eigenvectors(
     """Compute eigenvectors from both ends of the spectrum of each graph, without repetition.
 
     Args:
-        graph: the batch.
-        k: number of eigenvectors.
-        num_largest: number of them that belong to the largest eigenvalues, less than ``k``.
-        normalization: of the Laplacian, ``None`` or ``"sym"``.
+        graph, k, normalization: as for :func:`bottom_eigenvectors`.
+        num_largest: number of eigenvectors that belong to the largest eigenvalues, less than ``k``.
 
     Returns:
         Eigenvectors ``[num_nodes, k]``, orthonormal within a graph, and eigenvalues ``[num_graphs, k]``. The first
@@ -103,13 +101,8 @@ def whole_eigenspaces(graph: Graph, k: int, *, normalization: str | None = "sym"
     If the ``k``-th eigenvalue and the next count as equal, as in :func:`eigenspaces`, their eigenspace is left out.
     Sums over the columns of an eigenspace then do not depend on its basis.
 
-    Args:
-        graph: the batch.
-        k: number of eigenvectors.
-        normalization: of the Laplacian, ``None`` or ``"sym"``.
-
-    Returns:
-        As :func:`bottom_eigenvectors`, with zero vectors and NaN eigenvalues for columns left out.
+    Arguments and result are those of :func:`bottom_eigenvectors`; columns that are left out have zero vectors and NaN
+    eigenvalues.
     """
     vectors, values = bottom_eigenvectors(graph, k + 1, normalization=normalization)
     gap = DEGENERATE * _largest_entry(graph, normalization).unsqueeze(1)
@@ -129,14 +122,10 @@ def eigenspaces(
     eigenvalue repeats, its eigenspace is completed.
 
     Args:
-        graph: the batch.
+        graph, normalization: as for :func:`bottom_eigenvectors`.
         k: number of eigenvalues, counted with multiplicity.
-        normalization: of the Laplacian, ``None`` or ``"sym"``.
         row_norm: as for :func:`bottom_eigenvectors`, over all entries of the completed eigenspaces.
         edges: whether to compute the values at the edges; they have no rows otherwise.
-
-    Returns:
-        The spectrum.
     """
     gap = DEGENERATE * _largest_entry(graph, normalization).unsqueeze(1)
     null = null_vectors(graph, normalization)  # two columns, each standing for any number of vectors

@@ -27,15 +27,9 @@ three seconds a layer on one core, and 14 in training.
 
 @contextmanager
 def shown(total: float, seconds: float, unit: str = " products") -> Iterator[tqdm]:
-    """Show the progress of a long computation on stderr if that is a terminal.
+    """Show the progress of ``total`` units of work on stderr, if that is a terminal and ``seconds`` are many.
 
-    Args:
-        total: number of units of work, such as multiplications.
-        seconds: estimated time.
-        unit: name of a unit.
-
-    Yields:
-        A bar, to be updated with the number of units that are done.
+    Yields a bar, to be updated with the number of units that are done.
     """
     hidden = None if seconds > SHOWN_AFTER else True
     with tqdm(total=total, desc="encoding", unit=unit, unit_scale=True, disable=hidden) as bar:
@@ -43,15 +37,7 @@ def shown(total: float, seconds: float, unit: str = " products") -> Iterator[tqd
 
 
 def warn_if_long(seconds: float, faster: str) -> None:
-    """Warn before a computation that is estimated to take more than a minute.
-
-    Args:
-        seconds: estimated time.
-        faster: the faster choice that the warning names.
-
-    Warns:
-        UserWarning: with the estimate and the faster choice.
-    """
+    """Warn before a computation that is estimated to take more than a minute, and name a faster choice."""
     if seconds > WARNED_AFTER:
         about = f"{seconds / 60:.0f} minutes" if seconds < 7200 else f"{seconds / 3600:.0f} hours"
         warnings.warn(f"this graph is large, and takes about {about}; faster: {faster}", stacklevel=2)
@@ -76,15 +62,7 @@ def warn_of_pairs(number: int, unit: str, device: torch.device, faster: str) -> 
 
 
 def watched(parts: Sequence[T], faster: str) -> Iterator[T]:
-    """Iterate over parts of equal length and estimate the whole time from the first.
-
-    Args:
-        parts: the parts of the computation.
-        faster: the faster choice that a warning names.
-
-    Warns:
-        UserWarning: after the first part, if all take more than a minute.
-    """
+    """Iterate over parts of equal length; after the first, estimate the whole time and warn as :func:`warn_if_long`."""
     begin = time.monotonic()
     yield from parts[:1]
     seconds = (time.monotonic() - begin) * len(parts)

@@ -158,11 +158,7 @@ def _neighbours(graph: Graph, loops: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def check_number(number: int, name: str) -> None:
-    """Refuse more than :data:`MAX_TUPLES` tuples.
-
-    Raises:
-        ValueError: with the number.
-    """
+    """Raise ``ValueError`` for more than :data:`MAX_TUPLES` tuples."""
     if number > MAX_TUPLES:
         raise ValueError(f"{name}: {number:,} tuples do not fit in memory, at most {MAX_TUPLES:,} do")
 

@@ -231,11 +231,7 @@ class FeatureModel(Model):
 def encoding_widths(
     encoder: Encoder | None, pe_channels: int | None, edge_channels: int | None
 ) -> tuple[int | None, int | None]:
-    """Return the widths of the encodings of nodes and edges: the encoder's, if there is one.
-
-    Raises:
-        ValueError: if a given width is not the encoder's.
-    """
+    """Return the encoder's widths of nodes and edges, or those given; raise ``ValueError`` if both are and differ."""
     if encoder is None:
         return pe_channels, edge_channels
     widths = encoder.out_channels or None, encoder.edge_out_channels or None

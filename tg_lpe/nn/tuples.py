@@ -38,17 +38,10 @@ class TupleTokens(NamedTuple):
 
 
 def tuple_tokens(graph: Graph, k: int, s: int | None = None) -> TupleTokens:
-    """List the ``k``-tuples of nodes with at most ``s`` components, and their atomic types.
+    """List the ``k``-tuples of nodes with at most ``s`` components, all if absent, and their atomic types.
 
-    `Aligning Transformers with Weisfeiler-Leman <https://arxiv.org/abs/2406.03148>`_, sections 3 and 4.
-
-    Args:
-        graph: the graph or batch.
-        k: number of nodes of a tuple.
-        s: maximum number of components; all ``k``-tuples if absent.
-
-    Raises:
-        ValueError: if ``k`` or ``s`` is out of range, or there are too many tuples.
+    See :func:`~tg_lpe.graph.tuples.component_tuples`, and `Aligning Transformers with Weisfeiler-Leman
+    <https://arxiv.org/abs/2406.03148>`_, sections 3 and 4.
     """
     nodes = component_tuples(graph, k, k if s is None else s)
     pairs = [edge_between(graph, nodes[i], nodes[j]) for i, j in combinations(range(k), 2)]

@@ -238,11 +238,7 @@ def _not_one_graph(name: str, data: Any) -> str:
 
 
 def check_dataset(dataset: Any) -> None:
-    """Check that ``dataset`` is a dataset or a sequence.
-
-    Raises:
-        TypeError: if it is a single graph or cannot be indexed.
-    """
+    """Raise ``TypeError`` if ``dataset`` is a single graph or cannot be indexed."""
     message = f"encode_dataset takes a dataset or a sequence of Data, got one {type(dataset).__name__}"
     if isinstance(dataset, Batch):
         raise TypeError(f"{message}; call the transform itself, or pass batch.to_data_list()")

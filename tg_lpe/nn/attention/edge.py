@@ -126,11 +126,7 @@ class EdgeAttentionLayer(Resettable):
 
 
 def make_local(hidden_channels: int, local: Local, options: Mapping[str, Any] | None) -> nn.Module | None:
-    """Create the local part of an attention layer, called with ``h``, ``e`` and the graph; ``None`` for none.
-
-    Raises:
-        ValueError: if the convolution is unknown or does not accept the options.
-    """
+    """Create the local part of an attention layer, called with ``h``, ``e`` and the graph; ``None`` for none."""
     if local != "none" and local != "gine":
         return Convolution(hidden_channels, local, options)
     if options:

@@ -92,20 +92,9 @@ def shared_of(layer: nn.Module) -> nn.Module | None:
 def check_arguments(
     what: str, name: str, cls: type[nn.Module], options: Mapping[str, Any], hints: Sequence[str] = ()
 ) -> list[str]:
-    """Check that a registered class has the given options.
+    """Return the ``hints`` that a registered class accepts; raise ``ValueError`` if it does not have an option.
 
-    Args:
-        what: name of the registry, for messages.
-        name: the class's name in it.
-        cls: the class.
-        options: arguments of its constructor in addition to ``hidden_channels`` and ``heads``.
-        hints: arguments that the caller sets, which are not options.
-
-    Returns:
-        The hints that the class accepts.
-
-    Raises:
-        ValueError: if the class does not have an option.
+    The caller sets hints; ``what`` is the name of the registry and ``name`` that of the class, for messages.
     """
     parameters = inspect.signature(cls).parameters
     names = [p.name for p in parameters.values() if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
