@@ -118,6 +118,13 @@ def test_edge_masks_of_explainers(attention: str) -> None:
     assert torch.equal(model(*inputs), expected)
 
 
+def test_an_edge_mask_of_a_compiled_model() -> None:
+    model = model_of("hybrid", "GINEConv", {}, num_layers=1).eval()
+    inputs = normal(6, 3), EDGES, normal(8, 2, seed=1)
+    set_masks(model, normal(8, seed=2), EDGES)
+    torch.testing.assert_close(torch.compile(model, backend="eager")(*inputs), model(*inputs))
+
+
 def test_attention_coefficients_of_explainers() -> None:
     """They sum to one over the edges into each node."""
     explainer = Explainer(

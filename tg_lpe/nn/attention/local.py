@@ -7,7 +7,6 @@ import inspect
 from collections.abc import Mapping
 from typing import Any
 
-import torch
 import torch_geometric.nn as pyg
 from torch import Tensor, nn
 
@@ -87,8 +86,6 @@ def convolve(conv: nn.Module, h: Tensor, e: Tensor, graph: Graph) -> Tensor:
 
 def _is_explained(conv: nn.Module) -> bool:
     """Return whether an explainer of PyTorch Geometric masks or reads messages; it sets this up on each module."""
-    if torch.compiler.is_compiling():
-        return False
     layers = (part for part in conv.modules() if isinstance(part, pyg.MessagePassing))
     return any(layer.explain or layer._message_forward_hooks for layer in layers)
 
