@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 import torch_geometric
-from torch_geometric.data import Data
+from torch_geometric.data import Data, HeteroData
 from torch_geometric.transforms import ToSparseTensor
 
 from tg_lpe import AddPositionalEncoding, Encoder, GramTransformer, Graph, GraphTransformer, LinearTransformerPE
@@ -47,6 +47,7 @@ WEIGHTS = torch.arange(1.0, 7.0)  # another one in each direction
         (lambda: Graph(RING, edge_weight=WEIGHTS.unsqueeze(1)), r"pass edge_weight.squeeze\(1\)$"),
         (lambda: Graph(RING, edge_weight=WEIGHTS.long()), r"pass edge_weight.float\(\)"),
         (lambda: Graph(RING, edge_weight=WEIGHTS.long().unsqueeze(1)), r"squeeze\(1\).float\(\)"),
+        (lambda: Graph.from_data(HeteroData()), r"to_homogeneous\(\)"),
         (lambda: AddPositionalEncoding(RandomWalk), "the class RandomWalk"),
         (lambda: RandomWalk(np.int64(8)), r"steps must .* got np.int64\(8\); int\("),
         (lambda: LinearTransformerPE(np.int64(8)), r"k must .*; int\("),

@@ -167,8 +167,11 @@ class Graph:
         Raises:
             ValueError: if ``data`` has no ``edge_index``, or as the constructor.
         """
-        if data.edge_index is None:
-            raise ValueError(f"data must have edge_index, got {data.keys()}")
+        if getattr(data, "edge_index", None) is None:
+            raise ValueError(
+                f"data must have edge_index, got {type(data).__name__} with {data.keys()}; to_homogeneous() makes one "
+                "graph of HeteroData, torch_geometric.utils.to_edge_index(adj_t.t())[0] are the edges of PyG's adj_t"
+            )
         return cls(
             data.edge_index,
             data.num_nodes,
