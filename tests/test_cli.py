@@ -645,26 +645,25 @@ def test_nodes_of_one_graph(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert config["data"]["split"] == {"kind": "random", "seed": 0}
 
 
-def test_published_splits_of_one_graph(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    part = np.random.default_rng(0).permuted(np.tile(np.arange(30) % 3, (4, 1)), axis=1)
+def train_ring(tmp_path: Path, **masks: np.ndarray) -> list[Path]:
+    """The run folders of two seeds, 5 and 6, on a ring of 30 nodes in two classes."""
     ring = np.array([np.arange(30), (np.arange(30) + 1) % 30])
-    masks = {f"{name}_mask": part == number for number, name in enumerate(("train", "val", "test"))}
     np.savez(tmp_path / "ring.npz", edge_index=ring, y=np.arange(30) % 2, x=np.ones((30, 1)), **masks)
-    command = ["train", str(tmp_path / "ring.npz"), "--task", "multiclass", "--encoder", "none", "--epochs", "1"]
-    command += ["--out", str(tmp_path / "run"), "--seeds", "5", "6", "--threads", "1", "--quiet"]
-    assert main([*command, "--model.hidden_channels", "8", "--model.num_layers", "1"]) == 0, capsys.readouterr().err
-    for seed, number in ((5, 1), (6, 2)):
-        data = json.loads((tmp_path / "run" / f"s{seed}" / "config.json").read_text())["data"]
+    command = ["train", str(tmp_path / "ring.npz"), "--task", "multiclass", "--encoder", "none", *TINY]
+    assert main([*command, "--out", str(tmp_path / "run"), "--seeds", "5", "6", "--threads", "1"]) == 0
+    return [tmp_path / "run" / "s5", tmp_path / "run" / "s6"]
+
+
+def test_published_splits_of_one_graph(tmp_path: Path) -> None:
+    part = np.random.default_rng(0).permuted(np.tile(np.arange(30) % 3, (4, 1)), axis=1)
+    masks = {f"{name}_mask": part == number for number, name in enumerate(("train", "val", "test"))}
+    for number, run in enumerate(train_ring(tmp_path, **masks), 1):
+        data = json.loads((run / "config.json").read_text())["data"]
         assert data["split"] == {"kind": "published", "number": number} and data["num_labelled_val"] == 10
 
 
 def test_seeds_on_one_graph_share_the_split_that_is_drawn(tmp_path: Path) -> None:
-    ring = np.array([np.arange(30), (np.arange(30) + 1) % 30])
-    np.savez(tmp_path / "ring.npz", edge_index=ring, y=np.arange(30) % 2, x=np.ones((30, 1)))
-    command = ["train", str(tmp_path / "ring.npz"), "--task", "multiclass", "--encoder", "none", "--epochs", "1"]
-    command += ["--out", str(tmp_path / "run"), "--seeds", "5", "6", "--threads", "1", "--quiet"]
-    assert main([*command, "--model.hidden_channels", "8", "--model.num_layers", "1"]) == 0
-    rows = [(tmp_path / "run" / seed / "predictions_test.csv").read_text().splitlines() for seed in ("s5", "s6")]
+    rows = [(run / "predictions_test.csv").read_text().splitlines() for run in train_ring(tmp_path)]
     assert [line.split(",")[:2] for line in rows[0]] == [line.split(",")[:2] for line in rows[1]]
 
 
