@@ -14,10 +14,11 @@ from typing import Any
 import pytest
 import torch
 from torch_geometric.data import Batch, Data
+from torch_geometric.utils import stochastic_blockmodel_graph
 
 from tg_lpe import Encoder, Encoding
 from tg_lpe.checkpoints.files import read_json
-from tg_lpe.data import GraphSplits
+from tg_lpe.data import GraphSplits, random_node_masks
 from tg_lpe.encoders import GramTransformer, SpectralEncoder
 from tg_lpe.models import GraphTransformer, Model
 from tg_lpe.prediction import Predictor, load
@@ -234,6 +235,26 @@ def test_an_encoding_that_nobody_hands_over() -> None:
     model = GraphTransformer(in_channels=2, pe_channels=4, **MODEL)
     with pytest.raises(ValueError, match="pe_channels"):
         train(model, splits, task, QUICK, progress=False)
+
+
+@pytest.mark.parametrize("is_whitened", [False, True])
+def test_signs_stay_fixed_on_one_graph(is_whitened: bool) -> None:
+    """Signs drawn in each step would hide in which block a node is."""
+    sizes, probabilities = [20] * 4, torch.full((4, 4), 0.05).fill_diagonal_(0.5)
+    torch.manual_seed(0)
+    edge_index = stochastic_blockmodel_graph(sizes, probabilities)
+    data = Data(edge_index=edge_index, num_nodes=80, y=torch.arange(4).repeat_interleave(20))
+    splits = GraphSplits.of_masks(random_node_masks(data, 0))
+    encoder: dict[str, Any] = {"class": "LaplacianEigenvectors", "k": 4, "edge_out_channels": 0}
+    encoder = {"class": "Whitened", "encoder": encoder} if is_whitened else encoder
+    model = build_model(splits.spec, task := task_for(splits, name="multiclass"), encoder, **MODEL)
+    loop = JointTraining(replace(QUICK, epochs=60), model, splits, task, progress=False)
+    assert loop.fit()["test_accuracy"] > 0.8
+    batch = Batch.from_data_list([loop.train_set[0]])
+    with torch.no_grad():
+        assert torch.equal(loop.predict(batch, torch.Generator().manual_seed(1)), loop.predict(batch))
+    others = GraphSplits.of(*([part[0]] * 2 for part in (splits.train, splits.val, splits.test)), level="node")
+    assert JointTraining(QUICK, model, others, task, progress=False).draws
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])

@@ -165,8 +165,10 @@ class JointTraining(TrainingLoop):
         self.metric, self.larger_is_better = f"val_{task.metric}", task.direction == "max"
         model = model.to(device)
         self.encoder = model.encoder
+        self.draws = not _is_one_graph(splits)
         if isinstance(self.encoder, Encoder) and not self.encoder.is_fitted:
-            self.encoder.fit(splits.train, generator=torch.Generator().manual_seed(hash_seed(config.seed, FIT)))
+            draw = torch.Generator().manual_seed(hash_seed(config.seed, FIT)) if self.draws else None
+            self.encoder.fit(splits.train, generator=draw)
         if (embedding := getattr(model, "graph_embedding", None)) is not None:
             embedding.fit(splits.train._data.graph_attr)
         super().__init__(config, model, _optimizer(model, config), folder, progress)
@@ -320,13 +322,16 @@ class JointTraining(TrainingLoop):
         return self.evaluate(store_precomputed(self.encoder, relabelled))
 
     def predict(self, batch: Batch, generator: torch.Generator | None = None) -> Tensor:
-        """Return the model's outputs ``[num_rows, out_channels]``; ``generator`` draws new random probes and signs."""
+        """Return the model's outputs ``[num_rows, out_channels]``.
+
+        ``generator`` draws new signs and random probes, except on one graph: its test nodes have the fixed ones too.
+        """
         out: Tensor = self._call(batch, generator)
         return out.float()
 
     def _call(self, batch: Batch, generator: torch.Generator | None, **options: bool) -> Any:
         with torch.autocast(self.device.type, self.autocast_dtype, enabled=self.autocast_dtype is not None):
-            return call_on(self.model, batch, generator=generator, **options)
+            return call_on(self.model, batch, generator=generator if self.draws else None, **options)
 
 
 def resolved_precision(precision: Precision, device: torch.device) -> Precision:
@@ -338,6 +343,13 @@ def resolved_precision(precision: Precision, device: torch.device) -> Precision:
     # Without these instructions a bfloat16 product on CPU is emulated, a hundred times slower than float32.
     native = torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
     return "bfloat16" if native else "float32"
+
+
+def _is_one_graph(splits: GraphSplits) -> bool:
+    """Return whether all parts are the same graph, with labels of different nodes."""
+    first = splits.train._data.edge_index
+    parts = (splits.train, splits.val, splits.test)
+    return all(len(part) == 1 and torch.equal(part._data.edge_index, first) for part in parts)
 
 
 def _training_weights(splits: GraphSplits, task: Task) -> Tensor | None:
