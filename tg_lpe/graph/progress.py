@@ -44,16 +44,9 @@ def warn_if_long(seconds: float, faster: str) -> None:
 
 
 def warn_of_pairs(number: int, unit: str, device: torch.device, faster: str) -> None:
-    """Warn before a layer that computes all pairs of many nodes on a processor.
+    """Warn before a layer that computes all pairs of many nodes on a processor, and name a faster choice.
 
-    Args:
-        number: number of nodes of the largest graph.
-        unit: ``"nodes"``, or what else forms the pairs.
-        device: device of the layer.
-        faster: the faster choice that the warning names.
-
-    Warns:
-        UserWarning: with the number of pairs and the faster choice.
+    The largest graph of the batch has ``number`` nodes, or other units that form the pairs.
     """
     if torch.compiler.is_compiling() or device.type != "cpu" or number**2 <= MANY_PAIRS:
         return
