@@ -18,6 +18,7 @@ from tg_lpe.graph.graph import Graph
 from tg_lpe.nn._util import reset_parts, without_autocast
 from tg_lpe.nn.dot_product import token_attention
 from tg_lpe.nn.probes import with_random_signs
+from tg_lpe.ops.operator import constant, is_transforming
 
 TOKENS = ("eigenspaces", "eigenvectors")
 NETS = ("transformer", "deep_set")
@@ -100,8 +101,9 @@ class EigenpairEncoder(Encoder):
         Raises:
             ValueError: if ``precomputed`` belongs to another encoder or graph.
         """
-        if graph.conductance is not None and graph.conductance.requires_grad:  # eigenpairs have no gradient
-            graph = graph.with_conductances(graph.conductance.detach(), graph.ground)
+        w = graph.conductance
+        if w is not None and (w.requires_grad or is_transforming()):  # eigenpairs have no gradient
+            graph = graph.with_conductances(constant(w), graph.ground)
         if precomputed is None:
             with torch.no_grad():
                 precomputed = self.precompute(graph)

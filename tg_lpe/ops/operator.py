@@ -148,6 +148,12 @@ def _without_tracing() -> Iterator[None]:
         torch._C._set_tracing_state(tracing)  # type: ignore[attr-defined]
 
 
+def constant(values: Tensor) -> Tensor:
+    """Return values without gradient and forward-mode derivative; ``detach()`` keeps the latter."""
+    values = values.detach()
+    return forward_ad.unpack_dual(values).primal if forward_ad._current_level >= 0 else values
+
+
 def without_wrappers(values: Tensor) -> Tensor:
     """Return the plain tensor of a tensor of ``torch.func``; under ``vmap``, it has the dimension of the map too."""
     functional = torch._C._functorch
