@@ -452,6 +452,17 @@ def test_autocast_changes_no_bit(name: str) -> None:
     assert found.edge is expected.edge is None or torch.equal(found.edge, expected.edge)
 
 
+@pytest.mark.parametrize("name", sorted(set(ENCODERS) - {"Combined", "Whitened"}))
+def test_made_on_meta(name: str) -> None:
+    """With memory and weights afterwards."""
+    expected = make_encoder({"class": name}).eval()
+    with torch.device("meta"):
+        encoder = make_encoder({"class": name}).eval()
+    encoder.to_empty(device="cpu").load_state_dict(expected.state_dict())
+    graph = tg_lpe.Graph(GRAPH.both_ways()[0], 6)
+    assert torch.equal(encoder.encode(graph).node, expected.encode(graph).node)
+
+
 @pytest.mark.filterwarnings("ignore")  # of what a trace keeps constant, and of torch.jit
 @pytest.mark.parametrize("name", sorted(set(ENCODERS) - {"Combined", "Whitened"}))
 def test_traced_on_one_graph(name: str) -> None:

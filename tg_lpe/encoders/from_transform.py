@@ -79,9 +79,10 @@ class FromTransform(NodeEdgeEncoder):
             raise ValueError(f"options need the name of a transform, got {options!r} for {transform!r}")
         attribute = attr_name or getattr(instance, "attr_name", None) or "x"
         if out_channels is None:
-            ring = torch.arange(PROBE_NODES)
-            graph = Graph(torch.stack([ring, ring.roll(1)]))
-            out_channels = _values(instance, attribute, graph, seed).size(1)
+            with torch.device("cpu"):  # where the default is "meta", a transform cannot run
+                ring = torch.arange(PROBE_NODES)
+                graph = Graph(torch.stack([ring, ring.roll(1)]))
+                out_channels = _values(instance, attribute, graph, seed).size(1)
         check_count("out_channels", out_channels)
         super().__init__(out_channels, 0, None)
         self._instance, self._attribute = instance, attribute
