@@ -165,9 +165,9 @@ class JointTraining(TrainingLoop):
         self.metric, self.larger_is_better = f"val_{task.metric}", task.direction == "max"
         model = model.to(device)
         self.encoder = model.encoder
-        self.draws = not _is_one_graph(splits)
+        self.is_one_graph = _is_one_graph(splits)
         if isinstance(self.encoder, Encoder) and not self.encoder.is_fitted:
-            draw = torch.Generator().manual_seed(hash_seed(config.seed, FIT)) if self.draws else None
+            draw = None if self.is_one_graph else torch.Generator().manual_seed(hash_seed(config.seed, FIT))
             self.encoder.fit(splits.train, generator=draw)
         if (embedding := getattr(model, "graph_embedding", None)) is not None:
             embedding.fit(splits.train._data.graph_attr)
@@ -224,8 +224,11 @@ class JointTraining(TrainingLoop):
 
     @contextmanager
     def evaluated_weights(self) -> Iterator[None]:
-        """Recompute the statistics of batch norms for the evaluation if ``recalibrate`` is set."""
-        if not self.config.recalibrate:
+        """Recompute the statistics of batch norms for the evaluation if ``recalibrate`` is set, and on one graph.
+
+        There an epoch is a single step, so the running statistics are those of weights of many epochs ago.
+        """
+        if not self.config.recalibrate and not self.is_one_graph:
             yield
             return
         with kept_state(self.model):
@@ -249,7 +252,7 @@ class JointTraining(TrainingLoop):
                 norm.momentum = None  # all batches count equally
             # The first graphs of a sorted file are no sample, so draw some; the same at each evaluation.
             order = torch.randperm(len(self.train_set), generator=torch.Generator().manual_seed(self.config.seed))
-            graphs = self.train_set[order[: self.config.recalibrate]]
+            graphs = self.train_set[order[: self.config.recalibrate or None]]
             for batch, divided in Parts(graphs, 4 * self.config.batch_size):
                 with divided:
                     self.predict(batch.to(self.device))
@@ -331,7 +334,7 @@ class JointTraining(TrainingLoop):
 
     def _call(self, batch: Batch, generator: torch.Generator | None, **options: bool) -> Any:
         with torch.autocast(self.device.type, self.autocast_dtype, enabled=self.autocast_dtype is not None):
-            return call_on(self.model, batch, generator=generator if self.draws else None, **options)
+            return call_on(self.model, batch, generator=None if self.is_one_graph else generator, **options)
 
 
 def resolved_precision(precision: Precision, device: torch.device) -> Precision:
@@ -349,7 +352,9 @@ def _is_one_graph(splits: GraphSplits) -> bool:
     """Return whether all parts are the same graph, with labels of different nodes."""
     first = splits.train._data.edge_index
     parts = (splits.train, splits.val, splits.test)
-    return all(len(part) == 1 and torch.equal(part._data.edge_index, first) for part in parts)
+    return splits.target.level == "node" and all(
+        len(part) == 1 and torch.equal(part._data.edge_index, first) for part in parts
+    )
 
 
 def _training_weights(splits: GraphSplits, task: Task) -> Tensor | None:
