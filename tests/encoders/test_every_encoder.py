@@ -453,12 +453,15 @@ def test_autocast_changes_no_bit(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(set(ENCODERS) - {"Combined", "Whitened"}))
-def test_made_on_meta(name: str) -> None:
-    """With memory and weights afterwards."""
+@pytest.mark.parametrize("assign", [False, True], ids=["copied", "assigned"])
+def test_made_on_meta(name: str, assign: bool) -> None:
+    """With weights afterwards."""
     expected = make_encoder({"class": name}).eval()
     with torch.device("meta"):
         encoder = make_encoder({"class": name}).eval()
-    encoder.to_empty(device="cpu").load_state_dict(expected.state_dict())
+    if not assign:
+        encoder.to_empty(device="cpu")
+    encoder.load_state_dict(expected.state_dict(), assign=assign)
     graph = tg_lpe.Graph(GRAPH.both_ways()[0], 6)
     assert torch.equal(encoder.encode(graph).node, expected.encode(graph).node)
 

@@ -94,21 +94,24 @@ class RandomProbes(nn.Module):
             generator: draws the seed of this call; without it, the seed is the module's.
         """
         largest = graph.num_nodes if graph.num_graphs == 1 else graph.max_nodes
+        like = self.unit
+        if like.device != graph.device:  # left on "meta" by load_state_dict(assign=True), since it is not persistent
+            like = like.new_empty((), device=graph.device)
         rows = (
-            self._seeded_rows(largest)
+            self._seeded_rows(largest, like)
             if generator is None
-            else counter_normal(draw_seed(generator), largest, self.k, self.unit)
+            else counter_normal(draw_seed(generator), largest, self.k, like)
         )
         return rows if graph.num_graphs == 1 else rows[graph.local_index]
 
-    def _seeded_rows(self, num_rows: int) -> Tensor:
-        """Return the rows of the module's seed, cached for small graphs."""
+    def _seeded_rows(self, num_rows: int, like: Tensor) -> Tensor:
+        """Return the rows of the module's seed in the dtype and on the device of ``like``, cached for small graphs."""
         if num_rows > CACHED_ROWS:
-            return counter_normal(self.seed, num_rows, self.k, self.unit)
-        key = (self.seed, self.unit.device, self.unit.dtype)
+            return counter_normal(self.seed, num_rows, self.k, like)
+        key = (self.seed, like.device, like.dtype)
         if self._table is None or self._table_key != key:
             with torch.inference_mode(False):  # autograd cannot use an inference tensor
-                self._table = counter_normal(self.seed, CACHED_ROWS, self.k, self.unit)
+                self._table = counter_normal(self.seed, CACHED_ROWS, self.k, like)
             self._table_key = key
         return self._table[:num_rows].clone()  # the caller may change it in place
 
