@@ -15,7 +15,7 @@ Encodings that depend on the basis of eigenvectors are unreliable there, which c
 
 All complete trainings are collected into a JSON file with a cell for each row and column: figures over the seeds, and
 the paired differences to no encoding and to random walks (docs/compare.md). Cells that were not run are counted; --add
-keeps those of the file that have no training under --out.
+keeps the columns of the file that are not among --columns.
 
 To add a row, add an entry to ROWS; to add a column, write a function and name it in COLUMNS.
 """
@@ -317,7 +317,7 @@ def main() -> None:
     parser.add_argument("--device", default="cpu", help="where to train (default: %(default)s)")
     parser.add_argument("--out", type=Path, metavar="DIR", default=Path("runs/grid"), help="(default: %(default)s)")
     parser.add_argument("--collect", action="store_true", help="run nothing, collect what is complete")
-    parser.add_argument("--add", action="store_true", help="keep the cells of the file that were not run here")
+    parser.add_argument("--add", action="store_true", help="keep the other columns of the file")
     parser.add_argument("--quick", action="store_true", help="a few rows of two columns that are drawn, 3 epochs")
     parser.add_argument("--json", metavar="FILE", default="benchmarks/results/grid.json", help="(default: %(default)s)")
     args = parser.parse_args()
@@ -344,11 +344,11 @@ def run(args: argparse.Namespace, out: Path) -> None:
         else:
             results += (fill_links if name in LINKS else fill)(name, list(rows), args, folder)
     earlier = read_json(Path(args.json)) if args.add else {"results": [], "costs": {}}
-    run_here = {(cell["column"], cell["row"]) for cell in results}
-    results += [cell for cell in earlier["results"] if (cell["column"], cell["row"]) not in run_here]
+    results += [cell for cell in earlier["results"] if cell["column"] not in args.columns]
     results.sort(key=lambda cell: (EVERY.index(cell["column"]), list(ROWS).index(cell["row"])))
     costs = encoding_costs() if (args.collect and not args.add) or args.quick else earlier["costs"]
-    wanted = sum(row not in NOT_FOR[name] for name in (EVERY if args.add else args.columns) for row in ROWS)
+    columns = dict.fromkeys([*args.columns, *(cell["column"] for cell in results)])
+    wanted = sum(row not in NOT_FOR[name] for name in columns for row in ROWS)
     missing = wanted - sum(len(entry["seeds"]) > 1 for entry in results)
     print(f"{len(results)} cells; {missing} of {wanted} have not yet two seeds")
     write_json(Path(args.json), {"results": results, "missing": missing, "costs": costs, "machine": environment()})
