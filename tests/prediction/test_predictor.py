@@ -415,10 +415,12 @@ def path_of(edge_attr: Any, x: Any = (0, 1, 2)) -> Data:
     return Data(x=torch.as_tensor(x), edge_index=edges, edge_attr=torch.as_tensor(edge_attr))
 
 
-def test_rows_of_one_graph_are_never_read_by_another(typed: GraphTransformer) -> None:
+@pytest.mark.parametrize("collated", [False, True])
+def test_rows_of_one_graph_are_never_read_by_another(typed: GraphTransformer, collated: bool) -> None:
     """One edge too few in a graph and one too many in the next cancel in the batch."""
     graphs = [path_of([0, 0, 1, 1]), path_of([2, 2, 1]), path_of([0, 0, 2, 2, 2]), path_of([0, 1, 2, 2])]
-    got = Predictor(typed).predict(graphs, on_error="nan")
+    dataset = GraphDataset.from_data_list(graphs) if collated else graphs
+    got = Predictor(typed).predict(dataset, on_error="nan")
     assert [refusal.index for refusal in got.refused] == [1, 2]
     assert all("edge" in refusal.reason for refusal in got.refused)
     assert torch.allclose(got.values[[0, 3]], one_by_one(typed, [graphs[0], graphs[3]]), atol=1e-5)

@@ -81,7 +81,8 @@ def iterate_chunks(
             ``graph_attr``.
         max_pairs: largest sum of the squared numbers of nodes in a batch of several graphs, to bound memory that grows
             with the square of a graph's size.
-        check_edges: whether to refuse edges that leave their graph; otherwise use :meth:`GraphChunk.misplaced`.
+        check_edges: whether to refuse edges that leave their graph; otherwise use :meth:`GraphChunk.misplaced`. A graph
+            in a storage that has a wrong number of rows is refused too; otherwise it is a batch of its own.
 
     Raises:
         TypeError: if an element is a batch of several graphs.
@@ -89,7 +90,7 @@ def iterate_chunks(
             the next graph of a batch.
     """
     start = 0
-    for chunk in _chunks(dataset, chunk_size, attributes, max_pairs):
+    for chunk in _chunks(dataset, chunk_size, attributes, max_pairs, check_edges):
         misplaced = chunk.misplaced() if check_edges else None
         if misplaced is not None:
             raise ValueError(f"graph {start + misplaced[0]}: {misplaced[1]}")
@@ -97,12 +98,17 @@ def iterate_chunks(
         yield chunk
 
 
-def _chunks(dataset: Any, chunk_size: int, attributes: Sequence[str], max_pairs: int | None) -> Iterator[GraphChunk]:
+def _chunks(
+    dataset: Any, chunk_size: int, attributes: Sequence[str], max_pairs: int | None, check: bool
+) -> Iterator[GraphChunk]:
     if is_collated(dataset):
         check_single(dataset._data, "the dataset")
-        _check_rows(dataset, attributes)
-        yield from _from_storage(dataset, chunk_size, attributes, max_pairs)
-        return
+        error = _wrong_rows(dataset, attributes)
+        if error is not None and check:
+            raise ValueError(error)
+        if error is None:
+            yield from _from_storage(dataset, chunk_size, attributes, max_pairs)
+            return
 
     def single(index: int) -> Data:
         data = dataset[index]
@@ -269,8 +275,15 @@ def whole(dataset: Any) -> InMemoryDataset:
     return result
 
 
-def _check_rows(dataset: InMemoryDataset, names: Collection[str] = tuple(UNITS_OF_ROWS)) -> None:
-    """Refuse wrong numbers of rows, which would shift the rows of the next graph of a batch."""
+def _check_rows(dataset: InMemoryDataset) -> None:
+    """Refuse wrong numbers of rows."""
+    error = _wrong_rows(dataset)
+    if error is not None:
+        raise ValueError(error)
+
+
+def _wrong_rows(dataset: InMemoryDataset, names: Collection[str] = tuple(UNITS_OF_ROWS)) -> str | None:
+    """Return an error message for a wrong number of rows, which would shift the rows of the next graph of a batch."""
     data, slices = dataset._data, dataset.slices or {}
     for name, unit in UNITS_OF_ROWS.items():
         if name in names and name in slices and isinstance(data[name], Tensor) and data[name].layout == torch.strided:
@@ -278,7 +291,8 @@ def _check_rows(dataset: InMemoryDataset, names: Collection[str] = tuple(UNITS_O
             counts = (slices["edge_index"] if unit == "edges" else node_slices(dataset)).diff()
             if not torch.equal(rows, counts):
                 at = int((rows != counts).nonzero()[0])
-                raise ValueError(f"graph {at} has {int(counts[at])} {unit}, but {name} has {int(rows[at])} rows")
+                return f"graph {at} has {int(counts[at])} {unit}, but {name} has {int(rows[at])} rows"
+    return None
 
 
 def in_halves(
