@@ -345,9 +345,9 @@ def run(args: argparse.Namespace, out: Path) -> None:
             results += (fill_links if name in LINKS else fill)(name, list(rows), args, folder)
     earlier = read_json(Path(args.json)) if args.add else {"results": [], "costs": {}}
     results += [cell for cell in earlier["results"] if cell["column"] not in args.columns]
-    results.sort(key=lambda cell: (EVERY.index(cell["column"]), list(ROWS).index(cell["row"])))
+    columns = list(dict.fromkeys([*(cell["column"] for cell in earlier["results"]), *args.columns]))
+    results.sort(key=lambda cell: (columns.index(cell["column"]), list(ROWS).index(cell["row"])))
     costs = encoding_costs() if (args.collect and not args.add) or args.quick else earlier["costs"]
-    columns = dict.fromkeys([*args.columns, *(cell["column"] for cell in results)])
     wanted = sum(row not in NOT_FOR[name] for name in columns for row in ROWS)
     missing = wanted - sum(len(entry["seeds"]) > 1 for entry in results)
     print(f"{len(results)} cells; {missing} of {wanted} have not yet two seeds")
