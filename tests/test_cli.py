@@ -641,7 +641,7 @@ def test_nodes_of_one_graph(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert "ladder.npz, RandomWalk: test accuracy" in capsys.readouterr().out
     config, result = (json.loads((tmp_path / "run" / f"{name}.json").read_text()) for name in ("config", "result"))
     assert (config["task"]["level"], config["model"]["readout"]["level"]) == ("node", "node")
-    assert result["test_accuracy"] > 0.9 and result["test_accuracy_relabelled"] == result["test_accuracy"]
+    assert result["test_accuracy"] > 0.8 and result["test_accuracy_relabelled"] == result["test_accuracy"]
     assert config["data"]["split"] == {"kind": "random", "seed": 0}
 
 
