@@ -4,7 +4,7 @@
 
 RUN is a run folder of `tg-lpe train`, such as those of `python benchmarks/molecules.py zinc12k --rows budget`. Runs
 with the same encoder and number of epochs are the seeds of one point; incomplete runs are left out. The figure is
-written next to the JSON file. With --keep, the file's points for other encoders or numbers of epochs are kept.
+written next to the JSON file. With --keep, the file's other points and seeds are kept.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ COLORS = {
     "gram-k16": "#7a5195",
     "gram-k16, frozen": "#d98324",
 }
+FIGURES = ("test_mae", "test_mae_relabelled", "val_mae")
 FROZEN = 1e-9
 """Learning rate below which the encoder counts as frozen."""
 
@@ -44,28 +45,28 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", nargs="+", metavar="RUN")
     parser.add_argument("--json", metavar="FILE", help="(default: benchmarks/results/SET_budget.json)")
-    parser.add_argument("--keep", action="store_true", help="keep the other points of the file")
+    parser.add_argument("--keep", action="store_true", help="keep the other points and seeds of the file")
     args = parser.parse_args()
     runs = [run for run in map(read_run, args.runs) if run.finished]
     if not runs:
         sys.exit("none of these runs is complete")
-    rows = points(runs)
     file = Path(args.json or f"benchmarks/results/{runs[0].source}_budget.json")
-    if args.keep:
-        new = {(row["row"], row["epochs"]) for row in rows}
-        rows += [row for row in read_json(file)["results"] if (row["row"], row["epochs"]) not in new]
-        rows.sort(key=lambda row: (row["row"], row["epochs"]))
+    rows = points(runs, read_json(file)["results"] if args.keep else [])
     draw(rows, runs[0].source, file.with_suffix(".png"))
     write_json(file, {"set": runs[0].source, "results": rows})
 
 
-def points(runs: list[Run]) -> list[dict[str, Any]]:
-    """Collect mean, spread and values by seed of the test error for each encoder and number of epochs.
+def points(runs: list[Run], kept: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Collect mean, spread and values by seed of the errors for each encoder and number of epochs.
+
+    Args:
+        runs: complete runs.
+        kept: points of earlier runs; their seeds are added, except those that are run again.
 
     Raises:
         ValueError: if runs differ in more than encoder, epochs and seed, or a seed occurs twice.
     """
-    groups: dict[tuple[str, int], dict[int, Run]] = defaultdict(dict)
+    groups: dict[tuple[str, int], dict[int, dict[str, float]]] = defaultdict(dict)
     of_encoder: dict[str, Run] = {}
     for run in runs:
         if (run.source, _shared(run)) != (runs[0].source, _shared(runs[0])):
@@ -76,8 +77,12 @@ def points(runs: list[Run]) -> list[dict[str, Any]]:
             raise ValueError(f"{run.path} and {first.path} have the same encoder with other arguments")
         seeds, seed = groups[name, int(run.settings["epochs"])], int(run.settings["seed"])
         if seed in seeds:
-            raise ValueError(f"{run.path} and {seeds[seed].path} are the same run")
-        seeds[seed] = run
+            raise ValueError(f"{run.path} has the encoder, epochs and seed of another run")
+        seeds[seed] = {figure: (run.result or {})[figure] for figure in FIGURES}
+    for row in kept:
+        for index, seed in enumerate(row["seeds"]):
+            figures = {figure: row[f"{figure}_by_seed"][index] for figure in FIGURES}
+            groups[row["row"], row["epochs"]].setdefault(seed, figures)
     return [_point(name, epochs, groups[name, epochs]) for name, epochs in sorted(groups)]
 
 
@@ -91,10 +96,10 @@ def _shared(run: Run) -> dict[str, Any]:
     return {name: value for name, value in run.settings.items() if name not in ("epochs", "seed", "encoder_lr")}
 
 
-def _point(name: str, epochs: int, runs: dict[int, Run]) -> dict[str, Any]:
-    row: dict[str, Any] = {"row": name, "epochs": epochs, "seeds": sorted(runs)}
-    for figure in ("test_mae", "test_mae_relabelled", "val_mae"):
-        values = [(runs[seed].result or {})[figure] for seed in sorted(runs)]
+def _point(name: str, epochs: int, by_seed: dict[int, dict[str, float]]) -> dict[str, Any]:
+    row: dict[str, Any] = {"row": name, "epochs": epochs, "seeds": sorted(by_seed)}
+    for figure in FIGURES:
+        values = [by_seed[seed][figure] for seed in sorted(by_seed)]
         spread = statistics.stdev(values) if len(values) > 1 else None
         row |= {figure: statistics.fmean(values), f"{figure}_std": spread, f"{figure}_by_seed": values}
     return row
