@@ -41,7 +41,9 @@ def table(name: str, form: str = "") -> str:
         return ""
     content = read_json(RESULTS / f"{name}.json")
     head, row = FORMATS.get(name + form, (MOLECULES_HEAD, molecules_row))
-    entries = content["results"]
+    entries = content["results"] if "results" in content else content["rows"]  # the latter of tg-lpe compare
+    if row is comparison_row:
+        entries = sorted(entries, key=lambda entry: entry["test"]["mean"])
     if name + form not in FORMATS or row is properties_row:
         entries = sorted(entries, key=lambda entry: -entry[figure_of(entry)])
     if name in NODE_COLUMNS and not form:
@@ -190,6 +192,25 @@ def short_further_row(entry: dict[str, Any]) -> list[str] | None:
         error = math.hypot(difference["mean_error"], difference["seed_error"])
         cell = f"{difference['mean']:+.4f} ± {error:.4f}".replace("-", "−")
     return [SHORT_NAMES[entry["row"]], f"{further['mae']:.4f}", cell]
+
+
+def comparison_row(entry: dict[str, Any]) -> list[str]:
+    """A row of `tg-lpe compare`."""
+
+    def difference(reference: str) -> str:
+        pair = entry["differences"].get(reference)
+        return f"{pair['mean']:+.3f} ± {pair['error']:.3f}".replace("-", "−") if pair else "–"
+
+    encoder = entry["encoder_parameters"]
+    return [
+        entry["name"],
+        mean_and_spread(entry["test"]["mean"], entry["test"]["std"]),
+        *(difference(reference) for reference in ("none", "walks")),
+        mean_and_spread(entry["relabelled"]["mean"], entry["relabelled"]["std"]),
+        f"{1e3 * entry['encode_seconds']:.3f} ms" if entry["encode_seconds"] else "–",
+        f"{1e3 * entry['epoch_seconds']:.0f} ms",
+        f"{entry['num_parameters'] - encoder:,}" + (f" + {encoder:,}" if encoder else ""),
+    ]
 
 
 def table2_row(entry: dict[str, Any]) -> list[str]:
@@ -610,6 +631,13 @@ FORMATS: dict[str, tuple[list[str], Callable[[dict[str, Any]], list[str] | None]
             ],
             further_row,
         ),
+    ),
+    "esol_compare": (
+        [
+            *["encoding", "test MAE", "against none", "against walks", "after relabelling"],
+            *["encoding a graph", "an epoch", "model + encoder"],
+        ],
+        comparison_row,
     ),
     "moleculenet": (MOLECULENET_HEAD, moleculenet_row),
     "small_tables": (SMALL_TABLES_HEAD, small_tables_row),
