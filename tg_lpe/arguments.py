@@ -9,6 +9,7 @@ from numbers import Real
 
 import numpy as np
 import torch
+from torch_geometric.data.data import BaseData
 
 
 class ArgumentError(ValueError):
@@ -130,6 +131,45 @@ def check_type(name: str, value: object, kind: type, hint: str = "") -> None:
     """Raise ``TypeError`` unless ``value`` is a ``kind``; ``hint`` says where to get one."""
     if not isinstance(value, kind):
         raise TypeError(f"{name} must be a {kind.__name__}{hint}, got {type(value).__name__}")
+
+
+def check_rows(name: str, rows: object) -> None:
+    """Raise ``TypeError`` unless ``rows`` is a tensor with a dimension of rows, or ``None``."""
+    if rows is None or (isinstance(rows, torch.Tensor) and rows.dim() > 0):
+        return
+    hint = ""
+    if isinstance(rows, BaseData):
+        hint = "; instead of model(data) write model(data.x, data.edge_index, data.edge_attr, data.batch)"
+    raise TypeError(f"{name} must be a tensor with a row for each node or edge, got {rows!r:.80}{hint}")
+
+
+def rows_hint(name: str, rows: int, expected: int, what: str) -> str:
+    """Return the end of an error message: how many rows a tensor needs, or nothing if it has them.
+
+    Args:
+        name: the argument.
+        rows, expected: the tensor's number of rows, and the number of nodes or directed edges.
+        what: ``"node"`` or ``"edge"``.
+    """
+    if rows == expected or what not in ("node", "edge"):
+        return ""
+    if what == "node":
+        return f"; {name} needs a row for each of the {expected} nodes, also for those without edges"
+    hint = f"; {name} needs a row for each of the {expected} columns of edge_index"
+    if 2 * rows == expected:
+        both = f"edge_index, {name} = torch_geometric.utils.to_undirected(edge_index, {name})"
+        hint += f": from edges in one direction, make both by {both}"
+    return hint
+
+
+def outside_nodes(num_nodes: int, low: int, high: int) -> str:
+    """Return the error message for an ``edge_index`` whose numbers, from ``low`` to ``high``, are not all of nodes."""
+    hint = ""
+    if low == 1 and high == num_nodes:
+        hint = "; nodes are numbered from 0: pass edge_index - 1"
+    elif low >= 0:
+        hint = f"; num_nodes, or the rows of x, batch or pe, must count {high + 1} nodes"
+    return f"edge_index must lie in 0..{num_nodes - 1} (num_nodes={num_nodes}), got {low}..{high}{hint}"
 
 
 def check_generator(generator: object) -> None:

@@ -18,7 +18,11 @@ from tg_lpe import AddPositionalEncoding, Encoder, Encoding, GramTransformer, Gr
 from tg_lpe.checkpoints.checkpoint import CLASSES
 from tg_lpe.encoders import (
     ENCODERS,
+    RRWP,
+    Combined,
     LinearTransformer,
+    RandomWalk,
+    Whitened,
     load_encoder,
 )
 
@@ -84,6 +88,29 @@ def test_without_edges_copies_every_tensor() -> None:
     with torch.no_grad():
         slim.net[2].weight.zero_()
     assert bool(encoder.net[2].weight.any()), "copies, not the same tensors"
+
+
+@pytest.mark.parametrize(
+    ("encoder", "attention"),
+    [
+        (GramTransformer(4), "edge"),
+        (Combined([RRWP(4), GramTransformer(4)]), "edge"),
+        (Combined([RRWP(4), RandomWalk(4)]), "bias"),
+        (Whitened(RRWP(4)), "pairs"),
+    ],
+)
+def test_forward_hooks_run_in_a_model(encoder: Encoder, attention: str) -> None:
+    """Hooks extract features; wrappers such as FSDP rely on them too."""
+    encoder.fit([ring()])
+    model = GraphTransformer(encoder=encoder, attention=attention, hidden_channels=8, heads=2, num_layers=1).eval()
+    outputs = {}
+    for name, part in model.named_modules():
+        if isinstance(part, Encoder):
+            part.register_forward_hook(lambda _module, _inputs, output, name=name: outputs.update({name: output}))
+    model(None, RING, num_nodes=4)
+    assert len(outputs) == sum(isinstance(part, Encoder) for part in model.modules())
+    encoding = outputs["encoder"] if attention == "edge" else outputs["encoder"][0]
+    assert torch.equal(encoding.node, encoder(None, RING, num_nodes=4).node)
 
 
 def test_a_linear_transformer_in_a_model_that_is_trained_again() -> None:

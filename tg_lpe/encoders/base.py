@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from tg_lpe.arguments import check_generator
+from tg_lpe.arguments import check_generator, check_rows
 from tg_lpe.checkpoints.checkpoint import CheckpointMixin
 from tg_lpe.data.spec import DataSpec
 from tg_lpe.graph.graph import Graph, make_graph
@@ -206,7 +206,7 @@ class Encoder(CheckpointMixin, nn.Module, ABC):
     def forward(
         self,
         x: Tensor | None,
-        edge_index: Tensor,
+        edge_index: Tensor | Graph | None = None,
         edge_attr: Tensor | None = None,
         batch: Tensor | None = None,
         edge_weight: Tensor | None = None,
@@ -214,38 +214,47 @@ class Encoder(CheckpointMixin, nn.Module, ABC):
         num_nodes: int | None = None,
         num_graphs: int | None = None,
         reduce: str = "error",
+        pairs: Tensor | None = None,
         generator: torch.Generator | None = None,
         precomputed: Mapping[str, Tensor] | None = None,
-    ) -> Encoding:
+    ) -> Encoding | tuple[Encoding, Tensor]:
         """Encode a graph, or each graph of a batch independently; the arguments are in PyTorch Geometric's order.
+
+        Models call their encoder with a :class:`~tg_lpe.Graph`, so forward hooks of the encoder run.
 
         Args:
             x, edge_attr, generator, precomputed: see :meth:`encode`.
-            edge_index, batch, edge_weight, reduce: see :class:`~tg_lpe.Graph`. Precomputed tensors pass no gradient to
-                edge weights.
+            edge_index, batch, edge_weight, reduce: see :class:`~tg_lpe.Graph`; ``edge_index`` may also be a graph, to
+                which the other arguments do not apply. Precomputed tensors pass no gradient to edge weights.
             num_nodes: number of nodes; inferred from ``batch``, ``x`` or ``edge_index`` if absent.
             num_graphs: number of graphs; inferred from ``batch`` if absent.
+            pairs: pairs of nodes, see :meth:`encode_with_pairs`; ``None`` for no encoding of pairs.
 
         Returns:
-            The encoding.
+            The encoding; with ``pairs``, the encoding and that of the pairs, ``[num_pairs, pair_out_channels]``.
 
         Raises:
-            TypeError: if ``x`` is not a tensor or ``generator`` is not a generator.
+            TypeError: if ``x`` or ``edge_index`` is not a tensor, or ``generator`` is not a generator.
             ValueError: if the graph is malformed, a required feature is missing or does not fit, or ``edge_weight`` or
                 ``reduce`` is passed to an encoder that does not read edge weights.
         """
         check_generator(generator)
-        if (edge_weight is not None or reduce != "error") and "edge_weight" not in self.reads:
-            name = "reduce" if edge_weight is None else "edge_weight"
-            raise ValueError(f"{type(self).__name__} reads {sorted(self.reads)}, so {name} must not be given")
-        if num_nodes is None and batch is None and x is not None:
-            if not isinstance(x, Tensor):
-                raise TypeError(f"x must be a tensor with a row for each node, got {type(x).__name__}")
-            num_nodes = x.size(0)
-        graph = make_graph(
-            edge_index, num_nodes, edge_weight=edge_weight, batch=batch, num_graphs=num_graphs, reduce=reduce
-        )
-        return self.encode(graph, x, edge_attr, generator=generator, precomputed=precomputed)
+        if isinstance(edge_index, Graph):
+            graph = edge_index
+        else:
+            if (edge_weight is not None or reduce != "error") and "edge_weight" not in self.reads:
+                name = "reduce" if edge_weight is None else "edge_weight"
+                raise ValueError(f"{type(self).__name__} reads {sorted(self.reads)}, so {name} must not be given")
+            check_rows("x", x)
+            if num_nodes is None and batch is None and x is not None:
+                num_nodes = x.size(0)
+            graph = make_graph(
+                edge_index, num_nodes, edge_weight=edge_weight, batch=batch, num_graphs=num_graphs, reduce=reduce
+            )
+        options: dict[str, Any] = {"generator": generator, "precomputed": precomputed}
+        if pairs is None:
+            return self.encode(graph, x, edge_attr, **options)
+        return self.encode_with_pairs(graph, pairs, x, edge_attr, **options)
 
     def learned(self) -> list[LearnedTable]:
         """Return tables of learned values that reports draw before and after training; by default, none."""

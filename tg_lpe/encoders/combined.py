@@ -77,7 +77,7 @@ class Combined(Encoder):
     ) -> Encoding:
         """Encode nodes and edges with each encoder, see :meth:`Encoder.encode`."""
         return _concatenate(
-            part.encode(graph, x, edge_attr, generator=generator, precomputed=tensors)
+            part(x, graph, edge_attr, generator=generator, precomputed=tensors)
             for part, tensors in self._with_precomputed(precomputed)
         )
 
@@ -87,10 +87,10 @@ class Combined(Encoder):
         encodings, columns = [], []
         for part, tensors in self._with_precomputed(options.pop("precomputed")):
             if part.pair_out_channels:
-                encoding, values = part.encode_with_pairs(graph, pairs, x, edge_attr, precomputed=tensors, **options)
+                encoding, values = part(x, graph, edge_attr, pairs=pairs, precomputed=tensors, **options)
                 columns.append(values)
             else:
-                encoding = part.encode(graph, x, edge_attr, precomputed=tensors, **options)
+                encoding = part(x, graph, edge_attr, precomputed=tensors, **options)
             encodings.append(encoding)
         return _concatenate(encodings), torch.cat(columns, dim=1)
 

@@ -147,13 +147,13 @@ class Whitened(Encoder):
             ValueError: if :meth:`fit` was not called, or the inner encoder raises it.
         """
         inner = self._fitted_encoder()
-        return self._whiten(graph, inner.encode(graph, x, edge_attr, generator=generator, precomputed=precomputed))
+        return self._whiten(graph, inner(x, graph, edge_attr, generator=generator, precomputed=precomputed))
 
     @without_autocast
     def _encode_with_pairs(
         self, graph: Graph, pairs: Tensor, x: Tensor | None, edge_attr: Tensor | None, **options: Any
     ) -> tuple[Encoding, Tensor]:
-        encoding, values = self._fitted_encoder().encode_with_pairs(graph, pairs, x, edge_attr, **options)
+        encoding, values = self._fitted_encoder()(x, graph, edge_attr, pairs=pairs, **options)
         return self._whiten(graph, encoding), values
 
     def _fitted_encoder(self) -> Encoder:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 import torch
 from torch import Tensor, nn
 
-from tg_lpe.arguments import check_generator
+from tg_lpe.arguments import check_generator, check_rows, rows_hint
 from tg_lpe.encoders.base import Encoder, checked_encoding, checked_pairs, copy_tensors
 from tg_lpe.graph.graph import Graph, make_graph
 from tg_lpe.models.base import Model
@@ -66,7 +66,7 @@ class FeatureModel(Model):
     def forward(
         self,
         x: Tensor | None,
-        edge_index: Tensor,
+        edge_index: Tensor | None = None,
         edge_attr: Tensor | None = None,
         batch: Tensor | None = None,
         edge_weight: Tensor | None = None,
@@ -109,6 +109,7 @@ class FeatureModel(Model):
             model's ``level``; with ``return_penalty``, a pair of predictions and penalty.
 
         Raises:
+            TypeError: if an argument is not a tensor, such as ``model(data)``.
             ValueError: if an argument is missing, has a wrong shape or dtype, is out of range, or is not read by this
                 model.
         """
@@ -122,7 +123,7 @@ class FeatureModel(Model):
         is_traced = torch.compiler.is_compiling()
         checks = None if is_traced else partial(self._check_features, features)
         if self.encoder is None and not self.needs_undirected:
-            graph = Graph(edge_index, n, batch=batch, num_graphs=num_graphs, checks=checks, undirected=False)
+            graph = Graph(edge_index, n, batch=batch, num_graphs=num_graphs, checks=checks, undirected=False)  # type: ignore[arg-type]
         else:
             # Not in a separate method, where torch.compile would break the graph a second time.
             graph = make_graph(
@@ -169,9 +170,9 @@ class FeatureModel(Model):
             return pe, edge_pe, None
         values = None
         if pairs is None:
-            encoding = self.encoder.encode(graph, x, edge_attr, **options)
+            encoding = self.encoder(x, graph, edge_attr, **options)
         else:
-            encoding, values = self.encoder.encode_with_pairs(graph, pairs, x, edge_attr, **options)
+            encoding, values = self.encoder(x, graph, edge_attr, pairs=pairs, **options)
             values = checked_pairs(self.encoder, pairs.size(1), values)
         return *checked_encoding(self.encoder, graph.num_nodes, graph.num_directed_edges, encoding), values
 
@@ -190,14 +191,15 @@ class FeatureModel(Model):
         for name, encoding in (("pe", pe), ("edge_pe", edge_pe), ("graph_attr", graph_attr)):
             if encoding is not None and encoding.is_floating_point():
                 checks.finite(name, encoding)
-        for name, part, encoding, num_rows in (
-            ("pe", self.pe_embedding, pe, graph.num_nodes),
-            ("edge_pe", self.edge_pe_embedding, edge_pe, graph.num_directed_edges),
+        for name, what, part, encoding, num_rows in (
+            ("pe", "node", self.pe_embedding, pe, graph.num_nodes),
+            ("edge_pe", "edge", self.edge_pe_embedding, edge_pe, graph.num_directed_edges),
         ):
             if self.encoder is None and part is not None:
                 shape, got = (num_rows, part.in_features), None if encoding is None else tuple(encoding.shape)
                 if got != shape:
-                    raise ValueError(f"{name} must have shape {shape}, got {got}")
+                    hint = "" if encoding is None else rows_hint(name, encoding.size(0), num_rows, what)
+                    raise ValueError(f"{name} must have shape {shape}, got {got}{hint}")
         for embedding, name, feature, num_rows in (
             (self.node_embedding, "x", x, graph.num_nodes),
             (self.edge_embedding, "edge_attr", edge_attr, graph.num_directed_edges),
@@ -245,8 +247,7 @@ def encoding_widths(
 def _known_num_nodes(num_nodes: int | None, tensors: Mapping[str, Tensor | None]) -> int | None:
     """Return ``num_nodes``, or the number of rows of ``x``, ``batch`` or ``pe``, or ``None``; check tensors of rows."""
     for name, value in tensors.items():
-        if value is not None and (not isinstance(value, Tensor) or value.dim() == 0):
-            raise TypeError(f"{name} must be a tensor with a row for each node or edge, got {value!r:.80}")
+        check_rows(name, value)
     node_tensors = (tensors[name] for name in ("x", "batch", "pe"))
     return next((rows.size(0) for rows in node_tensors if rows is not None), None) if num_nodes is None else num_nodes
 
