@@ -45,7 +45,7 @@ def model(**options: object) -> GraphTransformer:
     [
         (EDGES.to_sparse(), {}, ValueError, "edge_index must be dense"),
         (EDGES, {"num_nodes": -3}, ValueError, "num_nodes must not be negative, got -3"),
-        (EDGES, {"num_nodes": 2**62}, ValueError, "num_nodes=4,611"),
+        (EDGES, {"num_nodes": 2**62}, ValueError, "num_nodes must not be more than 3,037,000,499, got 4611"),
         (EDGES * 10**9, {}, ValueError, r"edge_index has .* num_nodes=2,000,000,001: .* torch.unique\(edge_index"),
         (EDGES * 10**12, {}, ValueError, r"num_nodes=2,000,000,000,001: .* torch.unique\(edge_index"),
         ((EDGES * 10**9).int(), {}, ValueError, r"torch.unique\(edge_index"),
@@ -61,6 +61,15 @@ def model(**options: object) -> GraphTransformer:
 def test_counts_and_indices(make, edges: object, given: dict[str, object], error: type, message: str) -> None:
     with pytest.raises(error, match=message):
         make(edges, **given)
+
+
+def test_many_nodes_without_edges_if_their_number_is_given() -> None:
+    """Only an inferred number of nodes can be the mistake of numbers with gaps."""
+    many = 2**26 + 5
+    assert Graph(EDGES, many).num_nodes == many
+    with pytest.raises(ValueError, match="num_nodes=67,108,869: nodes are numbered from 0 without"):
+        Graph.from_data(Data(edge_index=EDGES + many - 3))
+    assert Graph.from_data(Data(edge_index=EDGES, num_nodes=many)).num_nodes == many
 
 
 @pytest.mark.parametrize("convert", [to_hetero, to_hetero_with_bases])
@@ -274,5 +283,5 @@ def test_what_was_precomputed_comes_in_the_dtype_of_the_module(encoder: Encoder)
 
 
 def test_features_of_an_encoder_that_are_no_tensor() -> None:
-    with pytest.raises(TypeError, match="x must be a tensor with a row for each node, got list"):
+    with pytest.raises(TypeError, match="x must be a tensor with a row for each node"):
         GramTransformer(4)([[1.0]] * 3, EDGES)

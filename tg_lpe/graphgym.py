@@ -25,6 +25,7 @@ from torch_geometric.graphgym.config import cfg
 
 from tg_lpe.encoders import load_encoder, make_encoder
 from tg_lpe.encoders.precompute import precomputed_of
+from tg_lpe.graph.graph import counts_of
 
 NAME = "tg_lpe"
 """Name of the node encoder and of its section of the configuration."""
@@ -68,14 +69,15 @@ class EncodedNodes(nn.Module):
     def forward(self, batch: Batch) -> Batch:
         """Replace ``batch.x`` by the sum, ``[num_nodes, emb_dim]``."""
         features = {name: batch.get(name) for name in ("x", "edge_attr", "edge_weight") if name in self.encoder.reads}
+        num_nodes, num_graphs = counts_of(batch)
         encoding = self.encoder(
             features.get("x"),
             batch.edge_index,
             features.get("edge_attr"),
             batch.get("batch"),
             features.get("edge_weight"),
-            num_nodes=batch.num_nodes,
-            num_graphs=batch.num_graphs if isinstance(batch, Batch) else None,
+            num_nodes=num_nodes,
+            num_graphs=num_graphs,
             precomputed=precomputed_of(batch),
         )
         pe = self.embedding(encoding.node)

@@ -12,7 +12,7 @@ import torch
 from helpers import Degrees, Stored
 from torch_geometric.data import Batch, Data, InMemoryDataset
 
-from tg_lpe import AddPositionalEncoding, Encoder, GramTransformer
+from tg_lpe import AddPositionalEncoding, Encoder, GramTransformer, Graph
 from tg_lpe.encoders import LPE, RandomWalk, Whitened, load_encoder
 
 PATHS = [torch.tensor([[*range(n - 1)], [*range(1, n)]], dtype=torch.int64).view(2, -1) for n in (1, 4, 6)]
@@ -45,6 +45,15 @@ def test_alone_in_a_batch_and_in_a_dataset(edge_name: str | None) -> None:
     together, single = transform(Batch.from_data_list(graphs())), Batch.from_data_list(results[0])
     assert set(together.keys()) == set(single.keys())
     assert all(torch.equal(together[name], single[name]) for name in ("pe", edge_name) if name is not None)
+
+
+def test_a_batch_of_batches() -> None:
+    """Its ``num_graphs`` counts the batches, not the graphs."""
+    first, *others = graphs()
+    nested = Batch.from_data_list([Batch.from_data_list([first]), Batch.from_data_list(others)])
+    transform = AddPositionalEncoding(RandomWalk(4))
+    assert torch.equal(transform(nested).pe, transform(Batch.from_data_list(graphs())).pe)
+    assert Graph.from_data(nested).num_graphs == 3
 
 
 class OnDisk(Stored):

@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 from torch_geometric import EdgeIndex, Index
 from torch_geometric.data import Batch, Data
+from torch_geometric.data.storage import N_KEYS
 
-from tg_lpe.arguments import check_choice
+from tg_lpe.arguments import check_choice, rows_hint
 from tg_lpe.graph.buckets import PaddedRows
 from tg_lpe.ops import cpu, edges
 from tg_lpe.ops.checks import ValueChecks
@@ -172,12 +173,13 @@ class Graph:
                 f"data must have edge_index, got {type(data).__name__} with {data.keys()}; to_homogeneous() makes one "
                 "graph of HeteroData, torch_geometric.utils.to_edge_index(adj_t.t())[0] are the edges of PyG's adj_t"
             )
+        num_nodes, num_graphs = counts_of(data)
         return cls(
             data.edge_index,
-            data.num_nodes,
+            num_nodes,
             edge_weight=None if edge_weight is None else data.get(edge_weight),
             batch=data.get("batch"),
-            num_graphs=data.num_graphs if isinstance(data, Batch) else None,
+            num_graphs=num_graphs,
             reduce=reduce,
         )
 
@@ -783,12 +785,25 @@ def checked_count(name: str, count: int) -> int:
 
 def _count_nodes(edge_index: Tensor, num_nodes: int | None, batch: Tensor | None) -> int:
     """Return the number of nodes, inferred from the data if ``num_nodes`` is absent."""
-    if num_nodes is None:
-        largest = int(edge_index.max()) + 1 if batch is None and edge_index.numel() else 0
-        num_nodes = batch.numel() if batch is not None else max(largest, 0)  # negative numbers are refused later
-    if batch is None and isinstance(num_nodes, int):
+    if num_nodes is None and batch is not None:
+        num_nodes = batch.numel()
+    elif num_nodes is None:
+        num_nodes = max(int(edge_index.max()) + 1, 0) if edge_index.numel() else 0  # refuses negative numbers later
         _refuse_gaps("edge_index", edge_index.numel(), "nodes", num_nodes)
     return checked_count("num_nodes", num_nodes)
+
+
+def counts_of(data: Data) -> tuple[int | None, int | None]:
+    """Return the numbers of nodes and graphs of PyG's ``Data`` with edges; ``None`` for those that it does not know.
+
+    Raises:
+        ValueError: if the numbers of nodes have large gaps, and only the edges tell how many nodes there are.
+    """
+    num_nodes = data.num_nodes
+    if num_nodes is not None and N_KEYS.isdisjoint(data.keys()) and "num_nodes" not in data:
+        _refuse_gaps("edge_index", data.edge_index.numel(), "nodes", num_nodes)
+    # A batch of batches has no ptr, and its num_graphs counts its parts.
+    return num_nodes, data.num_graphs if isinstance(data, Batch) and "ptr" in data else None
 
 
 def _refuse_gaps(name: str, entries: int, unit: str, count: int) -> None:
@@ -817,5 +832,7 @@ def _check_form(name: str, values: Tensor | None, size: int) -> None:
     if values is not None and (values.shape != (size,) or not values.is_floating_point()):
         got = f"{values.dtype} {list(values.shape)}"
         fit = ".squeeze(1)" * (values.shape == (size, 1)) + ".float()" * (not values.is_floating_point())
-        hint = f"; pass {name}{fit}" if fit and values.numel() == size else ""
+        what = "edge" if name == "edge_weight" else ""
+        rows = values.shape[0] if values.dim() else size
+        hint = f"; pass {name}{fit}" if fit and values.numel() == size else rows_hint(name, rows, size, what)
         raise ValueError(f"{name} must be floating point of shape [{size}], got {got}{hint}")

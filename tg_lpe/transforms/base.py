@@ -16,7 +16,7 @@ from tqdm import tqdm
 
 from tg_lpe.arguments import check_choice
 from tg_lpe.data.storage import is_collated, iterate_chunks, with_attribute
-from tg_lpe.graph.graph import REDUCTIONS, Graph, as_plain
+from tg_lpe.graph.graph import REDUCTIONS, Graph, as_plain, counts_of
 from tg_lpe.ops.blas import torch_threads_for
 from tg_lpe.transforms import hetero as heterogeneous
 from tg_lpe.transforms.attributes import record_slices, warn_of_loss, with_features
@@ -99,9 +99,9 @@ class GraphTransform(BaseTransform, ABC):
                 malformed.
         """
         name = type(self).__name__
-        num_graphs = getattr(data, "num_graphs", None) if isinstance(data, Batch) else None  # None if made by hand
         if isinstance(data, HeteroData) and self.hetero != "error":
             self._check_weight([data])
+            num_graphs = getattr(data, "num_graphs", None) if isinstance(data, Batch) else None  # None if made by hand
             parts = [
                 (part, self._compute(part.edge_index, part.row.numel(), part.batch, num_graphs, part.attribute))
                 for part in heterogeneous.parts(data, self.hetero)
@@ -118,13 +118,8 @@ class GraphTransform(BaseTransform, ABC):
                 "an empty [2, 0] tensor, and T.ToSparseTensor, which removes it, comes after this transform"
             )
         self._check_weight([data])
-        computed = self._compute(
-            data.edge_index,
-            data.num_nodes,
-            data.get("batch"),  # a Data may have it too
-            num_graphs,
-            data.get,
-        )
+        num_nodes, num_graphs = counts_of(data)
+        computed = self._compute(data.edge_index, num_nodes, data.get("batch"), num_graphs, data.get)
         for attribute in computed:
             _write(data, attribute)
         return data
@@ -233,7 +228,7 @@ def _not_one_graph(name: str, data: Any) -> str:
     if isinstance(data, HeteroData):
         ways = "hetero='whole' encodes it as one graph, hetero='edge_type' each edge type by itself"
     else:
-        ways = "torch_geometric.utils has from_networkx and other conversions"
+        ways = "write Data(edge_index=edge_index, num_nodes=n); torch_geometric.utils has from_networkx and others"
     return f"{name} takes Data or Batch of one node type, got {type(data).__name__}; {ways}"
 
 
