@@ -43,7 +43,9 @@ def test_features_edges_and_classes(archive: Path) -> None:
     [
         ({"y": None}, "lacks y; it has edge_index"),
         ({"y": np.zeros(4)}, r"y \[5\]; got"),
-        ({"edge_index": np.array([[0], [5]])}, r"entries in 0..4"),
+        ({"edge_index": np.array([[0], [6]])}, r"edge_index must lie in 0..4 .*got 0..6"),
+        ({"edge_index": ARRAYS["edge_index"].T}, r"write edge_index.T$"),
+        ({"edge_index": ARRAYS["edge_index"] + 1}, r"pass edge_index - 1$"),
         ({"x_indices": X.indices + 1}, r"x_indices must lie in 0..2"),
         ({"y": np.array([{"a": 1}] * 5, dtype=object)}, "plain arrays"),
         ({"y": np.array([0.2, 0.7, 1.9, 1, 0])}, "y must"),

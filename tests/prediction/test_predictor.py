@@ -103,8 +103,8 @@ def test_an_edge_to_a_node_of_the_next_graph_refuses_its_graph(batch_size: int, 
     graphs[1].edge_index = torch.tensor([[0, 3], [1, 5]])
     dataset = GraphDataset.from_data_list(graphs) if collated else graphs
     got = Predictor(model).predict(dataset, on_error="nan", batch_size=batch_size)
-    reason = "edge_index must lie in 0..1 (num_nodes=2), got 0..5"
-    assert [(refusal.index, refusal.reason) for refusal in got.refused] == [(1, reason)]
+    assert [refusal.index for refusal in got.refused] == [1]
+    assert got.refused[0].reason.startswith("edge_index must lie in 0..1 (num_nodes=2), got 0..5")
     expected[1] = torch.nan
     torch.testing.assert_close(got.values, expected, rtol=1e-4, atol=1e-4, equal_nan=True)
     with pytest.raises(ValueError, match="edge_index"):

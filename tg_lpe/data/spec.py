@@ -106,10 +106,14 @@ def _form(name: str, feature: Any) -> tuple[str, int]:
         raise ValueError(f"{name} must be a tensor, got {type(feature).__name__}")
     if feature.is_floating_point():
         if feature.dim() != 2:
-            raise ValueError(f"real {name} must have shape [num_rows, num_features], got {tuple(feature.shape)}")
+            hint = f"; write {name}.{'unsqueeze(1)' if feature.dim() < 2 else 'flatten(1)'}"
+            raise ValueError(f"real {name} must have shape [num_rows, num_features], got {tuple(feature.shape)}{hint}")
         return "real", feature.size(1)
     if feature.dtype != torch.int64:
-        raise ValueError(f"{name} must be int64 (categories) or floating point (real features), got {feature.dtype}")
+        raise ValueError(
+            f"{name} must be int64 (categories) or floating point (real features), got {feature.dtype}; write "
+            f"{name}.long() or {name}.float()"
+        )
     if feature.dim() not in (1, 2):
         raise ValueError(f"{name} must have shape [num_rows] or [num_rows, num_columns], got {tuple(feature.shape)}")
     return "types", feature.size(1) if feature.dim() == 2 else 1

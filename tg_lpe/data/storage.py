@@ -15,6 +15,8 @@ from torch import Tensor
 from torch_geometric.data import Batch, Data, InMemoryDataset
 from torch_geometric.data.hypergraph_data import HyperGraphData
 
+from tg_lpe.arguments import outside_nodes
+
 T = TypeVar("T")
 
 RESERVED = ("index", "batch")
@@ -60,7 +62,7 @@ class GraphChunk:
         start, size = int(node_ptr[first]), int(node_ptr[first + 1] - node_ptr[first])
         edges = self.edge_index[:, int(self.edge_ptr[first]) : int(self.edge_ptr[first + 1])] - start
         low, high = int(edges.min()), int(edges.max())
-        return first, f"edge_index must lie in 0..{size - 1} (num_nodes={size}), got {low}..{high}"
+        return first, outside_nodes(size, low, high)
 
 
 def iterate_chunks(
@@ -159,6 +161,27 @@ def check_single(data: Any, name: str) -> None:
         raise TypeError(f"expected single graphs, but {name} {batches}; make one Data of each, or remove the attribute")
 
 
+def _misfit(graphs: Sequence[Data]) -> str | None:
+    """Return the error message for the first attribute that cannot be concatenated with that of the first graph."""
+
+    def form(data: Data, name: str) -> list[int] | None:
+        """Return the shape without the dimension in which graphs are concatenated."""
+        value = data[name]
+        if not isinstance(value, Tensor):
+            return None
+        shape, place = list(value.shape), data.__cat_dim__(name, value)
+        if isinstance(place, int) and shape:
+            del shape[place]
+        return shape
+
+    for number, data in enumerate(graphs):
+        for name in graphs[0].keys():  # noqa: SIM118 (not a mapping)
+            if form(data, name) != form(graphs[0], name):
+                shapes = [list(graph[name].shape) for graph in (graphs[0], data)]
+                return f"{name} must be equally wide in all graphs, got {shapes[0]} in graph 0, {shapes[1]} in {number}"
+    return None
+
+
 def _take(graphs: Iterator[Data], chunk_size: int, max_pairs: int | None) -> Iterator[tuple[list[Data], list[int]]]:
     """Iterate over groups of consecutive graphs within the limits, with their numbers of nodes."""
     taken: list[Data] = []
@@ -215,7 +238,7 @@ class GraphDataset(InMemoryDataset):
 
         Raises:
             TypeError: if an element is not a ``Data``, or a batch of several graphs.
-            ValueError: if there are no graphs, or they differ in their attributes.
+            ValueError: if there are no graphs, or they differ in their attributes or in the widths of these.
         """
         if not graphs:
             raise ValueError("a dataset needs at least one graph")
@@ -226,7 +249,10 @@ class GraphDataset(InMemoryDataset):
             if names != first_names:
                 difference = f"graph 0 has {first_names}, graph {number} has {names}"
                 raise ValueError(f"all graphs need the same attributes; {difference}")
-        return cls(*cls.collate(list(graphs)))
+        try:
+            return cls(*cls.collate(list(graphs)))
+        except RuntimeError as error:
+            raise ValueError(_misfit(graphs) or str(error)) from error
 
     @classmethod
     def save(cls, data_list: Sequence[Data], path: str | Path) -> None:

@@ -11,6 +11,8 @@ from scipy.sparse import csr_matrix
 from torch_geometric.data import Data
 from torch_geometric.utils import coalesce, to_undirected
 
+from tg_lpe.arguments import outside_nodes
+
 MAX_ENTRIES = 2**32
 """Largest number of entries of ``x``, which becomes dense: 16 GiB."""
 
@@ -66,8 +68,11 @@ def load_node_graph(path: str | Path, *, undirected: bool = True) -> Data:
     num_nodes = y.numel() if x is None else len(x)
     if y.shape != (num_nodes,):
         raise ValueError(f"{path}: {num_nodes} nodes need y [{num_nodes}]; got {tuple(y.shape)}")
-    if edge_index.dim() != 2 or edge_index.size(0) != 2 or not _within(edge_index, num_nodes):
-        raise ValueError(f"{path}: edge_index must be [2, num_edges] with entries in 0..{num_nodes - 1}")
+    if edge_index.dim() != 2 or edge_index.size(0) != 2:
+        fit = "; write edge_index.T" if edge_index.shape[1:] == (2,) else ""
+        raise ValueError(f"{path}: edge_index must be [2, num_edges], got {list(edge_index.shape)}{fit}")
+    if not _within(edge_index, num_nodes):
+        raise ValueError(f"{path}: {outside_nodes(num_nodes, int(edge_index.min()), int(edge_index.max()))}")
     make = to_undirected if undirected else coalesce
     data = Data(x=x, edge_index=make(edge_index, num_nodes=num_nodes), y=y)
     if x is None:

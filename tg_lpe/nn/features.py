@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from tg_lpe.arguments import check_count, int_hint
+from tg_lpe.arguments import check_count, int_hint, rows_hint
 from tg_lpe.nn._util import Resettable
 from tg_lpe.nn.norms import RowBatchNorm, UnitColumns
 from tg_lpe.ops.checks import ValueChecks
@@ -64,6 +65,7 @@ class Feature:
                 hint, channels = "", {"node": "in_channels", "edge": "edge_dim"}.get(self.what)
                 if channels and isinstance(feature, Tensor) and feature.is_floating_point() and feature.dim() == 2:
                     hint = f"; real features need {channels}={feature.size(1)} in place of num_{self.what}_types"
+                hint = hint or self._rows_hint(feature, num_rows)
                 raise ValueError(f"{self.what} types must be int64 {allowed}, got {_form(feature)}{hint}")
             if columns == 1:
                 checks.in_range(f"{self.what} types", feature, self.width)
@@ -73,8 +75,15 @@ class Feature:
         elif self.channels is not None:
             shape = [num_rows, self.channels]
             if not isinstance(feature, Tensor) or list(feature.shape) != shape or not feature.is_floating_point():
-                raise ValueError(f"{self.what} features must be floating point {shape}, got {_form(feature)}")
+                got = _form(feature) + self._rows_hint(feature, num_rows)
+                raise ValueError(f"{self.what} features must be floating point {shape}, got {got}")
             checks.finite(f"{self.what} features", feature)
+
+    def _rows_hint(self, feature: Any, num_rows: int) -> str:
+        """Return the end of an error message on a feature with a wrong number of rows."""
+        if not isinstance(feature, Tensor) or not feature.dim():
+            return ""
+        return rows_hint("x" if self.what == "node" else "edge_attr", feature.size(0), num_rows, self.what)
 
     def product(self, feature: Tensor | None, weight: Tensor, by_product: bool | None = None) -> Tensor:
         """Look up types in a table, summed over the columns, or multiply real values by it, ``[num_rows, channels]``.

@@ -36,7 +36,8 @@ LARGEST = 30.0
 class RowBatchNorm(nn.BatchNorm1d):
     """Batch norm that uses running statistics for a training batch of fewer than two rows.
 
-    A batch that is :func:`~tg_lpe.nn.parallel.divided` among processes is normalised as a whole.
+    A batch that is :func:`~tg_lpe.nn.parallel.divided` among processes is normalised as a whole; torch's
+    ``SyncBatchNorm`` cannot replace this norm.
     """
 
     running_mean: Tensor

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from tg_lpe.arguments import outside_nodes, rows_hint
 from tg_lpe.ops import cpu
 from tg_lpe.ops.checks import ValueChecks
 from tg_lpe.ops.cpu import Function, Int, Pointer, checked, empty_in_huge_pages
@@ -148,7 +149,8 @@ def _check_batch(num_nodes: int, batch: Tensor | None, num_graphs: int | None) -
         if num_graphs not in (None, 1):
             raise ValueError(f"num_graphs={num_graphs} needs batch, which assigns the nodes to graphs")
     elif batch.dtype != torch.int64 or batch.shape != (num_nodes,):
-        raise ValueError(f"batch must be int64 of shape [{num_nodes}], got {batch.dtype} {list(batch.shape)}")
+        hint = rows_hint("batch", batch.numel(), num_nodes, "node") or "; pass batch.long()" * (batch.dim() == 1)
+        raise ValueError(f"batch must be int64 of shape [{num_nodes}], got {batch.dtype} {list(batch.shape)}{hint}")
 
 
 class CheckedEdges(NamedTuple):
@@ -245,9 +247,7 @@ def _validate(
     counted = numbers[first + len(facts) :]
     read = dict(zip(facts, numbers[first:], strict=False))
     if read["low"] < 0 or read["high"] >= num_nodes:
-        raise ValueError(
-            f"edge_index must lie in 0..{num_nodes - 1} (num_nodes={num_nodes}), got {read['low']}..{read['high']}"
-        )
+        raise ValueError(outside_nodes(num_nodes, read["low"], read["high"]))
     if batch is None:
         checks.judge(numbers)
         return CheckedEdges(None, 1, read["loops"], num_nodes), counted

@@ -67,7 +67,10 @@ def read_labels(
             if len(names) > 2 and 2 * len(names) > len(words):
                 shown = ", ".join(map(repr, names[:SHOWN]))
                 words_text = f"{len(names)} different words in {len(words)} cells, such as {shown}"
-                raise ValueError(f"column {column!r} holds {words_text}: neither numbers nor classes")
+                raise ValueError(
+                    f"column {column!r} holds {words_text}: neither numbers nor classes; write numbers without units, "
+                    "signs such as % and separators of thousands"
+                )
             number = {name: float(k) for k, name in enumerate(names)}
             for position, word in words.items():
                 numbers[position] = number[word]
