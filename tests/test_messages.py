@@ -38,6 +38,13 @@ WEIGHTS = torch.arange(1.0, 7.0)  # another one in each direction
             lambda: AddPositionalEncoding(GramTransformer(8))(Data(edge_index=RING, edge_weight=WEIGHTS, num_nodes=3)),
             "edge_weight=None",
         ),
+        (lambda: GraphTransformer(in_channels=4)(torch.rand(3, 2), RING), "in_channels=2, not 4$"),
+        (lambda: GraphTransformer(dropout=0.1), "'dropout'; .* such as dropout, are entries of attention_options"),  # type: ignore[call-arg]
+        (lambda: RandomWalk(k=8), "RandomWalk has no argument 'k'; its arguments are steps"),  # type: ignore[call-arg]
+        (lambda: GraphTransformer(encoder=LinearTransformerPE(8)), "as pre_transform, .* pe_channels="),  # type: ignore[arg-type]
+        (lambda: Graph(RING.numpy()), r"torch.as_tensor\(edge_index\)"),  # type: ignore[arg-type]
+        (lambda: GraphTransformer(in_channels=1)([[1.0]] * 3, RING), r"torch.as_tensor\(x\)"),
+        (lambda: GraphTransformer(num_node_types=3)(torch.rand(3), RING), r"pass x.long\(\)$"),
         (lambda: make_encoder({"class": "Elsewhere"}), "--import"),
         (lambda: GraphTransformer()(Data(edge_index=RING, num_nodes=3)), r"write model\(data.x, data.edge_index"),
         (lambda: RandomWalk(4)(Data(edge_index=RING, num_nodes=3)), r"data.x, data.edge_index"),

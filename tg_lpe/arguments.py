@@ -140,6 +140,8 @@ def check_rows(name: str, rows: object) -> None:
     hint = ""
     if isinstance(rows, BaseData):
         hint = "; instead of model(data) write model(data.x, data.edge_index, data.edge_attr, data.batch)"
+    elif isinstance(rows, np.ndarray | list | tuple):
+        hint = f"; torch.as_tensor({name}) makes one"
     raise TypeError(f"{name} must be a tensor with a row for each node or edge, got {rows!r:.80}{hint}")
 
 

@@ -128,6 +128,8 @@ def test_a_column_with_gaps_and_molecules(zinc: Predictor) -> None:
     torch.testing.assert_close(got.values[1], got.values[3])
     with pytest.raises(ValueError, match="None at place 0: there is no SMILES"):
         zinc.predict(column)
+    with pytest.raises(ValueError, match="MolFromInchi"):
+        zinc.predict(["InChI=1S/CH4/h1H4"])
     assert len(zinc.predict([None, float("nan")], on_error="nan").refused) == 2
     assert zinc.predict(pandas.Series([], dtype=object)).values.shape == (0, 1)
     frame = got.to_frame()

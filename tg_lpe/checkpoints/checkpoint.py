@@ -121,10 +121,20 @@ class CheckpointMixin(
     __signature__: ClassVar[inspect.Signature]
 
     def __new__(cls: type[T], *args: Any, **kwargs: Any) -> T:
-        """Record the constructor's arguments and the generator's state."""
+        """Record the constructor's arguments and the generator's state.
+
+        Raises:
+            TypeError: if the constructor has no argument of a name.
+        """
+        parameters = cls.__signature__.parameters
+        takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
+        if not takes_any and (unknown := [name for name in kwargs if name not in parameters]):
+            groups = " or ".join(name for name in parameters if name.endswith("_options"))
+            hint = f"; options of its parts, such as dropout, are entries of {groups}" if groups else ""
+            takes = ", ".join(parameters) or "none"
+            raise TypeError(f"{cls.__name__} has no argument {unknown[0]!r}; its arguments are {takes}{hint}")
         instance: T = super().__new__(cls, *args, **kwargs)
         instance._rng_state = torch.get_rng_state()
-        parameters = cls.__signature__.parameters
         passed = {**dict(zip(parameters, args, strict=False)), **kwargs}
         others = {name: value for name, value in passed.items() if is_dataclass(value) or not cls._is_jsonable(value)}
         jsonable = {name: value for name, value in passed.items() if name not in others}

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
+from torch_geometric.transforms import BaseTransform
+
 from tg_lpe.checkpoints.checkpoint import CLASSES, Checkpoint, Kind
 from tg_lpe.checkpoints.registry import Registry
 from tg_lpe.data.spec import DataSpec
@@ -113,7 +115,9 @@ def reads_directions(encoder: Any) -> bool:
 
 
 def encoder_hint(value: object) -> str:
-    """Return the end of an error message for a class or its name in place of an encoder; else an empty string."""
+    """Return the end of an error message for a class, its name or a transform in place of an encoder; else nothing."""
+    if isinstance(value, BaseTransform):
+        return "; a transform writes into the data: use it as pre_transform, and make the model with pe_channels="
     if isinstance(value, type) and issubclass(value, Encoder):
         return f"; write {value.__name__}(...), with its arguments"
     return f"; write {value}(...), with its arguments" if isinstance(value, str) and value in ENCODERS else ""

@@ -8,6 +8,7 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch_geometric import EdgeIndex, Index
@@ -754,6 +755,7 @@ def check_edge_index(edge_index: Tensor) -> None:
     if not isinstance(edge_index, Tensor):
         raise TypeError(
             f"edge_index must be an int64 or int32 tensor [2, num_directed_edges], got {type(edge_index).__name__}"
+            + "; torch.as_tensor(edge_index) makes one" * isinstance(edge_index, np.ndarray | list | tuple)
         )
     if edge_index.layout != torch.strided:
         raise ValueError(

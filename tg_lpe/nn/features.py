@@ -66,6 +66,8 @@ class Feature:
                 if channels and isinstance(feature, Tensor) and feature.is_floating_point() and feature.dim() == 2:
                     hint = f"; real features need {channels}={feature.size(1)} in place of num_{self.what}_types"
                 hint = hint or self._rows_hint(feature, num_rows)
+                if not hint and isinstance(feature, Tensor) and feature.shape in shapes:
+                    hint = f"; pass {'x' if self.what == 'node' else 'edge_attr'}.long()"
                 raise ValueError(f"{self.what} types must be int64 {allowed}, got {_form(feature)}{hint}")
             if columns == 1:
                 checks.in_range(f"{self.what} types", feature, self.width)
@@ -75,7 +77,11 @@ class Feature:
         elif self.channels is not None:
             shape = [num_rows, self.channels]
             if not isinstance(feature, Tensor) or list(feature.shape) != shape or not feature.is_floating_point():
-                got = _form(feature) + self._rows_hint(feature, num_rows)
+                hint = self._rows_hint(feature, num_rows)
+                if not hint and isinstance(feature, Tensor) and feature.dim() == 2 and feature.size(1) != self.channels:
+                    name = "in_channels" if self.what == "node" else "edge_dim"
+                    hint = f"; they need {name}={feature.size(1)}, not {self.channels}"
+                got = _form(feature) + hint
                 raise ValueError(f"{self.what} features must be floating point {shape}, got {got}")
             checks.finite(f"{self.what} features", feature)
 

@@ -80,7 +80,8 @@ def parse(smiles: str, repair_radicals: bool = False, ogb: bool = False) -> Any:
     with rdBase.BlockLogs():
         molecule = _read(text, ogb)
         if molecule is None:
-            raise UnusableMoleculeError("RDKit cannot read it as SMILES")
+            hint = "; rdkit.Chem.MolFromInchi(text) makes a molecule of it" if text.startswith("InChI=") else ""
+            raise UnusableMoleculeError(f"RDKit cannot read it as SMILES{hint}")
         if molecule.GetNumAtoms() == 0:
             raise UnusableMoleculeError("it has no atoms")
         if repair_radicals:
