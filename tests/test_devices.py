@@ -49,6 +49,7 @@ def batch_of(*sizes: int) -> Batch:
 
 SMALL, MIXED = (5, 1, 12, 30, 8), (300, 5)
 both_batches = pytest.mark.parametrize("sizes", [SMALL, MIXED], ids=["small graphs", "a large one"])
+TYPES = {"num_node_types": NODE_TYPES, "num_edge_types": EDGE_TYPES}
 
 
 @pytest.fixture(autouse=True)
@@ -105,59 +106,36 @@ def test_the_fake_device_rejects_tensors_of_others() -> None:
 
 @both_batches
 @pytest.mark.parametrize(
-    "options",
+    "encoder",
     [
-        {},
-        {"diagonal": False},
-        {"normalize": False},
-        {"degree_scaling": False},
-        {"update_incidence": True},
-        {"probes": "features", "num_node_types": NODE_TYPES},
-        {"probes": "learned", "max_nodes": 300},
+        LinearTransformer(),
+        LinearTransformer(diagonal=False),
+        LinearTransformer(normalize=False),
+        LinearTransformer(degree_scaling=False),
+        LinearTransformer(update_incidence=True),
+        LinearTransformer(probes="features", num_node_types=NODE_TYPES),
+        LinearTransformer(probes="learned", max_nodes=300),
+        GramTransformer(4, 4, 2, 5),
+        GramTransformer(4, 4, 2, 5, basis="chebyshev"),
+        GramTransformer(4, 4, 2, 5, probes="rademacher", num_probes=8),
+        GramTransformer(4, 4, 2, 5, probes="identity"),
+        GramTransformer(4, 4, 2, 5, **TYPES),
+        LPE(8, 4),
+        SPE(8, 4),
+        SignNet(8, 4),
+        RPEARL(8, 4),
+        Positions(4, loops=3),
     ],
-    ids=str,
+    ids=lambda encoder: repr(encoder).partition("\n")[0],
 )
-def test_linear_transformer(options: dict[str, Any], sizes: tuple[int, ...]) -> None:
+def test_learned_encodings(encoder: Encoder, sizes: tuple[int, ...]) -> None:
     batch = batch_of(*sizes)
     weight = 1.0 + batch.edge_index.sum(0) % 3
 
     def run(model: Any, place: Callable[[Any], Any]) -> list[Tensor]:
-        graph = place(batch.x), place(batch.edge_index), None, place(batch.batch), place(weight)
-        return with_gradients(model(*graph, num_graphs=batch.num_graphs), model)
-
-    check(run, LinearTransformer(**options))
-
-
-@both_batches
-@pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        {"basis": "chebyshev"},
-        {"probes": "rademacher", "num_probes": 8},
-        {"probes": "identity"},
-        {"num_edge_types": EDGE_TYPES, "num_node_types": NODE_TYPES},
-    ],
-    ids=str,
-)
-def test_gram_transformer(options: dict[str, Any], sizes: tuple[int, ...]) -> None:
-    batch = batch_of(*sizes)
-
-    def run(model: Any, place: Callable[[Any], Any]) -> list[Tensor]:
-        graph = (place(part) for part in (batch.x, batch.edge_index, batch.edge_attr, batch.batch))
-        return with_gradients(model(*graph), model)
-
-    check(run, GramTransformer(4, 4, 2, 5, **options))
-
-
-@both_batches
-@pytest.mark.parametrize("encoder", [LPE(8, 4), SPE(8, 4)], ids=["LPE", "SPE"])
-def test_encodings_of_eigenpairs(encoder: nn.Module, sizes: tuple[int, ...]) -> None:
-    batch = batch_of(*sizes)
-
-    def run(model: Any, place: Callable[[Any], Any]) -> list[Tensor]:
-        graph = None, place(batch.edge_index), None, place(batch.batch)
-        return with_gradients(model(*graph, num_graphs=batch.num_graphs), model)
+        graph = (place(part) for part in (batch.x, batch.edge_index, batch.edge_attr, batch.batch, weight))
+        generator = torch.Generator().manual_seed(0)
+        return with_gradients(model(*graph, num_graphs=batch.num_graphs, generator=generator), model)
 
     check(run, encoder)
 
@@ -179,48 +157,30 @@ def test_computed_encodings(encoder: Encoder) -> None:
     check(run, encoder)
 
 
-@pytest.mark.parametrize(
-    "encoder", [SignNet(8, 4), RPEARL(8, 4), Positions(4, loops=3)], ids=lambda e: type(e).__name__
-)
-def test_learned_encodings(encoder: Encoder) -> None:
-    batch = batch_of(*SMALL)
-
-    def run(model: Any, place: Callable[[Any], Any]) -> list[Tensor]:
-        graph = None, place(batch.edge_index), None, place(batch.batch)
-        generator = torch.Generator().manual_seed(0)
-        return with_gradients(model(*graph, num_graphs=batch.num_graphs, generator=generator), model)
-
-    check(run, encoder)
-
-
-@pytest.mark.parametrize("attention", ["bias", "pairs"])
-def test_attention_over_pairs(attention: str) -> None:
-    batch = batch_of(*SMALL)
-
-    def run(model: Any, place: Callable[[Any], Any]) -> list[Tensor]:
-        return with_gradients(model(None, place(batch.edge_index), None, place(batch.batch)), model)
-
-    model = GraphTransformer(attention=attention, encoder=RRWP(4), hidden_channels=16, heads=2, num_layers=2)
-    check(run, model.double())
-
-
 def test_metrics() -> None:
     scores, labels = torch.linspace(0, 1, 20).roll(7), (torch.arange(20) % 3 == 0).float()
     for column in (*(metric.column for metric in METRICS.values()), lambda *values: hits_at(*values, 3)):
         assert column(moved(scores), moved(labels)) == column(scores, labels)
 
 
-@pytest.mark.parametrize("options", [{}, {"pe_options": {"norm": True}, "readout": {"pooling": "both"}}], ids=str)
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"encoder": GramTransformer(4, 4, 2, 5, **TYPES)},
+        {"encoder": GramTransformer(4, 4, 2, 5, **TYPES), "pe_options": {"norm": True}, "readout": {"pooling": "both"}},
+        {"encoder": RRWP(4), "attention": "bias"},
+        {"encoder": RRWP(4), "attention": "pairs"},
+    ],
+    ids=["edges", "both", "bias", "pairs"],
+)
 def test_graph_transformer_with_its_encoder(options: dict[str, Any]) -> None:
     batch = batch_of(*SMALL)
-    types = {"num_node_types": NODE_TYPES, "num_edge_types": EDGE_TYPES}
-    encoder = GramTransformer(4, 4, 2, 5, **types)
 
     def run(model: Any, place: Callable[[Any], Any]) -> list[Tensor]:
         graph = (place(part) for part in (batch.x, batch.edge_index, batch.edge_attr, batch.batch))
         return with_gradients(model(*graph), model)
 
-    check(run, GraphTransformer(**types, encoder=encoder, hidden_channels=16, heads=2, num_layers=2, **options))
+    check(run, GraphTransformer(**TYPES, hidden_channels=16, heads=2, num_layers=2, **options).double())
 
 
 @pytest.mark.skipif(not is_fake, reason="the device is a real one")
