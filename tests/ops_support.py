@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -81,6 +82,16 @@ def check(got: tuple[Tensor, Tensor], expected: tuple[Any, Any], tolerance: floa
     for mine, theirs in zip(got, expected, strict=True):
         assert mine.shape == theirs.shape
         assert np.abs(mine.detach().numpy() - np.asarray(theirs)).max(initial=0.0) < tolerance * scale
+
+
+def same_with_any_threads(run: Callable[[], Sequence[Tensor]], counts: Sequence[int] = (1, 2, 3)) -> Sequence[Tensor]:
+    """Return the result of ``run``, which has the same bits with each number of threads."""
+    found = []
+    for count in counts:
+        torch.set_num_threads(count)
+        found.append(run())
+    assert all(torch.equal(a, b) for other in found[1:] for a, b in zip(other, found[0], strict=True))
+    return found[0]
 
 
 def parameters_of_layers(model: LinearTransformer, num_blocks: int, num_loops: int) -> list[dict[str, np.ndarray]]:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from ops_support import needs_cpu
+from ops_support import needs_cpu, same_with_any_threads
 from torch import Tensor
 
 from tg_lpe.ops import attention, cpu
@@ -60,11 +60,7 @@ def test_gradients_are_differentiable() -> None:
 @needs_cpu
 def test_threads_change_no_bit(threads: None) -> None:
     rows, source, target = sample(32, torch.float32, 3000, 9000)
-    found = []
-    for count in (1, 2):
-        torch.set_num_threads(count)
-        found.append(attention.edge_attention(*rows, source, target, 4))
-    assert all(torch.equal(once, twice) for once, twice in zip(*found, strict=True))
+    same_with_any_threads(lambda: attention.edge_attention(*rows, source, target, 4))
 
 
 @needs_cpu

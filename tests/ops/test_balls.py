@@ -12,7 +12,16 @@ import torch
 from helpers import Graph, corner_cases, few, fewer, from_networkx, graphs
 from hypothesis import given
 from hypothesis import strategies as st
-from ops_support import bases, check, dtypes, entries_at_edges, expected_polynomials, incidence, needs_cpu
+from ops_support import (
+    bases,
+    check,
+    dtypes,
+    entries_at_edges,
+    expected_polynomials,
+    incidence,
+    needs_cpu,
+    same_with_any_threads,
+)
 from torch import Tensor
 
 import tg_lpe
@@ -140,15 +149,14 @@ def test_the_number_of_threads_changes_no_bit(threads: None, backend: str) -> No
     if backend == "reference":
         pytest.skip("torch makes no such promise")
     graph = incidence([from_networkx(nx.random_regular_graph(3, 3000, seed=0)), from_networkx(nx.star_graph(700))])
-    found = []
-    for number in (1, 2, 3):
-        torch.set_num_threads(number)
+
+    def run() -> list[Tensor]:
         orders = orders_of(graph, 6, 200)
         adjacency = entries_at_edges(graph, 2, torch.float32).requires_grad_()
         nodes, edges = ball_polynomials(adjacency, graph.tail, graph.head, orders, "chebyshev", 5)
-        found.append((orders, nodes, edges, *torch.autograd.grad(nodes.square().sum() + edges.sum(), adjacency)))
-    for others in found[1:]:
-        assert all(torch.equal(a, b) for a, b in zip(others, found[0], strict=True))
+        return [orders, nodes, edges, *torch.autograd.grad(nodes.square().sum() + edges.sum(), adjacency)]
+
+    same_with_any_threads(run)
 
 
 @needs_cpu

@@ -20,6 +20,7 @@ from ops_support import (
     needs_cpu,
     padded_polynomials,
     polynomials_of,
+    same_with_any_threads,
 )
 from torch import Tensor
 
@@ -145,15 +146,14 @@ def test_the_number_of_threads_changes_nothing(basis: str, dtype: torch.dtype, t
     sizes = [*range(0, 60), 200]
     graph = incidence([from_networkx(nx.gnp_random_graph(n, 0.3, seed=n)) for n in sizes] * 2)
     adjacency = entries_at_edges(graph, 4, dtype)
-    found = []
-    for number in (1, 2, 3, 16):
-        torch.set_num_threads(number)
-        structure = graph.tail, graph.head, graph.ptr, graph.num_nodes, graph.max_nodes
-        recurrence = Recurrence(*structure, *BASES[basis], 8)
+    structure = graph.tail, graph.head, graph.ptr, graph.num_nodes, graph.max_nodes
+    recurrence = Recurrence(*structure, *BASES[basis], 8)
+
+    def run() -> list[Tensor]:
         outs = compiled_matrix_polynomials(adjacency, recurrence)
-        ones = [torch.ones_like(out) for out in outs]
-        found.append((*outs, compiled_gradient(adjacency, recurrence, *ones)))
-    assert all(torch.equal(a, b) for other in found[1:] for a, b in zip(other, found[0], strict=True))
+        return [*outs, compiled_gradient(adjacency, recurrence, *(torch.ones_like(out) for out in outs))]
+
+    same_with_any_threads(run, (1, 2, 3, 16))
 
 
 @needs_cpu
