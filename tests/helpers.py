@@ -38,6 +38,7 @@ __all__ = [
     "few",
     "fewer",
     "from_networkx",
+    "graph_of",
     "graphs",
     "listings",
     "log_uniform",
@@ -45,6 +46,11 @@ __all__ = [
     "randomize_",
     "relative_error",
 ]
+
+
+def graph_of(*parts: Graph) -> tg_lpe.Graph:
+    """Return graphs of the tests as one batch of the library."""
+    return tg_lpe.Graph(**batch_of(list(parts)).arguments())
 
 
 class Degrees(Encoder):

@@ -9,7 +9,7 @@ import networkx as nx
 import numpy as np
 import pytest
 import torch
-from helpers import Graph, batch_of, few, from_networkx, graphs, randomize_
+from helpers import Graph, batch_of, few, from_networkx, graph_of, graphs, randomize_
 from hypothesis import example, given
 from hypothesis import strategies as st
 from torch import Tensor
@@ -22,10 +22,6 @@ from tg_lpe.testing.encoder_test_case import GRAPH, EncoderTestCase
 
 M = 5
 SYMMETRIC = [nx.petersen_graph(), nx.cycle_graph(6), nx.complete_graph(5), nx.star_graph(4), nx.path_graph(4)]
-
-
-def incidence(*parts: Graph) -> tg_lpe.Graph:
-    return tg_lpe.Graph(**batch_of(list(parts)).arguments())
 
 
 def spectrum(graph: Graph, normalization: str | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -167,7 +163,7 @@ def test_spe_depends_on_no_order_and_no_basis(data: st.DataObject) -> None:
     encoder: Any = randomize_(SPE(4, M, num_filters=3)).double()
     symmetric = st.sampled_from([from_networkx(nx.relabel.convert_node_labels_to_integers(g)) for g in SYMMETRIC])
     graph = data.draw(st.one_of(symmetric, graphs(min_nodes=2, exponents=(0.0, 0.0))))
-    batch, n = incidence(graph), graph.num_nodes
+    batch, n = graph_of(graph), graph.num_nodes
     with torch.no_grad():
         expected = encoder.encode(batch).node
         found = encoder.precompute(batch)
@@ -190,7 +186,7 @@ def test_spe_depends_on_no_order_and_no_basis(data: st.DataObject) -> None:
 @given(graph=graphs())
 def test_whole_eigenspaces(graph: Graph) -> None:
     for normalization in ("sym", None):
-        vectors, values = whole_eigenspaces(incidence(graph), M, normalization=normalization)
+        vectors, values = whole_eigenspaces(graph_of(graph), M, normalization=normalization)
         expected, basis, space = spectrum(graph, normalization)
         kept = len(expected) if len(expected) <= M else int((space < space[M]).sum())
         assert values.shape == (1, M) and values.isfinite().sum() == kept
@@ -200,7 +196,7 @@ def test_whole_eigenspaces(graph: Graph) -> None:
 
 def test_random_signs_of_lpe() -> None:
     encoder: Any = randomize_(LPE(16, 3)).double().eval()
-    graph = incidence(GRAPH, GRAPH)
+    graph = graph_of(GRAPH, GRAPH)
 
     def encode(seed: int | None) -> Tensor:
         generator = None if seed is None else torch.Generator().manual_seed(seed)
@@ -242,11 +238,11 @@ def test_spe_says_where_nothing_is_left() -> None:
 def test_spe_says_where_little_is_left() -> None:
     star, path = from_networkx(nx.star_graph(60)), from_networkx(nx.path_graph(60))
     with pytest.warns(UserWarning, match="num_eig"):
-        SPE(4, num_eigenpairs=8).precompute(incidence(star, path))
+        SPE(4, num_eigenpairs=8).precompute(graph_of(star, path))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        SPE(4, num_eigenpairs=8).precompute(incidence(path))
-        SPE(4, num_eigenpairs=64).precompute(incidence(star))
+        SPE(4, num_eigenpairs=8).precompute(graph_of(path))
+        SPE(4, num_eigenpairs=64).precompute(graph_of(star))
 
 
 @pytest.mark.parametrize("cls", [LPE, SPE, SignNet])

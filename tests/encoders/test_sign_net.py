@@ -8,7 +8,7 @@ import networkx as nx
 import numpy as np
 import pytest
 import torch
-from helpers import Graph, batch_of, from_networkx, randomize_
+from helpers import Graph, from_networkx, graph_of, randomize_
 
 import tg_lpe
 from tg_lpe import Encoder, Encoding
@@ -62,7 +62,7 @@ class TestSignNetOfSets(TestSignNet):
 
 def test_signs_change_no_bit() -> None:
     parts = [from_networkx(nx.gnm_random_graph(9, 14, seed=seed)) for seed in range(3)]
-    graph = tg_lpe.Graph(**batch_of(parts).arguments())
+    graph = graph_of(*parts)
     encoder = randomize_(SignNet(3, 6)).eval()
     found = encoder.precompute(graph)
     flipped = {name: -rows if name.startswith("node") else rows for name, rows in found.items()}

@@ -9,7 +9,7 @@ import networkx as nx
 import numpy as np
 import pytest
 import torch
-from helpers import Graph, batch_of, from_networkx, randomize_, relative_error
+from helpers import Graph, batch_of, from_networkx, graph_of, randomize_, relative_error
 from torch import Tensor
 from torch_geometric.data import Batch, Data
 
@@ -40,10 +40,6 @@ def spaces_of(graph: Graph, normalization: str | None, k: int) -> list[tuple[flo
         for first, last in zip(starts, ends, strict=True)
         if first < k
     ]
-
-
-def incidence(graph: Graph) -> tg_lpe.Graph:
-    return tg_lpe.Graph(**batch_of([graph]).arguments())
 
 
 class SpectrumTestCase(EncoderTestCase):
@@ -154,7 +150,7 @@ def test_edges_alone() -> None:
 
 def encode(encoder: Encoder, graph: Graph, **more: Any) -> Encoding:
     with torch.no_grad():
-        return encoder.encode(incidence(graph), **more)
+        return encoder.encode(graph_of(graph), **more)
 
 
 def path(n: int) -> Graph:
@@ -189,7 +185,7 @@ def test_a_step_of_training_sees_signs_of_its_own(flip_signs: bool) -> None:
 @pytest.mark.parametrize("k", [1, 2, 3, 4, 9])
 def test_a_cut_eigenspace_is_completed(k: int) -> None:
     """The star has the eigenvalues 0, 1 (eight times) and 2."""
-    found = eigenspaces(incidence(from_networkx(nx.star_graph(9))), k)
+    found = eigenspaces(graph_of(from_networkx(nx.star_graph(9))), k)
     assert int(found.values.isfinite().sum()) == min(k, 2)
     if k > 1:
         assert found.values[0, 1] == pytest.approx(1.0)
@@ -201,7 +197,7 @@ def test_a_chain_of_close_eigenvalues_is_one_eigenspace() -> None:
     """Each is close to the next and the last far from the first: more columns are needed than are computed at first."""
     pairs = 30
     graph = Graph(2 * pairs, [(2 * i, 2 * i + 1) for i in range(pairs)], [0.5 + 2e-7 * i for i in range(pairs)])
-    found = eigenspaces(incidence(graph), pairs + 1, normalization=None)
+    found = eigenspaces(graph_of(graph), pairs + 1, normalization=None)
     assert int(found.values.isfinite().sum()) == 2
     torch.testing.assert_close(found.node[:, 1].square(), torch.full((2 * pairs,), 0.5, dtype=torch.float64))
 
@@ -209,20 +205,20 @@ def test_a_chain_of_close_eigenvalues_is_one_eigenspace() -> None:
 @pytest.mark.parametrize("which", ["bottom", "top"])
 def test_null_vectors_and_nodes_without_edges(which: str) -> None:
     graph, step = Graph(4, [(0, 1), (0, 2)], [1.0, 1.0]), 1 if which == "bottom" else -1
-    vectors, values = laplacian_eigenvectors(incidence(graph), 5, keep_null=True, which=which)
+    vectors, values = laplacian_eigenvectors(graph_of(graph), 5, keep_null=True, which=which)
     expected = np.linalg.eigvalsh(graph.published_laplacian("sym"))[::step]
     np.testing.assert_allclose(values[0, :4].numpy(), expected, atol=1e-12)
     assert bool(values[0, 4].isnan()) and bool((vectors[:, 4] == 0).all())
     np.testing.assert_allclose(
         graph.published_laplacian("sym") @ vectors[:, :4].numpy(), vectors[:, :4].numpy() * expected, atol=1e-12
     )
-    _, values = laplacian_eigenvectors(incidence(graph), 4, normalization=None, keep_null=True, which=which)
+    _, values = laplacian_eigenvectors(graph_of(graph), 4, normalization=None, keep_null=True, which=which)
     np.testing.assert_allclose(values[0].numpy(), [0, 0, 1, 3][::step], atol=1e-12)
 
 
 @pytest.mark.parametrize("which", ["bottom", "top"])
 def test_a_grounded_component_has_no_null_vector(which: str) -> None:
-    plain = incidence(Graph(4, [(0, 1), (2, 3)], [1.0, 1.0]))
+    plain = graph_of(Graph(4, [(0, 1), (2, 3)], [1.0, 1.0]))
     graph = plain.with_conductances(plain.conductance, torch.tensor([1.0, 0.0, 0.0, 0.0], dtype=torch.float64))
     dense = np.array([[2.0, -1, 0, 0], [-1, 1, 0, 0], [0, 0, 1, -1], [0, 0, -1, 1]])
     vectors, values = laplacian_eigenvectors(graph, 4, normalization=None, keep_null=True, which=which)
@@ -242,16 +238,14 @@ def test_the_published_tokens_tell_edges_of_a_ring_apart() -> None:
 
 def test_rows_of_norm_one() -> None:
     graph = from_networkx(nx.barbell_graph(5, 3))
-    vectors, _ = bottom_eigenvectors(incidence(graph), 4, row_norm=True)
-    plain, _ = bottom_eigenvectors(incidence(graph), 4)
+    vectors, _ = bottom_eigenvectors(graph_of(graph), 4, row_norm=True)
+    plain, _ = bottom_eigenvectors(graph_of(graph), 4)
     torch.testing.assert_close(vectors.norm(dim=1), torch.ones(13, dtype=torch.float64))
     torch.testing.assert_close(vectors * plain.norm(dim=1, keepdim=True), plain)
-    spaces = eigenspaces(incidence(graph), 4, row_norm=True)
+    spaces = eigenspaces(graph_of(graph), 4, row_norm=True)
     torch.testing.assert_close(spaces.node.square().sum(1), torch.ones(13, dtype=torch.float64))
     few = path(3)
-    assert (
-        relative_error(eigenspaces(incidence(few), 4, row_norm=True).node, eigenspaces(incidence(few), 4).node) < 1e-12
-    )
+    assert relative_error(eigenspaces(graph_of(few), 4, row_norm=True).node, eigenspaces(graph_of(few), 4).node) < 1e-12
 
 
 @pytest.mark.parametrize(("f", "k"), [(2, 8), (3, 8), (2, 16)])
@@ -285,7 +279,7 @@ def test_arguments(options: dict[str, Any], message: str) -> None:
 
 def test_many_components() -> None:
     parts = nx.disjoint_union_all([nx.path_graph(9), *([nx.path_graph(2)] * 40), nx.empty_graph(30)])
-    graph = incidence(from_networkx(parts))
+    graph = graph_of(from_networkx(parts))
     found = eigenspaces(graph, 5)
     assert found.values[0, 0] == 0 and bool(found.values[0, 1:].isnan().all())
     expected = torch.cat([graph.laplacian_diagonal(torch.ones(1).double())[:9] / 16, torch.full((80,), 0.5)]).sqrt()

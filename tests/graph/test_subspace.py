@@ -9,7 +9,7 @@ import networkx as nx
 import numpy as np
 import pytest
 import torch
-from helpers import Graph, batch_of, corner_cases, from_networkx
+from helpers import Graph, corner_cases, from_networkx, graph_of
 
 import tg_lpe
 from tg_lpe.encoders import load_encoder
@@ -51,7 +51,7 @@ def eigenvectors(graph: Graph, k: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def find(graph: Graph, k: int = K, **options) -> Subspace:
-    return leading_subspace(tg_lpe.Graph(**batch_of([graph]).arguments()), k, **options)
+    return leading_subspace(graph_of(graph), k, **options)
 
 
 def captured(found: Subspace, vectors: np.ndarray) -> float:
@@ -84,7 +84,7 @@ def test_the_learned_cut_finds_the_same_space(family: str) -> None:
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_number_of_loops_on_a_batch_finds_the_same_spaces(family: str) -> None:
     parts = [connected(FAMILIES[family]()), Graph(1, [], []), from_networkx(nx.karate_club_graph())]
-    batch, cut = tg_lpe.Graph(**batch_of(parts).arguments()), LearnedCut().requires_grad_(False)
+    batch, cut = graph_of(*parts), LearnedCut().requires_grad_(False)
     found = looped_subspace(batch, K, 6, like=torch.ones((), dtype=torch.float64), cut=cut)
     start = 0
     for number, part in enumerate(parts):
@@ -124,7 +124,7 @@ def test_weights_over_four_orders() -> None:
 
 def test_components_do_not_mix_and_a_batch_is_its_graphs() -> None:
     parts = [connected(FAMILIES[family]()) for family in ("five blocks", "grid")] + corner_cases()
-    batch = leading_subspace(tg_lpe.Graph(**batch_of(parts).arguments()), K)
+    batch = leading_subspace(graph_of(*parts), K)
     start = 0
     for part in parts:
         alone, stop = find(part), start + part.num_nodes

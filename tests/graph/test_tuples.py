@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from helpers import Graph, batch_of, corner_cases, few, graphs
+from helpers import Graph, corner_cases, few, graph_of, graphs
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,14 +14,10 @@ from tg_lpe.graph.tuples import component_tuples, find_tuples, neighbouring_tupl
 orders = st.sampled_from([(1, 1), (2, 1), (2, 2), (3, 1), (3, 2)])
 
 
-def incidence(*parts: Graph) -> tg_lpe.Graph:
-    return tg_lpe.Graph(**batch_of(list(parts)).arguments(weighted=False))
-
-
 @few
 @given(st.lists(graphs(max_nodes=6), min_size=1, max_size=3), orders, st.booleans())
 def test_neighbours_are_those_of_the_list_of_all(parts: list[Graph], order: tuple[int, int], everywhere: bool) -> None:
-    whole = incidence(*parts)
+    whole = graph_of(*parts)
     joined = {(u, v) for u, v in zip(whole.tail.tolist(), whole.head.tolist(), strict=True)}
     joined |= {(v, u) for u, v in joined}
     tuples = component_tuples(whole, *order)
@@ -41,7 +37,7 @@ def test_neighbours_are_those_of_the_list_of_all(parts: list[Graph], order: tupl
 
 
 def test_tuples_are_found() -> None:
-    whole = incidence(*(part for part in corner_cases() if part.num_nodes <= 12))
+    whole = graph_of(*(part for part in corner_cases() if part.num_nodes <= 12))
     tuples = component_tuples(whole, 3, 1)
     order = torch.randperm(tuples.size(1), generator=torch.Generator().manual_seed(0))
     assert torch.equal(find_tuples(whole, tuples, tuples[:, order]), order)

@@ -9,17 +9,12 @@ import networkx as nx
 import numpy as np
 import pytest
 import torch
-from helpers import Graph, batch_of, corner_cases, few, from_networkx, graphs
+from helpers import Graph, corner_cases, few, from_networkx, graph_of, graphs
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import tg_lpe
 from tg_lpe.graph.tuples import NO_EDGE, SAME_NODE, component_tuples
 from tg_lpe.nn.tuples import TupleEmbedding, tuple_tokens
-
-
-def incidence(*parts: Graph) -> tg_lpe.Graph:
-    return tg_lpe.Graph(**batch_of(list(parts)).arguments(weighted=False))
 
 
 def listed(graph: Graph, k: int, s: int) -> list[tuple[int, ...]]:
@@ -48,7 +43,7 @@ def random_graph(seed: int) -> Graph:
 def test_tuples_are_those_of_the_list_of_all(k: int, s: int) -> None:
     for seed in range(200 if k < 4 else 20):
         graph = random_graph(seed)
-        got = component_tuples(incidence(graph), k, s).T.tolist()
+        got = component_tuples(graph_of(graph), k, s).T.tolist()
         assert got == [list(nodes) for nodes in listed(graph, k, s)], seed
 
 
@@ -59,19 +54,19 @@ def test_numbers_are_those_of_the_formulas(graph: Graph) -> None:
     degrees = dict(graph.networkx().degree)
     triangles = sum(nx.triangles(graph.networkx()).values()) // 3
     wedges = sum(math.comb(d, 2) for d in degrees.values())
-    assert component_tuples(incidence(graph), 2, 1).size(1) == n + 2 * m
-    assert component_tuples(incidence(graph), 3, 1).size(1) == n + 6 * m + 6 * (wedges - 2 * triangles)
+    assert component_tuples(graph_of(graph), 2, 1).size(1) == n + 2 * m
+    assert component_tuples(graph_of(graph), 3, 1).size(1) == n + 6 * m + 6 * (wedges - 2 * triangles)
 
 
 @pytest.mark.parametrize("k, s", [(1, None), (2, 1), (2, None), (3, 1), (3, 2)])
 def test_a_batch_has_the_tokens_of_its_graphs(k: int, s: int | None) -> None:
     parts = [part for part in corner_cases() if part.num_nodes <= 12]
-    whole = incidence(*parts)
+    whole = graph_of(*parts)
     tokens = tuple_tokens(whole, k, s)
     node_offset = edge_offset = 0
     nodes, types, batch = [], [], []
     for number, part in enumerate(parts):
-        own = tuple_tokens(incidence(part), k, s)
+        own = tuple_tokens(graph_of(part), k, s)
         nodes.append(own.nodes + node_offset)
         types.append(torch.where(own.types >= 0, own.types + edge_offset, own.types))
         batch.append(torch.full((len(own.nodes),), number))
@@ -84,7 +79,7 @@ def test_a_batch_has_the_tokens_of_its_graphs(k: int, s: int | None) -> None:
 @settings(parent=few)
 @given(graphs(max_nodes=7), st.sampled_from([(2, 1), (3, 1), (3, 2), (3, 3)]))
 def test_atomic_types(graph: Graph, order: tuple[int, int]) -> None:
-    whole = incidence(graph)
+    whole = graph_of(graph)
     number = {edge: i for i, edge in enumerate(graph.edges)}
     tokens = tuple_tokens(whole, *order)
     for nodes, types in zip(tokens.nodes.tolist(), tokens.types.tolist(), strict=True):
@@ -93,7 +88,7 @@ def test_atomic_types(graph: Graph, order: tuple[int, int]) -> None:
 
 
 def test_what_cannot_be_listed_is_refused() -> None:
-    star = incidence(from_networkx(nx.star_graph(500)))
+    star = graph_of(from_networkx(nx.star_graph(500)))
     for k, s in ((2, 3), (2, 0), (0, 0)):
         with pytest.raises(ValueError, match=f"1 <= s <= k, got k={k}, s={s}"):
             tuple_tokens(star, k, s)
@@ -108,7 +103,7 @@ def test_what_cannot_be_listed_is_refused() -> None:
 
 @pytest.mark.parametrize("name", ["pairs", "counts"])
 def test_what_an_embedding_reads_is_given_and_nothing_else(name: str) -> None:
-    tokens = tuple_tokens(incidence(from_networkx(nx.path_graph(3))), 2, 1)
+    tokens = tuple_tokens(graph_of(from_networkx(nx.path_graph(3))), 2, 1)
     nodes, edges, which = torch.zeros(3, 4), torch.zeros(2, 8), torch.zeros(7, 1, dtype=torch.int64)
     given = {"pairs": (torch.zeros(1, 5), which), "counts": torch.zeros(7, 2)}[name]
     widths = {"pairs": {"pair_channels": 5}, "counts": {"num_counts": 2}}[name]

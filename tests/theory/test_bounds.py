@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from construction_graphs import CASES, Case, every_case
-from helpers import Graph, batch_of, corner_cases, few, from_networkx, graphs
+from helpers import Graph, corner_cases, few, from_networkx, graph_of, graphs
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -105,8 +105,8 @@ def test_no_bound_overflows() -> None:
 
 
 def check_spectral_bounds(parts: list[Graph]) -> None:
-    low, high = c.spectral_bounds(tg_lpe.Graph(**batch_of(parts).arguments()))
-    exact_low, exact_high = c.spectral_interval(tg_lpe.Graph(**batch_of(parts).arguments()))
+    low, high = c.spectral_bounds(graph_of(*parts))
+    exact_low, exact_high = c.spectral_interval(graph_of(*parts))
     assert low.dtype == high.dtype == torch.float64 and low.shape == high.shape == (len(parts),)
     for number, graph in enumerate(parts):
         true_low, true_high = nonzero_range(graph)

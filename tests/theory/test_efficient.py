@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from construction_graphs import CASES, random_weights
-from helpers import Graph, few, graphs, normal, relative_error
+from helpers import Graph, few, graph_of, graphs, normal, relative_error
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
@@ -45,10 +45,6 @@ def loaded(
     return model
 
 
-def incidence_of(graph: Graph) -> tg_lpe.Graph:
-    return tg_lpe.Graph(graph.edge_index(), graph.num_nodes, edge_weight=graph.edge_weight())
-
-
 @pytest.mark.parametrize("lead", [(), (3,), (2, 3)])
 def test_a_layer_is_eq_7(lead: tuple[int, ...]) -> None:
     b, phi, w = normal(*lead, 6, 8, seed=20), normal(*lead, 6, 4, seed=21), random_weights((), 4)
@@ -83,7 +79,7 @@ def test_on_the_edges_alone(graph: Graph, how: str | None, incidence: bool, seed
     """With ``alpha_v = 0`` the incidence matrix only changes by a factor."""
     options = {"normalize_phi": how, "normalize_incidence": incidence}
     model, phi = loaded(2, 4, 3, seed, alpha_v=False, **options), normal(graph.num_nodes, 4)
-    b, sparse = torch.from_numpy(graph.incidence()), incidence_of(graph)
+    b, sparse = torch.from_numpy(graph.incidence()), graph_of(graph)
     for (own_b, dense), (factor, got) in zip(model.trace(b, phi), model.trace(sparse, phi), strict=True):
         assert relative_error(got, dense) < 1e-10
         if graph.edges:

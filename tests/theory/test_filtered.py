@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from construction_graphs import CASES, Case, angle, every_case
-from helpers import Graph, batch_of, few, from_networkx, graphs, normal, relative_error
+from helpers import Graph, batch_of, few, from_networkx, graph_of, graphs, normal, relative_error
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
@@ -55,7 +55,7 @@ def normalized_incidence(graph: tg_lpe.Graph) -> Tensor:
 @pytest.mark.parametrize(("cut", "length"), [(0.0, 8), (0.37, 16), (0.8, 5)])
 def test_a_loop_of_positions_is_such_a_filter(cut: float, length: int) -> None:
     """Both forms of the loop, against the layers with the weights of the construction."""
-    graph = tg_lpe.Graph(**batch_of([BLOCKS]).arguments())
+    graph = graph_of(BLOCKS)
     parts, x = Components(graph), normal(graph.num_nodes, 3)
     null = graph.laplacian_diagonal(x).sqrt()
     null = null / null.norm()
@@ -77,7 +77,7 @@ def test_a_loop_of_positions_is_such_a_filter(cut: float, length: int) -> None:
 @pytest.mark.parametrize("degree", [2, 4, 8])
 def test_loops_of_positions_meet_their_bound(degree: int) -> None:
     """As many columns as wanted vectors, and a cut above all others."""
-    graph = tg_lpe.Graph(**batch_of([BLOCKS]).arguments())
+    graph = graph_of(BLOCKS)
     b = normalized_incidence(graph)
     values, vectors = torch.linalg.eigh(b @ b.mT)
     basis = vectors[:, 1:6].numpy()
@@ -114,15 +114,11 @@ LARGE = {
 large_graphs = pytest.mark.parametrize("name", sorted(LARGE))
 
 
-def incidence(graph: Graph) -> tg_lpe.Graph:
-    return tg_lpe.Graph(graph.edge_index(), graph.num_nodes, edge_weight=graph.edge_weight())
-
-
 @large_graphs
 @pytest.mark.parametrize("which", ["bottom", "top"])
 @pytest.mark.parametrize("k", [1, 5, 11])
 def test_eigenvectors_of_large_graphs(name: str, which: str, k: int) -> None:
-    graph = incidence(LARGE[name])
+    graph = graph_of(LARGE[name])
     laplacian = dense(graph)
     values, vectors = np.linalg.eigh(laplacian)
     if which == "top":
@@ -143,13 +139,13 @@ def test_a_batch_of_small_and_large_graphs() -> None:
     vectors, values = c.laplacian_eigenvectors(tg_lpe.Graph(**batch.arguments()), 4)
     for number, (part, own) in enumerate(zip(parts, batch.split(vectors), strict=True)):
         if part.num_nodes:
-            alone, found = c.laplacian_eigenvectors(incidence(part), 4)
+            alone, found = c.laplacian_eigenvectors(graph_of(part), 4)
             assert relative_error(own, alone) < 1e-8
             assert relative_error(values[number], found[0]) < 1e-8
 
 
 def test_a_missing_gap_is_reported() -> None:
-    star = incidence(from_networkx(nx.star_graph(1100)))
+    star = graph_of(from_networkx(nx.star_graph(1100)))
     with pytest.warns(UserWarning, match="the gap after it is too small"):
         vectors, values = c.laplacian_eigenvectors(star, 3)
     assert np.abs(values[0].numpy() - [0.0, 1.0, 1.0]).max() < 1e-8
@@ -172,7 +168,7 @@ def blocks_by_torch(graph: tg_lpe.Graph, phi: Tensor, residual: Tensor, value: T
 @given(graphs(max_nodes=10, min_nodes=1, exponents=(-1, 1)), st.integers(1, 19), st.integers(0, 5), st.integers(0, 15))
 def test_blocks_of_columns(graph: Graph, k: int, num_layers: int, zeros: int) -> None:
     """Whichever entries of the weights are zero, for any number of columns."""
-    own, phi = incidence(graph), normal(graph.num_nodes, 2 * k)
+    own, phi = graph_of(graph), normal(graph.num_nodes, 2 * k)
     residual, value = 0.5 * normal(num_layers, 2, 2, seed=1), 0.2 * normal(num_layers, 2, 2, seed=2)
     value = value * torch.tensor([float(not zeros & 2**bit) for bit in range(4)]).view(2, 2)
     got = two_block_layers(phi, own.scaled_laplacian(phi), residual, value)

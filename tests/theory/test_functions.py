@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from construction_graphs import CASES, WEIGHTED_PATH, Case, every_case
-from helpers import Graph, batch_of, corner_cases, few, fewer, graphs, listings, normal, relative_error
+from helpers import Graph, corner_cases, few, fewer, graph_of, graphs, listings, normal, relative_error
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy.linalg import expm
@@ -30,10 +30,6 @@ LOOPS = {
     "laplacian_eigenvectors": lambda data, **more: c.laplacian_eigenvectors(data, 2, **more)[0],
 }
 every_function = pytest.mark.parametrize("name", sorted(LOOPS))
-
-
-def graph_of(graph: Graph) -> tg_lpe.Graph:
-    return tg_lpe.Graph(graph.edge_index(), graph.num_nodes, edge_weight=graph.edge_weight())
 
 
 def data_of(graph: Graph, **more) -> Data:
@@ -134,7 +130,7 @@ def test_edges_agree_with_all_pairs_for_any_edge_list(data: st.DataObject, graph
 @fewer
 @given(st.lists(st.one_of(graphs(exponents=(-1.0, 1.0)), st.sampled_from(corner_cases()[:5])), max_size=5))
 def test_resistances_of_a_batch(parts: list[Graph]) -> None:
-    graph = tg_lpe.Graph(**batch_of(parts).arguments())
+    graph = graph_of(*parts)
     edges = c.effective_resistance(graph, "edges").split([2 * len(part.edges) for part in parts])
     for part, at in zip(parts, edges, strict=True):
         expected = resistances(part)
