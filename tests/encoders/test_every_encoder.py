@@ -146,12 +146,17 @@ class TestLoopedPositions(PositionalEncoderTestCase):
 
 
 class TestRandomWalk(EncoderTestCase):
+    tolerance = 1e-11
+
     def make(self) -> Encoder:
         return RandomWalk(5)
 
-    def oracle(self, graph: Graph) -> tuple[np.ndarray, np.ndarray | None]:
+    def pair_oracle(self, graph: Graph) -> np.ndarray:
         symmetric = np.diag(np.diag(graph.laplacian()) > 0) - graph.normalized_laplacian()
-        powers = np.stack([np.linalg.matrix_power(symmetric, step) for step in range(1, 6)], -1)
+        return np.stack([np.linalg.matrix_power(symmetric, step) for step in range(1, 6)], -1)
+
+    def oracle(self, graph: Graph) -> tuple[np.ndarray, np.ndarray | None]:
+        powers = self.pair_oracle(graph)
         return np.einsum("iit->it", powers), at_edges(powers, graph)
 
 
@@ -346,28 +351,32 @@ class TestEstimatedGramTransformer(EncoderTestCase):
 class TestPlainGramTransformer(TestRandomWalk):
     """Without learned conductances, its read-outs are return probabilities."""
 
+    probes = "identity"
+
     def make(self) -> Encoder:
-        return GramTransformer(num_filters=1, num_layers=5, conductances="fixed", probes="identity")
+        options = {"conductances": "fixed", "probes": self.probes, "pair_out_channels": None}
+        return GramTransformer(num_filters=1, num_layers=5, **options)
 
     def double(self) -> Encoder:
         return self.make().double().eval()
 
 
+class TestPlainGramTransformerByDefault(TestPlainGramTransformer):
+    probes = "auto"
+
+
 class TestLinearTransformer(EncoderTestCase):
     learned = True
     tolerance = 1e-6
-
-    def make(self) -> Encoder:
-        return LinearTransformer(k=2, num_loops=1, out_channels=3, probes="features", num_node_types=3)
-
-
-class TestLinearTransformerWithUpdatedIncidence(EncoderTestCase):
-    learned = True
-    tolerance = 1e-6
+    update_incidence = False
 
     def make(self) -> Encoder:
         options = {"k": 2, "num_loops": 1, "out_channels": 3, "probes": "features", "num_node_types": 3}
-        return LinearTransformer(**options, update_incidence=True)
+        return LinearTransformer(**options, update_incidence=self.update_incidence)
+
+
+class TestLinearTransformerWithUpdatedIncidence(TestLinearTransformer):
+    update_incidence = True
 
 
 class TestRandomLinearTransformer(EncoderTestCase):

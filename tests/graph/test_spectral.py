@@ -9,7 +9,7 @@ import networkx as nx
 import numpy as np
 import pytest
 import torch
-from helpers import Graph, batch_of, corner_cases, few, from_networkx, graphs, normal, relative_error
+from helpers import Graph, batch_of, corner_cases, few, from_networkx, graph_of, graphs, normal, relative_error
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
@@ -119,31 +119,6 @@ def test_an_edge_of_weight_zero_separates_components() -> None:
     assert values[0, 2:].isnan().all() and not vectors[:, 2:].any()
 
 
-@few
-@given(batches, st.integers(1, 7))
-def test_random_walks_against_matrix_powers(parts: list[Graph], steps: int) -> None:
-    batched = batch_of(parts)
-    incidence = tg_lpe.Graph(**batched.arguments())
-    got, entries = random_walk_probabilities(incidence, steps)
-    assert got.dtype == entries.dtype == torch.float64
-    assert entries.shape == (sum(len(graph.edges) for graph in parts), steps)
-    of_graph = entries.split([len(graph.edges) for graph in parts]) if parts else ()
-    for graph, mine, on_edges in zip(parts, batched.split(got), of_graph, strict=True):
-        L = graph.laplacian()
-        degree = np.diag(L)
-        walk = (np.diag(degree) - L) / np.where(degree > 0, degree, 1.0)[:, None]
-        powers = [np.linalg.matrix_power(walk, step) for step in range(1, steps + 1)]
-        returns = np.array([np.diag(power) for power in powers])
-        assert relative_error(mine, returns.T.reshape(-1, steps)) < 1e-12
-        assert (mine >= 0).all() and (mine <= 1 + 1e-12).all()
-        # Both directions: the two differ by the degrees of the ends; their geometric mean is symmetric.
-        across = [[np.sqrt(power[u, v] * power[v, u]) for u, v in graph.edges] for power in powers]
-        assert relative_error(on_edges, np.array(across).T.reshape(-1, steps)) < 1e-7
-        symmetric = np.eye(graph.num_nodes) * (degree > 0) - graph.normalized_laplacian()
-        entry = [[np.linalg.matrix_power(symmetric, t)[e] for e in graph.edges] for t in range(1, steps + 1)]
-        assert relative_error(on_edges, np.array(entry).T.reshape(-1, steps)) < 1e-12
-
-
 @pytest.mark.parametrize("graph", [nx.petersen_graph(), nx.barbell_graph(40, 10), nx.empty_graph(3)], ids=str)
 def test_random_walks_against_pyg(graph: nx.Graph) -> None:
     mine = from_networkx(graph)
@@ -186,7 +161,7 @@ def test_too_large_for_dense_algebra(function) -> None:
 @given(batches, st.integers(1, 4), st.sampled_from([None, "sym", "rw"]), st.sampled_from(["bottom", "top"]))
 def test_iterated_eigenvectors(parts: list[Graph], k: int, normalization: str | None, which: str) -> None:
     """The same eigenvalues as dense algebra, and eigenvectors of them."""
-    graph = tg_lpe.Graph(**batch_of(parts).arguments())
+    graph = graph_of(*parts)
     options = {"normalization": normalization, "which": which}
     _, expected = laplacian_eigenvectors(graph, k, method="dense", **options)
     vectors, values = laplacian_eigenvectors(graph, k, method="iterative", **options)
@@ -228,7 +203,7 @@ def test_refuses_arguments_out_of_range() -> None:
 @few
 @given(batches)
 def test_iterated_heat_and_resistances(parts: list[Graph]) -> None:
-    graph = tg_lpe.Graph(**batch_of(parts).arguments())
+    graph = graph_of(*parts)
     for function, arguments, bound in (
         (heat_kernel_entries, ((0.0, 0.2, 3.0),), 1e-7),
         (effective_resistances, (), 1e-12),
@@ -282,7 +257,7 @@ def test_an_edge_of_weight_zero_within_a_component_of_very_different_weights() -
 def test_heat_takes_the_cheaper_way_above_1024_nodes() -> None:
     """A hub makes the series long."""
     times = (0.5, 8.0)
-    incidence = tg_lpe.Graph(**batch_of([from_networkx(nx.star_graph(1099))]).arguments())
+    incidence = graph_of(from_networkx(nx.star_graph(1099)))
     auto, series = (heat_kernel_entries(incidence, times, method=method) for method in ("auto", "iterative"))
     for got, expected in zip(auto, series, strict=True):
         assert relative_error(got, expected) < 1e-9
