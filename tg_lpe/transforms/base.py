@@ -40,7 +40,7 @@ class Attribute(NamedTuple):
     """Name of the attribute; ``None`` appends the columns of a node attribute to ``x``."""
     level: str
     """Level of the rows: ``"node"``, ``"edge"`` (a row for each column of ``edge_index``) or ``"graph"``; also
-    ``"pair"`` of nodes, if the transform overrides :meth:`GraphTransform.encode_dataset`."""
+    ``"pair"`` of nodes, if the transform is :attr:`~GraphTransform.one_by_one`."""
     values: Tensor
 
 
@@ -71,6 +71,8 @@ class GraphTransform(BaseTransform, ABC):
 
     features: tuple[str, ...] = ()
     """The features that are read: some of ``x`` and ``edge_attr``."""
+    one_by_one: bool = False
+    """Whether :meth:`encode_dataset` encodes each graph separately, into a list."""
 
     def __init__(self, edge_weight: str | None, reduce: str = "error", hetero: str = "error") -> None:
         check_choice("reduce", reduce, REDUCTIONS)
@@ -145,7 +147,7 @@ class GraphTransform(BaseTransform, ABC):
         check_dataset(dataset)
         if len(dataset) == 0:
             return dataset if isinstance(dataset, InMemoryDataset) else []
-        collated = is_collated(dataset)
+        collated = is_collated(dataset) and not self.one_by_one
         # Access each graph only once, because a dataset's transform may return another graph at each access.
         graphs = [] if collated else [copy.copy(dataset[i]) for i in range(len(dataset))]
         wrong = next((number for number, data in enumerate(graphs) if not isinstance(data, Data | HeteroData)), None)
@@ -153,7 +155,7 @@ class GraphTransform(BaseTransform, ABC):
             raise TypeError(f"encode_dataset takes graphs, graph {wrong} is {type(graphs[wrong]).__name__}")
         if any(isinstance(data, HyperGraphData) for data in graphs):
             raise TypeError(f"encode_dataset takes graphs, got HyperGraphData; {EXPAND}")
-        if any(isinstance(data, HeteroData) for data in graphs):
+        if self.one_by_one or any(isinstance(data, HeteroData) for data in graphs):
             return [self(data) for data in tqdm(graphs, **bar_options(progress))]
         self._check_weight([dataset._data] if collated and isinstance(dataset, InMemoryDataset) else graphs)
         names = self.features + (() if self.edge_weight is None else (self.edge_weight,))

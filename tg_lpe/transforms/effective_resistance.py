@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor
-from torch_geometric.data import Data, InMemoryDataset
 from torch_geometric.data.datapipes import functional_transform
-from tqdm import tqdm
 
 from tg_lpe.arguments import check_choice
 from tg_lpe.graph.graph import Graph
 from tg_lpe.graph.resistance import effective_resistances, resistance_pairs
 from tg_lpe.graph.solvers import check_method
 from tg_lpe.transforms.attributes import check_names
-from tg_lpe.transforms.base import Attribute, GraphTransform, bar_options, check_dataset
+from tg_lpe.transforms.base import Attribute, GraphTransform
 
 PAIRS = ("all", "edges")
 
@@ -69,6 +67,7 @@ class AddEffectiveResistance(GraphTransform):
         check_names({"attr_name": attr_name}, required=("attr_name",), of_edges=pairs == "edges")
         super().__init__(edge_weight, reduce, hetero)
         self.pairs, self.attr_name, self.method = pairs, attr_name, method
+        self.one_by_one = pairs == "all"
         self.dtype = torch.get_default_dtype()
 
     def compute(self, graph: Graph, features: Mapping[str, Tensor]) -> list[Attribute]:
@@ -79,15 +78,6 @@ class AddEffectiveResistance(GraphTransform):
         index, values = resistance_pairs(graph, method=self.method)
         name = self.attr_name
         return [Attribute(f"{name}_index", "pair", index), Attribute(name, "pair", values.to(self.dtype))]
-
-    def encode_dataset(
-        self, dataset: InMemoryDataset | Sequence[Data], progress: bool = True
-    ) -> InMemoryDataset | list[Data]:
-        """Encode a dataset in batches, or graph by graph into a list if ``pairs="all"``."""
-        if self.pairs == "edges":
-            return super().encode_dataset(dataset, progress)
-        check_dataset(dataset)
-        return [self(dataset[number]) for number in tqdm(range(len(dataset)), **bar_options(progress))]
 
     def __repr__(self) -> str:
         names = ("pairs", "attr_name", "edge_weight", "reduce", "hetero", "method", "dtype")
