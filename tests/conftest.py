@@ -6,9 +6,12 @@
 
 from __future__ import annotations
 
+import importlib
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 import torch
@@ -65,6 +68,16 @@ def names_of_one_test() -> Iterator[None]:
     for registry, entries in zip(REGISTRIES, before, strict=True):
         registry._entries.clear()
         registry._entries.update(entries)
+
+
+@pytest.fixture
+def own(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+    """The text ``OWN`` of a test file as a user's module ``own_classes`` in the working directory."""
+    (tmp_path / "own_classes.py").write_text(request.module.OWN, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield importlib.import_module("own_classes")
+    del sys.modules["own_classes"]
 
 
 @pytest.fixture

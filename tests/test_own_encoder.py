@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
 import json
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -65,16 +62,6 @@ class TestTheEncoderOfTheDocumentation(EncoderTestCase):
         return ENCODERS["DegreeEmbedding"]()
 
 
-@pytest.fixture
-def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
-    """A module of the user's in the working directory, as ``tg-lpe`` finds it."""
-    (tmp_path / "own_encoders.py").write_text(OWN, encoding="utf-8")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    yield importlib.import_module("own_encoders")
-    del sys.modules["own_encoders"]
-
-
 def graphs(count: int, seed: int = 0) -> list[Data]:
     """Random graphs whose label is their number of nodes of degree two or more: degrees decide it."""
     generator = torch.Generator().manual_seed(seed)
@@ -107,14 +94,14 @@ def test_trained_jointly_on_own_graphs(own: ModuleType, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("threads")
-@pytest.mark.parametrize("name", ["own_encoders.DegreeTable", "DegreeTable"])
+@pytest.mark.parametrize("name", ["own_classes.DegreeTable", "DegreeTable"])
 def test_on_the_command_line(own: ModuleType, tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("rdkit")
     lines = [f"{'C' * length}{end},{length}.5" for length in range(2, 8) for end in ("O", "N", "C(C)C")]
     (tmp_path / "own.csv").write_text("smiles,size\n" + "\n".join(lines) + "\n", encoding="utf-8")
     common = ["own.csv", "--cache", "cache", "--threads", "1", "--quiet"]
     options = ["--epochs", "1", "--target", "size", "--model.hidden_channels", "8", "--model.num_layers", "1"]
-    chosen = ["--import", "own_encoders", "--encoder", name]
+    chosen = ["--import", "own_classes", "--encoder", name]
     with pytest.raises(SystemExit) as stopped:
         main(["train", *chosen, "--help"])
     shown = " ".join(capsys.readouterr().out.split())

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
 import json
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -50,16 +47,6 @@ class OwnModel(tg_lpe.models.Model):
         batch = torch.zeros_like(x.flatten()) if batch is None else batch
         return self.readout(h.relu().new_zeros(num_graphs or 1, h.size(1)).index_add(0, batch, h.relu()))
 '''
-
-
-@pytest.fixture
-def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
-    """A module of the user's in the working directory, as ``tg-lpe`` finds it."""
-    (tmp_path / "own_models.py").write_text(OWN, encoding="utf-8")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    yield importlib.import_module("own_models")
-    del sys.modules["own_models"]
 
 
 def graphs(count: int, seed: int = 0) -> list[Data]:
@@ -114,13 +101,13 @@ def test_registered_classes_are_models() -> None:
 
 
 @pytest.mark.usefixtures("threads")
-@pytest.mark.parametrize("name", ["own_models.OwnModel", "OwnModel"])
+@pytest.mark.parametrize("name", ["own_classes.OwnModel", "OwnModel"])
 def test_on_the_command_line(own: ModuleType, tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("rdkit")
     lines = [f"{'C' * length}{end},{length}.5" for length in range(2, 8) for end in ("O", "N", "C(C)C")]
     (tmp_path / "own.csv").write_text("smiles,size\n" + "\n".join(lines) + "\n", encoding="utf-8")
     common = ["train", "own.csv", "--cache", "cache", "--threads", "1", "--quiet", "--epochs", "1", "--target", "size"]
-    chosen = ["--import", "own_models", "--model", name]
+    chosen = ["--import", "own_classes", "--model", name]
     with pytest.raises(SystemExit) as stopped:
         main(["train", *chosen, "--help"])
     shown = " ".join(capsys.readouterr().out.split())
@@ -131,7 +118,7 @@ def test_on_the_command_line(own: ModuleType, tmp_path: Path, name: str, capsys:
     config = json.loads(Path("own4", "config.json").read_text())
     assert config["model"]["class"] == "OwnModel" and config["model"]["channels"] == 4
     assert main([*common, *chosen, "--model.channels", "4", "--out", "own4", *walks, "--resume"]) == 0  # complete
-    Path("options.yaml").write_text(f"model:\n  class: {name}\n  channels: 4\nimport: [own_models]\n")
+    Path("options.yaml").write_text(f"model:\n  class: {name}\n  channels: 4\nimport: [own_classes]\n")
     assert main([*common, "--config", "options.yaml", *walks, "--model.channels", "6", "--out", "own6"]) == 0
     config = json.loads(Path("own6", "config.json").read_text())
     assert config["model"]["class"] == "OwnModel" and config["model"]["channels"] == 6

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -44,15 +44,7 @@ class Activated(Encoder):
         self.register_buffer("count", torch.tensor(3), persistent=True)
         self.register_buffer("scale", torch.tensor(0.1, dtype=torch.float64), persistent=False)
 
-    def encode(
-        self,
-        graph: Graph,
-        x: Tensor | None = None,
-        edge_attr: Tensor | None = None,
-        *,
-        generator: torch.Generator | None = None,
-        precomputed: Mapping[str, Tensor] | None = None,
-    ) -> Encoding:
+    def encode(self, graph: Graph, *features: Any, **options: Any) -> Encoding:
         degree = graph.laplacian_diagonal(torch.empty(0)).unsqueeze(1)
         node = self.act(self.net(degree) - 1) * self.count * self.scale.float()
         return Encoding(node, node[graph.edge_index].sum(0) if self.edge_out_channels else None)

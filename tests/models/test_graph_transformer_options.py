@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import pytest
 import torch
-from helpers import normal, relative_error
-from torch import Tensor, nn
+from helpers import Degrees, normal, relative_error
+from torch import nn
 
-from tg_lpe import Encoder, Encoding, Graph, GraphTransformer
+from tg_lpe import Encoding, Graph, GraphTransformer
 
 EDGES = torch.tensor([[0, 1, 1, 2, 2, 0, 3, 4], [1, 0, 2, 1, 0, 2, 4, 3]])
 BATCH = torch.tensor([0, 0, 0, 1, 1, 2])
@@ -88,32 +87,21 @@ def test_pooled_features_are_normalised_by_name(pooling: str, pool_norm: str | N
     assert "pool_norm.running_mean" not in model.state_dict() or kind in ("batch", "running")
 
 
-class Weighted(Encoder):
-    """Sum the weights around each node, and record the arguments."""
-
-    out_channels = 1
-    edge_out_channels = 0
-    reads = frozenset({"edge_weight"})
+class Recorder(Degrees):
+    """Weighted degrees of the nodes; it records the arguments."""
 
     def __init__(self) -> None:
         super().__init__()
+        self.edge_out_channels = 0
         self.given: list[Any] = []
 
-    def encode(
-        self,
-        graph: Graph,
-        x: Tensor | None = None,
-        edge_attr: Tensor | None = None,
-        *,
-        generator: torch.Generator | None = None,
-        precomputed: Mapping[str, Tensor] | None = None,
-    ) -> Encoding:
-        self.given.append((generator, precomputed, graph.num_graphs))
-        return Encoding(graph.laplacian_diagonal(torch.zeros((), dtype=torch.float64)).unsqueeze(1))
+    def encode(self, graph: Graph, *features: Any, **options: Any) -> Encoding:
+        self.given.append((options["generator"], options["precomputed"], graph.num_graphs))
+        return Encoding(super().encode(graph).node.double())
 
 
 def test_a_users_encoder_gets_weights_generator_and_what_was_precomputed() -> None:
-    encoder = Weighted()
+    encoder = Recorder()
     joint, fed = small(encoder=encoder).eval(), small(pe_channels=1).eval()
     fed.load_state_dict(joint.state_dict())
     weight = torch.tensor([2.0, 2.0, 3.0, 3.0, 0.5, 0.5, 4.0, 4.0], dtype=torch.float64)
