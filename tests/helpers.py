@@ -1,11 +1,15 @@
-"""The graphs of :mod:`tg_lpe.testing` for all tests, a dataset of a list, and an encoder as a user writes one."""
+"""The graphs of :mod:`tg_lpe.testing` for all tests, and what several test files make of them or of an encoder."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
+import networkx as nx
+import numpy as np
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch_geometric.data import Data, InMemoryDataset
 
 import tg_lpe
@@ -31,10 +35,12 @@ __all__ = [
     "Degrees",
     "Batched",
     "Graph",
+    "LargestTensor",
     "Stored",
     "assert_same_gradients",
     "batch_of",
     "corner_cases",
+    "data_of",
     "few",
     "fewer",
     "from_networkx",
@@ -43,6 +49,7 @@ __all__ = [
     "listings",
     "log_uniform",
     "normal",
+    "pseudo_inverse",
     "randomize_",
     "relative_error",
 ]
@@ -51,6 +58,37 @@ __all__ = [
 def graph_of(*parts: Graph) -> tg_lpe.Graph:
     """Return graphs of the tests as one batch of the library."""
     return tg_lpe.Graph(**batch_of(list(parts)).arguments())
+
+
+def data_of(graph: Graph, **more: Any) -> Data:
+    """Return a graph of the tests as one of PyG's, with its weights."""
+    index, weight = graph.both_ways()
+    return Data(edge_index=index, edge_weight=weight, num_nodes=graph.num_nodes, **more)
+
+
+def pseudo_inverse(graph: Graph) -> np.ndarray:
+    """Return ``L^+``, component by component: numpy cannot tell a small eigenvalue from zero if weights span orders."""
+    out, laplacian = np.zeros((graph.num_nodes, graph.num_nodes)), graph.laplacian()
+    for part in nx.connected_components(graph.networkx()) if graph.num_nodes else ():
+        own = np.ix_(sorted(part), sorted(part))
+        n = len(part)
+        shift = np.full((n, n), np.trace(laplacian[own]) / n**2) if n > 1 else np.ones((1, 1))
+        centred = np.eye(n) - 1 / n
+        out[own] = centred @ np.linalg.inv(laplacian[own] + shift) @ centred
+    return out
+
+
+class LargestTensor(TorchDispatchMode):
+    """Records the number of entries of the largest tensor."""
+
+    largest = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        for one in out if isinstance(out, tuple | list) else (out,):
+            if isinstance(one, Tensor):
+                self.largest = max(self.largest, one.numel())
+        return out
 
 
 class Degrees(Encoder):

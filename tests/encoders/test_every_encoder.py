@@ -8,7 +8,7 @@ import networkx as nx
 import numpy as np
 import pytest
 import torch
-from helpers import Graph, corner_cases, from_networkx
+from helpers import Graph, corner_cases, from_networkx, pseudo_inverse
 from scipy.linalg import expm
 
 import tg_lpe
@@ -30,16 +30,6 @@ from tg_lpe.encoders import (
 )
 from tg_lpe.testing.encoder_test_case import GRAPH, EncoderTestCase
 from tg_lpe.testing.positional_test_case import PositionalEncoderTestCase
-
-
-def pseudo_inverse(graph: Graph) -> np.ndarray:
-    """``L^+``, component by component."""
-    out, laplacian = np.zeros((graph.num_nodes, graph.num_nodes)), graph.laplacian()
-    for part in nx.connected_components(graph.networkx()):
-        own = np.ix_(sorted(part), sorted(part))
-        n = len(part)
-        out[own] = np.linalg.inv(laplacian[own] + np.ones((n, n)) / n) - np.ones((n, n)) / n
-    return out
 
 
 def at_edges(matrix: np.ndarray, graph: Graph) -> np.ndarray:

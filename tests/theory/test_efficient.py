@@ -8,11 +8,9 @@ import numpy as np
 import pytest
 import torch
 from construction_graphs import CASES, random_weights
-from helpers import Graph, few, graph_of, graphs, normal, relative_error
+from helpers import Graph, LargestTensor, few, graph_of, graphs, normal, relative_error
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
 import tg_lpe
 from tg_lpe import theory as c
@@ -161,19 +159,6 @@ def test_refuses_to_make_the_incidence_dense() -> None:
     with torch.no_grad():
         model.alpha_v[0] = 0.0
     assert model(CASES[0].incidence, psi).isfinite().all(), "weights that no layer uses do not matter"
-
-
-class LargestTensor(TorchDispatchMode):
-    """Records the number of entries of the largest tensor."""
-
-    largest = 0
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        out = func(*args, **(kwargs or {}))
-        for one in out if isinstance(out, (tuple, list)) else (out,):
-            if isinstance(one, Tensor):
-                self.largest = max(self.largest, one.numel())
-        return out
 
 
 def test_a_large_graph_is_never_written_out() -> None:

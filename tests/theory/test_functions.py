@@ -9,7 +9,19 @@ import numpy as np
 import pytest
 import torch
 from construction_graphs import CASES, WEIGHTED_PATH, Case, every_case
-from helpers import Graph, corner_cases, few, fewer, graph_of, graphs, listings, normal, relative_error
+from helpers import (
+    Graph,
+    corner_cases,
+    data_of,
+    few,
+    fewer,
+    graph_of,
+    graphs,
+    listings,
+    normal,
+    pseudo_inverse,
+    relative_error,
+)
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy.linalg import expm
@@ -32,29 +44,12 @@ LOOPS = {
 every_function = pytest.mark.parametrize("name", sorted(LOOPS))
 
 
-def data_of(graph: Graph, **more) -> Data:
-    index, weight = graph.both_ways()
-    return Data(edge_index=index, edge_weight=weight, num_nodes=graph.num_nodes, **more)
-
-
 def mates(graph: Graph) -> np.ndarray:
     """Whether two nodes are in one component."""
     together = np.zeros((graph.num_nodes, graph.num_nodes), dtype=bool)
     for part in nx.connected_components(graph.networkx()) if graph.num_nodes else ():
         together[np.ix_(sorted(part), sorted(part))] = True
     return together
-
-
-def pseudo_inverse(graph: Graph) -> np.ndarray:
-    """Component by component: where weights span many orders, numpy cannot tell a small eigenvalue from zero."""
-    out, laplacian = np.zeros((graph.num_nodes, graph.num_nodes)), graph.laplacian()
-    for part in nx.connected_components(graph.networkx()) if graph.num_nodes else ():
-        own = np.ix_(sorted(part), sorted(part))
-        n = len(part)
-        shift = np.full((n, n), np.trace(laplacian[own]) / n**2) if n > 1 else np.ones((1, 1))
-        centred = np.eye(n) - 1 / n
-        out[own] = centred @ np.linalg.inv(laplacian[own] + shift) @ centred
-    return out
 
 
 def resistances(graph: Graph) -> np.ndarray:

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from helpers import Graph, data_of, graph_of
 from scipy.linalg import expm
-from torch_geometric.data import Data
 
-from tg_lpe import Encoder, GramTransformer, Graph, LinearTransformer
+import tg_lpe
+from tg_lpe import Encoder, GramTransformer, LinearTransformer
 from tg_lpe.data.storage import GraphDataset
 from tg_lpe.datasets.molecules import MoleculeSplits
 from tg_lpe.encoders import RandomWalk
@@ -27,26 +28,19 @@ from tg_lpe.training.kernels import (
 from tg_lpe.training.pretrain import KernelPretraining
 from tg_lpe.training.run_folder import RunFolder
 
-RING_AND_TAIL = torch.tensor([[0, 1, 2, 3, 4, 0, 5], [1, 2, 3, 4, 0, 5, 6]])
-
-
-def normalized_laplacian(edge_index: torch.Tensor, num_nodes: int) -> torch.Tensor:
-    adjacency = torch.zeros(num_nodes, num_nodes, dtype=torch.float64)
-    adjacency[edge_index[0], edge_index[1]] = adjacency[edge_index[1], edge_index[0]] = 1.0
-    scale = adjacency.sum(1).clamp(min=1).rsqrt()
-    return torch.diag((adjacency.sum(1) > 0).double()) - scale[:, None] * adjacency * scale[None]
+RING = Graph(6, [(0, 1), (0, 5), (1, 2), (2, 3), (3, 4), (4, 5)], [1.0] * 6)
+RING_AND_TAIL = [(0, 1), (0, 4), (0, 5), (1, 2), (2, 3), (3, 4), (5, 6)]
 
 
 def test_kernels_against_dense_algebra() -> None:
     """Two graphs in a batch, one of them with an isolated node; a ring, whose eigenvalues repeat."""
-    sizes, edges = (8, 6), (RING_AND_TAIL, torch.tensor([[0, 1, 2, 3, 4, 5], [1, 2, 3, 4, 5, 0]]))
-    batch = torch.repeat_interleave(torch.arange(2), torch.tensor(sizes))
-    graph = Graph(torch.cat([edges[0], edges[1] + sizes[0]], 1), 14, batch=batch)
+    parts = Graph(8, RING_AND_TAIL, [1.0] * 7), RING
+    graph = graph_of(*parts)
     kernels = ("heat", "resistance", "eigenspaces", "walks")
     node, edge = kernel_entries(graph, kernels)
     assert node.shape == (14, kernel_channels(kernels))
     for number, (start, size) in enumerate(((0, 8), (8, 6))):
-        s = normalized_laplacian(edges[number], size)
+        s = torch.from_numpy(parts[number].normalized_laplacian())
         matrices = [torch.from_numpy(expm(-time * s.numpy())) for time in HEAT_TIMES]
         matrices.append(torch.linalg.pinv(s, hermitian=True))
         values, vectors = torch.linalg.eigh(s)
@@ -65,7 +59,7 @@ def test_kernels_against_dense_algebra() -> None:
 
 def test_walks_are_return_probabilities() -> None:
     """Of graphs without isolated nodes, whose walks return nowhere in one convention and stay in the other."""
-    graph = Graph(RING_AND_TAIL, 7, edge_weight=torch.tensor([1e-3, 2.0, 0.5, 30.0, 1.0, 4.0, 1.0]))
+    graph = graph_of(Graph(7, RING_AND_TAIL, [1e-3, 1.0, 4.0, 2.0, 0.5, 30.0, 1.0]))
     for got, expected in zip(kernel_entries(graph, ("walks",)), random_walk_probabilities(graph, 20), strict=True):
         torch.testing.assert_close(got, expected[:, 1:], rtol=0, atol=1e-12)
 
@@ -74,9 +68,9 @@ def test_grounded_graphs_do_not_see_their_batch() -> None:
     """A grounded graph has no null space; the padding of its bucket must not be taken for one."""
     path = torch.tensor([[0, 1], [1, 2]])
     longer = torch.tensor([[3, 4, 5, 6], [4, 5, 6, 7]])
-    alone = kernel_entries(Graph(path, 3, ground=torch.full((3,), 0.5)), ("eigenspaces",))[0]
+    alone = kernel_entries(tg_lpe.Graph(path, 3, ground=torch.full((3,), 0.5)), ("eigenspaces",))[0]
     batch = torch.tensor([0, 0, 0, 1, 1, 1, 1, 1])
-    both = Graph(torch.cat([path, longer], 1), 8, batch=batch, ground=torch.full((8,), 0.5))
+    both = tg_lpe.Graph(torch.cat([path, longer], 1), 8, batch=batch, ground=torch.full((8,), 0.5))
     torch.testing.assert_close(kernel_entries(both, ("eigenspaces",))[0][:3], alone)
 
 
@@ -84,7 +78,7 @@ def test_unknown_kernels_are_refused() -> None:
     with pytest.raises(ValueError, match="kernels must"):
         KernelPretrainConfig(kernels=("warmth",))
     with pytest.raises(ValueError, match="'warmth'"):
-        kernel_entries(Graph(RING_AND_TAIL, 7), ("warmth",))
+        kernel_entries(graph_of(RING), ("warmth",))
 
 
 def test_it_learns_the_heat_kernel(splits: MoleculeSplits, tmp_path: Path) -> None:
@@ -130,17 +124,11 @@ def test_encoders_that_do_not_fit_are_refused(splits: MoleculeSplits, encoder: E
 
 def test_targets_of_weighted_graphs() -> None:
     """Kernels at nodes and at edges against dense algebra, on weights over several orders."""
-    edges = torch.tensor([[0, 1, 2, 3, 0], [1, 2, 3, 4, 2]])
-    weight = torch.tensor([1e-2, 3.0, 0.5, 20.0, 1.0], dtype=torch.float64)
-    edge_index = torch.cat([edges, edges.flip(0)], 1)
-    both = Data(edge_index=edge_index, num_nodes=5, edge_weight=weight.repeat(2))
-    target = attach_kernels(GraphDataset.from_data_list([both, both]), ("heat",))[1]
-    adjacency = torch.zeros(5, 5, dtype=torch.float64)
-    adjacency[edge_index[0], edge_index[1]] = weight.repeat(2)
-    scale = adjacency.sum(1).rsqrt()
-    laplacian = torch.eye(5) - scale[:, None] * adjacency * scale
+    graph = Graph(5, [(0, 1), (0, 2), (1, 2), (2, 3), (3, 4)], [1e-2, 1.0, 3.0, 0.5, 20.0])
+    data = data_of(graph)
+    target = attach_kernels(GraphDataset.from_data_list([data, data]), ("heat",))[1]
     for channel, time in enumerate(HEAT_TIMES):
-        heat = torch.from_numpy(expm(-time * laplacian.numpy())).float()
+        heat = torch.from_numpy(expm(-time * graph.normalized_laplacian())).float()
         torch.testing.assert_close(target.kernel[:, channel], heat.diagonal(), atol=1e-6, rtol=0)
-        entries = heat[edge_index[0], edge_index[1]]
+        entries = heat[data.edge_index[0], data.edge_index[1]]
         torch.testing.assert_close(target.edge_kernel[:, channel], entries, atol=1e-6, rtol=0)

@@ -7,10 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from helpers import fewer, normal
+from helpers import Graph, data_of, fewer, normal
 from hypothesis import given
 from hypothesis import strategies as st
-from torch_geometric.data import Data
 
 from tg_lpe import LinearTransformer
 from tg_lpe.data.storage import GraphDataset
@@ -115,12 +114,7 @@ def test_pretraining_learns(splits: MoleculeSplits, tmp_path: Path, probes: str)
 
 def test_targets_of_weighted_graphs() -> None:
     """Eigenvectors against dense algebra, on weights over several orders."""
-    edges = torch.tensor([[0, 1, 2, 3, 0], [1, 2, 3, 4, 2]])
-    weight = torch.tensor([1e-2, 3.0, 0.5, 20.0, 1.0], dtype=torch.float64)
-    both = Data(edge_index=torch.cat([edges, edges.flip(0)], 1), num_nodes=5, edge_weight=weight.repeat(2))
-    target = attach_eigenvectors(GraphDataset.from_data_list([both, both]), 3)[1].eigenvectors.double()
-    adjacency = torch.zeros(5, 5, dtype=torch.float64)
-    adjacency[edges[0], edges[1]] = adjacency[edges[1], edges[0]] = weight
-    scale = adjacency.sum(1).rsqrt()
-    vectors = torch.linalg.eigh(torch.eye(5) - scale[:, None] * adjacency * scale)[1][:, 1:4]
+    graph = Graph(5, [(0, 1), (0, 2), (1, 2), (2, 3), (3, 4)], [1e-2, 1.0, 3.0, 0.5, 20.0])
+    target = attach_eigenvectors(GraphDataset.from_data_list([data_of(graph)] * 2), 3)[1].eigenvectors.double()
+    vectors = torch.from_numpy(np.linalg.eigh(graph.normalized_laplacian())[1][:, 1:4])
     torch.testing.assert_close((vectors.mT @ target).abs(), torch.eye(3, dtype=torch.float64), atol=1e-5, rtol=0)

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 from construction_graphs import CASES
-from helpers import Graph, Stored, normal, relative_error
+from helpers import Graph, Stored, data_of, normal, relative_error
 from torch import Tensor
 from torch_geometric.data import Batch, Data
 from torch_geometric.loader import DataLoader
@@ -53,11 +53,6 @@ def _double():
     torch.set_default_dtype(torch.float64)
     yield
     torch.set_default_dtype(before)
-
-
-def data_of(graph: Graph, **more) -> Data:
-    index, weight = graph.both_ways()
-    return Data(edge_index=index, edge_weight=weight, num_nodes=graph.num_nodes, **more)
 
 
 def sample() -> list[Data]:
