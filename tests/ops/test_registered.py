@@ -12,12 +12,12 @@ import torch
 from helpers import batch_of, from_networkx, normal
 from ops_support import needs_cpu
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from tg_lpe import GramTransformer, Graph, LinearTransformer
 from tg_lpe.ops import cpu, segment
 from tg_lpe.ops.edges import adjacency_rows
 from tg_lpe.ops.segment import RowGroups, group_pointers, has_torch_scatter
+from tg_lpe.testing.host_reads import HostReads
 
 OPS = torch.ops.tg_lpe
 PARTS = [from_networkx(nx.cycle_graph(5)), from_networkx(nx.path_graph(3))]
@@ -220,23 +220,11 @@ def test_the_incidence_is_one_graph_break(model: Any) -> None:
     assert explained.graph_break_count <= 1, explained.break_reasons
 
 
-class ScalarReads(TorchDispatchMode):
-    """Counts how often a scalar is read from the device."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.count = 0
-
-    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.count += function is torch.ops.aten._local_scalar_dense.default
-        return function(*args, **(kwargs or {}))
-
-
 @pytest.mark.usefixtures("backend")
 @pytest.mark.parametrize("kind", [GramTransformer, LinearTransformer])
 def test_a_step_reads_no_scalar(kind: Any) -> None:
     model, arguments = kind(out_channels=3), batch_of(PARTS * 3, torch.float32).arguments(weighted=False)
-    with ScalarReads() as reads:
+    with HostReads() as reads:
         out = model(None, **arguments)
         sum(part.square().sum() for part in out if part is not None).backward()
-    assert reads.count == 0
+    assert "aten::_local_scalar_dense" not in reads.seen
