@@ -86,7 +86,7 @@ def test_models_and_encoders_take_several_columns(tmp_path) -> None:
     assert torch.equal(probes(X, EDGES).node, expected.node)
 
 
-@pytest.mark.parametrize("counts", [0, (), (3, 0), (2.0,)])
+@pytest.mark.parametrize("counts", [0, (), (3, 0), (2.0,), True, (3, True)])
 def test_counts_are_checked(counts: object) -> None:
     with pytest.raises(ValueError, match="numbers of x types must be integers of at least 1"):
         Feature("x", counts, None)

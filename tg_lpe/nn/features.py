@@ -46,7 +46,9 @@ class Feature:
         self.counts: tuple[int, ...] | None = None
         if num_types is not None:
             self.counts = tuple(num_types) if isinstance(num_types, Sequence) else (num_types,)
-            if not self.counts or not all(isinstance(count, int) and count >= 1 for count in self.counts):
+            if not self.counts or not all(
+                isinstance(count, int) and count >= 1 and count is not True for count in self.counts
+            ):
                 got = f"{num_types!r}{int_hint(num_types)}"
                 raise ValueError(f"numbers of {what} types must be integers of at least 1, got {got}")
             self.width = sum(self.counts)
