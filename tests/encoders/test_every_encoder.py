@@ -411,7 +411,6 @@ def test_signs_do_not_depend_on_the_order_of_the_nodes() -> None:
         (lambda: LaplacianEigenvectors(3, normalization="left"), "normalization must be one of"),
         (lambda: LaplacianEigenvectors(3, which="left"), "which must be one of"),
         (lambda: RandomWalk(0), "steps must"),
-        (lambda: RandomWalk(2.0), "steps must"),
         (lambda: RandomWalk(method="fast"), "method must be one of"),
         (lambda: HeatKernel(()), "times must"),
         (lambda: RRWP(1), "steps must"),

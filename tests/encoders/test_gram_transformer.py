@@ -274,11 +274,7 @@ def test_number_of_nodes_comes_from_batch_or_features() -> None:
     ("options", "message"),
     [
         ({"num_filters": 0}, "num_filters must"),
-        ({"num_layers": 2.0}, "num_layers must"),
-        ({"num_probes": -1}, "num_probes must"),
         ({"out_channels": 0}, "out_channels must"),
-        ({"edge_out_channels": -2}, "edge_out_channels must"),
-        ({"pair_out_channels": -1}, "pair_out_channels must"),
         ({"conductances": "none"}, "conductances must be one of"),
         ({"conductances": "fixed", "num_node_types": 3}, "conductances"),
         ({"basis": "legendre"}, "basis must"),

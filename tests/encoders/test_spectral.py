@@ -260,7 +260,6 @@ def test_published_number_of_parameters(f: int, k: int) -> None:
     ("options", "message"),
     [
         ({"num_eigenpairs": 0}, "num_eigenpairs must"),
-        ({"out_channels": -1}, "out_channels must"),
         ({"out_channels": 0, "edge_out_channels": 0}, "nothing would be encoded"),
         ({"out_channels": 6}, "out_channels must"),
         ({"tokens": "pairs"}, "tokens must"),

@@ -129,7 +129,6 @@ def test_a_users_encoder_gets_weights_generator_and_what_was_precomputed() -> No
         ({"pe_options": {"merge": "apart"}}, ValueError, "merge="),
         ({"pe_options": {"pe_norm": True}}, ValueError, "pe_options takes .*'norm'.* got pe_norm=True"),
         ({"pe_options": True}, ValueError, "pe_options must"),
-        ({"heads": 2.0}, ValueError, "heads must"),
         *(
             ({"attention": name, "attention_options": {"dropout": 1.0}}, ValueError, "dropout must")
             for name in ("edge", "gps", "hybrid", "spectral")
