@@ -623,7 +623,7 @@ FORMATS: dict[str, tuple[list[str], Callable[[dict[str, Any]], list[str] | None]
         for split in ("random", "scaffold", "standard")
     },
     **dict.fromkeys(
-        ("zinc12k_15_further", "zinc12k_40_further", "zinc12k_100_further"),
+        [f"zinc12k_{epochs}_further" for epochs in (15, 40, 100, 300)],
         (
             [
                 *["encoding", "official test MAE", "MAE, 23,413 further molecules", "mean difference to random walks"],
