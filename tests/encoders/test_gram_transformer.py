@@ -273,8 +273,6 @@ def test_number_of_nodes_comes_from_batch_or_features() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"num_filters": 0}, "num_filters must"),
-        ({"out_channels": 0}, "out_channels must"),
         ({"conductances": "none"}, "conductances must be one of"),
         ({"conductances": "fixed", "num_node_types": 3}, "conductances"),
         ({"basis": "legendre"}, "basis must"),
@@ -286,6 +284,11 @@ def test_number_of_nodes_comes_from_batch_or_features() -> None:
 def test_constructor_refuses(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         GramTransformer(**options)
+
+
+def test_features_without_columns() -> None:
+    model = gram(in_channels=0, edge_dim=0, conductances="learned")
+    assert model(torch.zeros(6, 0), RING, torch.zeros(6, 0)).node.isfinite().all()
 
 
 def test_a_graph_too_large_for_identity_probes() -> None:

@@ -140,7 +140,7 @@ class _PositiveMap(nn.Module):
         if self.weight is not None:
             weight = self.weight.new_empty(self.weight.size(0), self.num_filters).normal_()
             weight[:, 0] = 0.0  # the first filter starts independent of the features
-            self.weight.copy_(0.1 / weight.size(0) ** 0.5 * weight)
+            self.weight.copy_(0.1 / max(weight.size(0), 1) ** 0.5 * weight)
 
     def forward(self, feature: Tensor | None, num_rows: int) -> Tensor:
         """Return positive values ``[num_rows, num_filters]`` of checked features."""
