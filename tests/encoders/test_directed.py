@@ -230,7 +230,6 @@ def test_gradients_of_learned_directions() -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: DirectedWalk(0), "steps"),
         (lambda: GramTransformer(direction=-0.1), "direction"),
         (lambda: GramTransformer(direction=torch.inf), "direction"),
         (lambda: DirectedWalk(2, edge_out_channels=2), "edge_out_channels"),
@@ -241,7 +240,6 @@ def test_gradients_of_learned_directions() -> None:
             ),
             "2048 nodes, got 3000",
         ),
-        (lambda: MagneticLaplacian(0), "k must"),
         (lambda: MagneticLaplacian(2, ()), "q must"),
         (lambda: MagneticLaplacian(2, -0.1), "q must"),
         (lambda: MagneticLaplacian(2, times=()), "times must"),

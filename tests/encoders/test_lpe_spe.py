@@ -213,12 +213,9 @@ def test_random_signs_of_lpe() -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: LPE(0), "out_channels must"),
-        (lambda: LPE(4, 0), "num_eigenpairs must"),
         (lambda: LPE(4, 6, num_largest=6), "num_largest must"),
         (lambda: LPE(4, epsilon=-1.0), "epsilon must"),
         (lambda: LPE(4, normalization="rw"), "normalization must be one of"),
-        (lambda: SPE(4, num_filters=0), "num_filters must"),
     ],
 )
 def test_refusals(make: Any, message: str) -> None:

@@ -95,11 +95,7 @@ def test_it_tells_apart_what_2_fwl_does() -> None:
 
 
 def test_refuses() -> None:
-    for arguments, message in (
-        ({"out_channels": 0}, "out_channels must"),
-        ({"frequency": 0.0}, "frequency must"),
-        ({"num_layers": 0}, "num_layers must"),
-    ):
+    for arguments, message in (({"frequency": 0.0}, "frequency must"),):
         with pytest.raises(ValueError, match=message):
             PPGN(**arguments)
     two = graph_of(Graph(2, [(0, 1)], [1.0]), Graph(2, [(0, 1)], [1.0]))

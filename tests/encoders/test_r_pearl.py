@@ -6,7 +6,6 @@ from typing import Any
 
 import networkx as nx
 import numpy as np
-import pytest
 import torch
 from helpers import Graph, batch_of, from_networkx, randomize_
 
@@ -77,9 +76,3 @@ def test_gradients_reach_edge_weights() -> None:
         return encoder.encode(tg_lpe.Graph(graph.edge_index, 5, edge_weight=both)).node
 
     assert torch.autograd.gradcheck(of, torch.linspace(0.5, 2.0, 6, dtype=torch.float64, requires_grad=True))
-
-
-@pytest.mark.parametrize("name", ["out_channels", "samples", "powers", "hidden_channels", "num_layers"])
-def test_refusals(name: str) -> None:
-    with pytest.raises(ValueError, match=f"{name} must"):
-        RPEARL(**{name: 0})

@@ -86,9 +86,6 @@ def test_it_tells_apart_what_message_passing_cannot() -> None:
     [
         {"net": "gcn"},
         {"num_layers": 3, "net": "deep_set"},
-        {"num_layers": 0},
-        {"hidden_channels": 0},
-        {"out_channels": 0},
     ],
 )
 def test_refusals(arguments: dict) -> None:

@@ -460,7 +460,6 @@ def test_start_from_another_order(k: int, s: int | None) -> None:
 
 def test_wrong_arguments() -> None:
     for options, message in (
-        ({"k": 0}, "k must be an integer of at least 1, got 0"),
         ({"s": 3}, "1 <= s <= k, got k=2, s=3"),
         ({"attention": "edge"}, r"attention must be one of \('full', 'local', 'delta', 'performer'\), got 'edge'"),
         (
