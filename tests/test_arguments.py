@@ -37,24 +37,27 @@ def test_flags(cls: type, needed: dict[str, int], flag: str, value: object) -> N
         cls(**needed, **{flag: value})
 
 
+WRONG: dict[str, tuple[object, ...]] = {
+    "int": (np.int64(4), torch.tensor(4), 2.5, "2", -1, 0),
+    "str": ("no name",),
+}
 MAY_BE_ZERO = {"edge_dim", "edge_out_channels", "in_channels", "num_largest", "pair_out_channels", "seed"}
 
 
-def sizes() -> list[Any]:
-    """Every encoder and model with each argument that may be an integer, and values that it may not have."""
+def wrong_values() -> list[Any]:
+    """Every encoder and model with each argument that may be an integer or a name, and values that it may not have."""
     return [
         pytest.param(registry[name], parameter.name, value, id=f"{name}-{parameter.name}-{value!r}")
         for registry in (ENCODERS, MODELS)
         for name in registry
         for parameter in inspect.signature(registry[name]).parameters.values()
-        if re.match(r"int\b", str(parameter.annotation))
-        for value in (np.int64(4), torch.tensor(4), 2.5, "2", -1, 0)
+        for value in WRONG.get(re.split(r"\W", str(parameter.annotation))[0], ())
         if value != 0 or not (parameter.name in MAY_BE_ZERO or name.startswith("Spectral"))
     ]
 
 
-@pytest.mark.parametrize(("cls", "name", "value"), sizes())
-def test_what_is_no_size(cls: type, name: str, value: object) -> None:
+@pytest.mark.parametrize(("cls", "name", "value"), wrong_values())
+def test_wrong_values(cls: type, name: str, value: object) -> None:
     """Integers of other libraries, too, are refused at once: a checkpoint could not hold them after the training."""
     what = name.replace("num_node_types", "node types").replace("num_edge_types", "edge types")
     with pytest.raises((ValueError, TypeError), match=f"{what}|{name}"):
@@ -64,7 +67,9 @@ def test_what_is_no_size(cls: type, name: str, value: object) -> None:
 def test_every_kind_of_class_has_flags() -> None:
     """The test above would pass if it found none."""
     names = {case.id for case in flags()}
-    assert {"GraphTransformer-in_channels--1", "GramTransformer-num_node_types-0"} <= {case.id for case in sizes()}
+    cases = {case.id for case in wrong_values()}
+    assert {"GraphTransformer-in_channels--1", "GramTransformer-num_node_types-0"} <= cases
+    assert "LaplacianEigenvectors-which-'no name'" in cases
     assert {"LinearTransformer-update_incidence", "edge-residual"} <= names
 
 

@@ -273,10 +273,7 @@ def test_number_of_nodes_comes_from_batch_or_features() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"conductances": "none"}, "conductances must be one of"),
         ({"conductances": "fixed", "num_node_types": 3}, "conductances"),
-        ({"basis": "legendre"}, "basis must"),
-        ({"probes": "random"}, "probes must"),
         ({"num_edge_types": 2, "edge_dim": 3}, "edges have"),
         ({"num_node_types": 2, "in_channels": 3}, "nodes have"),
     ],

@@ -102,7 +102,6 @@ def test_no_more_parameters_than_the_paper(out: int, max_nodes: int, limit: int)
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"probes": "laplacian"}, "probes must"),
         ({"probes": "features"}, "num_node_types"),
         ({"probes": "features", "num_node_types": 2, "in_channels": 3}, "num_node_types"),
         ({"probes": "learned"}, "max_nodes"),

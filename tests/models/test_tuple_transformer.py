@@ -468,7 +468,6 @@ def test_wrong_arguments() -> None:
         ),
         ({"attention_options": {"random_features": 0}}, "random_features must be an integer of at least 1, got 0"),
         ({"readout": {"pooling": "min"}}, "pooling must be one of"),
-        ({"node_tokens": "both"}, "node_tokens must be one of"),
         ({"readout": {"level": "tuple"}}, "level must be one of"),
         ({"readout": {"level": "node", "pooling": "sum"}}, "level='node' does not pool, got pooling='sum'"),
         ({"attention": "delta", "heads": 3, "hidden_channels": 9}, "needs at least 4 heads, got 3"),
