@@ -107,12 +107,15 @@ def molecules_row(entry: dict[str, Any]) -> list[str]:
 
 def properties_row(entry: dict[str, Any]) -> list[str]:
     """An encoding with the error of each of several properties of QM9; energies are in meV."""
-    encoding, error, *others = molecules_row(entry)
+    encoding, error, _, *others = molecules_row(entry)
     errors = [
         f"{MEV_IN[QM9_UNITS[name]] * value:.1f}" if QM9_UNITS[name] in MEV_IN else f"{value:.4g}"
         for name, value in entry["test_mae_columns"].items()
     ]
-    return [encoding, error, *errors, *others]
+    pair, cell = entry.get("difference"), ""
+    if pair is not None and (unit := entry.get("unit")) in MEV_IN:
+        cell = f"{MEV_IN[unit] * pair['mean']:+.1f} ± {MEV_IN[unit] * pair['error']:.1f}".replace("-", "−")
+    return [encoding, error, *errors, cell, *others]
 
 
 def systems_row(entry: dict[str, Any]) -> list[str]:
@@ -611,16 +614,17 @@ FORMATS: dict[str, tuple[list[str], Callable[[dict[str, Any]], list[str] | None]
         (["encoding", "validation MAE", "test MAE", "after relabelling", "parameters", "seeds"], validated_row),
     ),
     **{
-        f"qm9_{target}_{split}_40": (
+        f"qm9_{target}_{split}_{epochs}": (
             [
                 *["encoding", "test error"],
                 *(f"{name}, {'meV' if QM9_UNITS[name] in MEV_IN else QM9_UNITS[name]}" for name in names),
-                *MOLECULES_HEAD[2:],
+                *["difference to random walks", *SIZES],
             ],
             properties_row,
         )
         for target, names in (("frontier", ("homo", "lumo", "gap")), ("all", tuple(QM9_UNITS)))
         for split in ("random", "scaffold", "standard")
+        for epochs in (10, 40)
     },
     **dict.fromkeys(
         [f"zinc12k_{epochs}_further" for epochs in (15, 40, 100, 300)],

@@ -15,7 +15,8 @@ or again to add seeds.
 
 The complete runs are collected into a JSON file; --add keeps the file's other rows. Each row has mean and spread over
 seeds of the test error at the best validation epoch, the same after the atoms of every test molecule are renumbered at
-random, parameters and time. Each of the --targets of `qm9` has its own file. The error of `frontier` is the mean over
+random, the paired difference of test errors to random walks in the same model, parameters and time. Each of the
+--targets of `qm9` has its own file. The error of `frontier` is the mean over
 homo, lumo and gap in Hartree; that of `all` is the mean over twelve properties in standard deviations.
 """
 
@@ -27,6 +28,7 @@ import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from _arguments import Parser
@@ -37,6 +39,7 @@ from rdkit import RDConfig
 from tg_lpe.checkpoints.files import read_json, write_json
 from tg_lpe.data.units import common_unit
 from tg_lpe.datasets.molecules import QM9_UNITS
+from tg_lpe.training import paired_difference
 from tg_lpe.training.metrics import IN_UNITS
 from tg_lpe.training.run_folder import RunFolder
 
@@ -51,6 +54,9 @@ TARGETS: dict[str, list[str]] = {
 
 GRAM = "GramTransformer"
 """The reference row: Gram read-outs with eight channels, pretrained on kernels of the Laplacian."""
+
+WALKS = "random-walk, 9 layers"
+"""The row with which those of the same model are compared."""
 
 NOT_PRETRAINED = f"{GRAM}, not pretrained"
 
@@ -412,7 +418,20 @@ def collect(row: str, base: Path) -> dict[str, Any] | None:
     config = read_json(next(iter(runs.values())).config)
     metric, units = config["task"]["metric"], config["data"]["target"].get("units", ())
     unit = common_unit(units) if metric in IN_UNITS else ""
-    return {"row": row, "options": ROWS[row], **({"unit": unit} if unit else {}), **summary(runs, metric)}
+    entry = {"row": row, "options": ROWS[row], **({"unit": unit} if unit else {}), **summary(runs, metric)}
+    walks = complete_runs(base, slug(WALKS)) if row.endswith(", 9 layers") and row != WALKS else {}
+    if metric == "mae" and (seeds := [seed for seed in runs if seed in walks]):
+        pair = paired_difference(*([test_errors(of[seed]) for seed in seeds] for of in (runs, walks)))
+        entry["difference"] = {"seeds": seeds, **pair._asdict(), "error": pair.error}
+    return entry
+
+
+def test_errors(run: RunFolder) -> list[float]:
+    """Return the absolute error of each test molecule, the mean over the targets."""
+    with open(run.test_predictions, newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    names = [name for name in rows[0] if f"predicted_{name}" in rows[0]]
+    return [fmean(abs(float(row[name]) - float(row[f"predicted_{name}"])) for name in names) for row in rows]
 
 
 if __name__ == "__main__":
