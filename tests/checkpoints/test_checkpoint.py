@@ -10,12 +10,18 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import nn
+from torch.nn.utils import prune
+from torch.nn.utils.parametrizations import weight_norm
+from torch_geometric.data import Data
 
-from tg_lpe import GramTransformer
+from tg_lpe import GramTransformer, GraphTransformer
 from tg_lpe.checkpoints import zoo
 from tg_lpe.checkpoints.checkpoint import Checkpoint, Kind
+from tg_lpe.data import GraphSplits
 from tg_lpe.encoders import load_encoder
-from tg_lpe.prediction import load
+from tg_lpe.prediction import Predictor, load
+from tg_lpe.training import TrainConfig, task_for, train
 
 COUNTING = """
 import json, sys
@@ -43,8 +49,8 @@ print(json.dumps([status, opened, made]))
 """
 
 
-def test_a_training_opens_each_file_once_and_builds_the_module_at_most_twice(tmp_path: Path) -> None:
-    """Once as shapes alone, to compare the weights with, and once with them."""
+def test_a_training_opens_each_file_once_and_builds_the_module_at_most_thrice(tmp_path: Path) -> None:
+    """Once with the weights; and as shapes alone, to compare weights with, when they are read and before training."""
     rows = [f"{'C' * size}{end},{size}.5" for size in range(2, 8) for end in ("O", "N", "C(C)C")]
     (tmp_path / "mine.csv").write_text("smiles,y\n" + "\n".join(rows) + "\n", encoding="utf-8")
     command = ["train", "mine.csv", "--target", "y", "--pretrained", "gram-k16", "--epochs", "1", "--quiet"]
@@ -54,7 +60,38 @@ def test_a_training_opens_each_file_once_and_builds_the_module_at_most_twice(tmp
     status, opened, made = json.loads(done.stdout.splitlines()[-1])
     files = Counter({Path(name).name: count for name, count in opened.items() if str(zoo.path("gram-k16")) in name})
     assert status == 0 and files == {"config.json": 1, "model.safetensors": 1}, files
-    assert made <= 2
+    assert made <= 3
+
+
+def changed(how: str) -> GraphTransformer:
+    model = GraphTransformer(encoder=GramTransformer(4, 4), hidden_channels=8, heads=2, num_layers=1)
+    if how == "pruned":
+        prune.l1_unstructured(model.readout[0], "weight", 0.5)
+    elif how == "parametrised":
+        weight_norm(model.encoder.readout)
+    else:
+        model.readout = nn.Linear(8, 7)
+    return model
+
+
+@pytest.mark.parametrize("how", ["pruned", "parametrised", "replaced"])
+def test_what_could_not_be_loaded_again_is_not_saved(tmp_path: Path, how: str) -> None:
+    """Nor trained into a folder: the fault used to appear when the model was needed."""
+    model = changed(how).eval()
+    for save in (model.save_pretrained, Predictor(model).save):
+        with pytest.raises(ValueError, match="could not be loaded again"):
+            save(tmp_path / "model")
+    assert not (tmp_path / "model").exists()
+    graphs = [Data(edge_index=torch.tensor([[0, 1], [1, 0]]), num_nodes=2, y=torch.tensor([0.5 * n])) for n in range(6)]
+    splits = GraphSplits.of(graphs[:4], graphs[4:5], graphs[5:], level="graph")
+    with pytest.raises(ValueError, match="could not be loaded again"):
+        train(model, splits, task_for(splits, "regression"), TrainConfig(epochs=1), folder=tmp_path / "run")
+    if how == "pruned":
+        prune.remove(model.readout[0], "weight")
+        model.save_pretrained(tmp_path / "model")
+        assert torch.equal(
+            GraphTransformer.from_pretrained(tmp_path / "model").readout[0].weight, model.readout[0].weight
+        )
 
 
 def test_what_a_checkpoint_says() -> None:

@@ -175,6 +175,26 @@ class CheckpointMixin(
                 shown.append(f"{name}={self._not_jsonable.get(name) or repr(arguments[name])}")
         return ", ".join(shown)
 
+    def check_loadable(self) -> None:
+        """Check that a module made from the recorded arguments can load the weights of this one.
+
+        Raises:
+            TypeError: if an argument of the constructor is not JSON-able.
+            ValueError: if names or shapes of weights differ, because submodules were replaced, pruned or parametrised.
+        """
+        arguments = self.config_dict()
+        del arguments["class"]
+        try:
+            _check_weights(self.state_dict(), lambda: type(self)(**arguments))  # type: ignore[attr-defined]
+        except RuntimeError as error:
+            raise ValueError(
+                f"this {type(self).__name__} could not be loaded again, because its weights differ from those that its "
+                "arguments make: undo torch.nn.utils.prune or parametrize by their remove functions; for submodules of "
+                f"your own, write a subclass whose constructor makes them. {error}"
+            ) from error
+        except (TypeError, ValueError):
+            return  # the constructor refuses its arguments, such as those of an encoder that is not registered
+
     def save_pretrained(self, save_directory: str | Path, **kwargs: Any) -> str | None:
         """Write a checkpoint folder. Files are replaced as a whole, ``config.json`` last.
 
@@ -184,9 +204,9 @@ class CheckpointMixin(
             kwargs: as for :meth:`huggingface_hub.ModelHubMixin.save_pretrained`, such as ``push_to_hub``.
 
         Raises:
-            TypeError: if an argument of the constructor is not JSON-able.
+            TypeError, ValueError: see :meth:`check_loadable`.
         """
-        self.config_dict()  # raises before any file is written
+        self.check_loadable()  # before any file is written
         target = Path(save_directory)
         target.mkdir(parents=True, exist_ok=True)
         if kwargs.get("push_to_hub"):
@@ -212,9 +232,9 @@ class CheckpointMixin(
             URL of the commit.
 
         Raises:
-            TypeError: if an argument of the constructor is not JSON-able.
+            TypeError, ValueError: see :meth:`check_loadable`.
         """
-        self.config_dict()  # raises before a repository is created
+        self.check_loadable()  # before a repository is created
         kwargs["model_card_kwargs"] = _with_repo_id(kwargs.get("model_card_kwargs"), repo_id)
         return super().push_to_hub(repo_id, **kwargs)
 
@@ -460,6 +480,16 @@ def module_with(tensors: Mapping[str, Tensor], arguments: Mapping[str, Any], mak
         ValueError: if the module would have more than 10,000 layers.
     """
     _check_depth(arguments)
+    _check_weights(tensors, make)
+    with torch.random.fork_rng(devices=[]):  # the initial weights are overwritten
+        module = make()
+    _cast_as_stored(module, tensors)
+    module.load_state_dict(tensors)
+    return module
+
+
+def _check_weights(tensors: Mapping[str, Tensor], make: Callable[[], Any]) -> None:
+    """Raise ``RuntimeError`` if the module that ``make`` returns has other names or shapes of weights."""
     try:
         with torch.device("meta"), torch.random.fork_rng(devices=[]):  # only shapes: nothing is allocated
             make().load_state_dict(tensors, assign=True)
@@ -467,11 +497,6 @@ def module_with(tensors: Mapping[str, Tensor], arguments: Mapping[str, Any], mak
         # Ignore errors of constructors that read the values of their tensors, which meta tensors lack.
         if not isinstance(error, NotImplementedError) and "meta tensor" not in str(error):
             raise
-    with torch.random.fork_rng(devices=[]):  # the initial weights are overwritten
-        module = make()
-    _cast_as_stored(module, tensors)
-    module.load_state_dict(tensors)
-    return module
 
 
 def _check_depth(arguments: Mapping[str, Any]) -> None:

@@ -224,8 +224,8 @@ class Encoder(CheckpointMixin, nn.Module, ABC):
 
         Args:
             x, edge_attr, generator, precomputed: see :meth:`encode`.
-            edge_index, batch, edge_weight, reduce: see :class:`~tg_lpe.Graph`; ``edge_index`` may also be a graph, to
-                which the other arguments do not apply. Precomputed tensors pass no gradient to edge weights.
+            edge_index, batch, edge_weight, reduce: see :class:`~tg_lpe.Graph`; ``edge_index`` may be a graph, which
+                has its own batch, weights and counts. Precomputed tensors pass no gradient to edge weights.
             num_nodes: number of nodes; inferred from ``batch``, ``x`` or ``edge_index`` if absent.
             num_graphs: number of graphs; inferred from ``batch`` if absent.
             pairs: pairs of nodes, see :meth:`encode_with_pairs`; ``None`` for no encoding of pairs.
@@ -235,12 +235,17 @@ class Encoder(CheckpointMixin, nn.Module, ABC):
 
         Raises:
             TypeError: if ``x`` or ``edge_index`` is not a tensor, or ``generator`` is not a generator.
-            ValueError: if the graph is malformed, a required feature is missing or does not fit, or ``edge_weight`` or
-                ``reduce`` is passed to an encoder that does not read edge weights.
+            ValueError: if the graph is malformed, a required feature is missing or does not fit, ``edge_weight`` or
+                ``reduce`` is passed to an encoder that does not read edge weights, or an argument of a graph is passed
+                next to one.
         """
         check_generator(generator)
         if isinstance(edge_index, Graph):
             graph = edge_index
+            of_graph = {"batch": batch, "edge_weight": edge_weight, "num_nodes": num_nodes, "num_graphs": num_graphs}
+            passed = [name for name, value in of_graph.items() if value is not None] + ["reduce"] * (reduce != "error")
+            if passed:
+                raise ValueError(f"a Graph has its own {' and '.join(passed)}: pass them to Graph(...) instead")
         else:
             if (edge_weight is not None or reduce != "error") and "edge_weight" not in self.reads:
                 name = "reduce" if edge_weight is None else "edge_weight"

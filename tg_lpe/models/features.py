@@ -135,6 +135,20 @@ class FeatureModel(Model):
             self.graph_embedding.check(graph_attr, graph.num_graphs)
         return self._predict(graph, features, {"generator": generator, "precomputed": precomputed}, return_penalty)
 
+    def add_module(self, name: str, module: nn.Module | None) -> None:
+        """Add a submodule.
+
+        Raises:
+            TypeError: if ``SyncBatchNorm.convert_sync_batchnorm``, which calls this method, has replaced its norms.
+        """
+        if module is not None and any(isinstance(part, nn.SyncBatchNorm) for part in module.modules()):
+            raise TypeError(
+                f"torch.nn.SyncBatchNorm cannot replace the norms of a {type(self).__name__}, which read the graph of "
+                "each row: make the model anew, and call it inside 'with tg_lpe.nn.parallel.divided():', where batch "
+                "norms see the rows of all processes"
+            )
+        super().add_module(name, module)
+
     def without_encoder(self: M) -> M:
         """Return a model with the same weights but without the encoder, which reads ``pe`` and ``edge_pe`` instead.
 
@@ -188,6 +202,15 @@ class FeatureModel(Model):
     def _check_features(self, features: Features, graph: Graph, checks: ValueChecks) -> None:
         """Check the features' shapes and types, and add checks of their values to ``checks``."""
         x, edge_attr, pe, edge_pe, graph_attr = features
+        if edge_attr is not None and not torch.compiler.is_compiling():
+            # As many rows as a cycle has edges in one or both directions may be meant for edges.
+            of_edges = (graph.num_directed_edges, graph.num_directed_edges / 2)
+            per_node = edge_attr.shape == (graph.num_nodes,) and graph.num_nodes not in of_edges
+            if per_node and edge_attr.dtype == torch.int64:
+                raise ValueError(
+                    "edge_attr has a row for each node, not for each edge; if it is batch, pass it by its name: "
+                    "model(x, edge_index, batch=batch)"
+                )
         for name, encoding in (("pe", pe), ("edge_pe", edge_pe), ("graph_attr", graph_attr)):
             if encoding is not None and encoding.is_floating_point():
                 checks.finite(name, encoding)

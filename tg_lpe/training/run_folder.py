@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from tg_lpe.arguments import ArgumentError
-from tg_lpe.checkpoints.checkpoint import CLASSES, Kind, kind_of
+from tg_lpe.checkpoints.checkpoint import CLASSES, CheckpointMixin, Kind, kind_of
 from tg_lpe.checkpoints.files import load_tensors, read_object, save_tensors, write_json
 from tg_lpe.nn.parallel import num_processes
 from tg_lpe.training.config import KernelPretrainConfig, PretrainConfig, TrainConfig
@@ -198,7 +198,13 @@ class RunFolder:
 
 
 def describe_model(model: nn.Module) -> dict[str, Any]:
-    """Return the classes and arguments of a model and its encoder, JSON-able, for ``config.json``."""
+    """Return the classes and arguments of a model and its encoder, JSON-able, for ``config.json``.
+
+    Raises:
+        ValueError: if they cannot make a model that loads these weights again.
+    """
+    if isinstance(model, CheckpointMixin):
+        model.check_loadable()
     described = getattr(model, "config_dict", lambda: {"class": type(model).__name__})()
     return {"encoder": described.pop("encoder", None), "model": described}
 
