@@ -45,7 +45,6 @@ WEIGHTS = torch.arange(1.0, 7.0)  # another one in each direction
         (lambda: Graph(RING.numpy()), r"torch.as_tensor\(edge_index\)"),  # type: ignore[arg-type]
         (lambda: GraphTransformer(in_channels=1)([[1.0]] * 3, RING), r"torch.as_tensor\(x\)"),
         (lambda: GraphTransformer(num_node_types=3)(torch.rand(3), RING), r"pass x.long\(\)$"),
-        (lambda: torch.nn.SyncBatchNorm.convert_sync_batchnorm(GraphTransformer()), r"parallel.divided\(\)"),
         (lambda: RandomWalk(4)(None, Graph(RING), reduce="add", num_nodes=3), "own num_nodes and reduce: pass them to"),
         (lambda: GraphTransformer(in_channels=1)(torch.rand(4, 1), RING, torch.zeros(4).long()), "batch=batch"),
         (lambda: make_encoder({"class": "Elsewhere"}), "--import"),

@@ -135,20 +135,6 @@ class FeatureModel(Model):
             self.graph_embedding.check(graph_attr, graph.num_graphs)
         return self._predict(graph, features, {"generator": generator, "precomputed": precomputed}, return_penalty)
 
-    def add_module(self, name: str, module: nn.Module | None) -> None:
-        """Add a submodule.
-
-        Raises:
-            TypeError: if ``SyncBatchNorm.convert_sync_batchnorm``, which calls this method, has replaced its norms.
-        """
-        if module is not None and any(isinstance(part, nn.SyncBatchNorm) for part in module.modules()):
-            raise TypeError(
-                f"torch.nn.SyncBatchNorm cannot replace the norms of a {type(self).__name__}, which read the graph of "
-                "each row: make the model anew, and call it inside 'with tg_lpe.nn.parallel.divided():', where batch "
-                "norms see the rows of all processes"
-            )
-        super().add_module(name, module)
-
     def without_encoder(self: M) -> M:
         """Return a model with the same weights but without the encoder, which reads ``pe`` and ``edge_pe`` instead.
 
