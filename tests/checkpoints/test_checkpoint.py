@@ -8,8 +8,10 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from helpers import Degrees
 from torch import nn
 from torch.nn.utils import prune
 from torch.nn.utils.parametrizations import weight_norm
@@ -19,7 +21,7 @@ from tg_lpe import GramTransformer, GraphTransformer
 from tg_lpe.checkpoints import zoo
 from tg_lpe.checkpoints.checkpoint import Checkpoint, Kind
 from tg_lpe.data import GraphSplits
-from tg_lpe.encoders import load_encoder
+from tg_lpe.encoders import load_encoder, register
 from tg_lpe.prediction import Predictor, load
 from tg_lpe.training import TrainConfig, task_for, train
 
@@ -92,6 +94,23 @@ def test_what_could_not_be_loaded_again_is_not_saved(tmp_path: Path, how: str) -
         assert torch.equal(
             GraphTransformer.from_pretrained(tmp_path / "model").readout[0].weight, model.readout[0].weight
         )
+
+
+class Inverse(Degrees):
+    """An encoder whose constructor reads the values of a tensor."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("inverse", torch.from_numpy(np.linalg.inv(torch.eye(2).numpy())))
+
+
+def test_constructors_that_use_numpy_are_loaded_again(tmp_path: Path) -> None:
+    """Weights are compared on the meta device first, where there are no values to read."""
+    register(Inverse)
+    Inverse().save_pretrained(tmp_path / "encoder")
+    assert torch.equal(load_encoder(tmp_path / "encoder").inverse, torch.eye(2))
+    GraphTransformer(encoder=Inverse(), hidden_channels=8, heads=2).save_pretrained(tmp_path / "model")
+    assert torch.equal(GraphTransformer.from_pretrained(tmp_path / "model").encoder.inverse, torch.eye(2))
 
 
 def test_what_a_checkpoint_says() -> None:

@@ -8,6 +8,7 @@ import inspect
 import itertools
 import json
 import os
+import re
 import sys
 import tempfile
 from collections.abc import Callable, Mapping
@@ -493,9 +494,9 @@ def _check_weights(tensors: Mapping[str, Tensor], make: Callable[[], Any]) -> No
     try:
         with torch.device("meta"), torch.random.fork_rng(devices=[]):  # only shapes: nothing is allocated
             make().load_state_dict(tensors, assign=True)
-    except RuntimeError as error:
+    except (RuntimeError, TypeError, ValueError) as error:
         # Ignore errors of constructors that read the values of their tensors, which meta tensors lack.
-        if not isinstance(error, NotImplementedError) and "meta tensor" not in str(error):
+        if not isinstance(error, NotImplementedError) and not re.search("meta (tensor|device)", str(error)):
             raise
 
 
