@@ -802,7 +802,8 @@ def counts_of(data: Data) -> tuple[int | None, int | None]:
         ValueError: if the numbers of nodes have large gaps, and only the edges tell how many nodes there are.
     """
     num_nodes = data.num_nodes
-    if num_nodes is not None and N_KEYS.isdisjoint(data.keys()) and "num_nodes" not in data:
+    of_nodes = [key for key in data.keys() if key in N_KEYS or "node" in key]  # noqa: SIM118 (PyG looks at these, too)
+    if num_nodes is not None and all(isinstance(data[key], list) for key in of_nodes):
         _refuse_gaps("edge_index", data.edge_index.numel(), "nodes", num_nodes)
     # A batch of batches has no ptr, and its num_graphs counts its parts.
     return num_nodes, data.num_graphs if isinstance(data, Batch) and "ptr" in data else None
