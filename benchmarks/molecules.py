@@ -420,7 +420,8 @@ def collect(row: str, base: Path) -> dict[str, Any] | None:
     unit = common_unit(units) if metric in IN_UNITS else ""
     entry = {"row": row, "options": ROWS[row], **({"unit": unit} if unit else {}), **summary(runs, metric)}
     walks = complete_runs(base, slug(WALKS)) if row.endswith(", 9 layers") and row != WALKS else {}
-    if metric == "mae" and (seeds := [seed for seed in runs if seed in walks]):
+    is_one_unit = unit or len(config["data"]["target"]["columns"]) == 1
+    if metric == "mae" and is_one_unit and (seeds := [seed for seed in runs if seed in walks]):
         pair = paired_difference(*([test_errors(of[seed]) for seed in seeds] for of in (runs, walks)))
         entry["difference"] = {"seeds": seeds, **pair._asdict(), "error": pair.error}
     return entry

@@ -78,7 +78,7 @@ def changed(how: str) -> GraphTransformer:
 
 @pytest.mark.parametrize("how", ["pruned", "parametrised", "replaced"])
 def test_what_could_not_be_loaded_again_is_not_saved(tmp_path: Path, how: str) -> None:
-    """Nor trained into a folder: the fault used to appear when the model was needed."""
+    """A training into a folder warns: the fault used to appear when the model was needed."""
     model = changed(how).eval()
     for save in (model.save_pretrained, Predictor(model).save):
         with pytest.raises(ValueError, match="could not be loaded again"):
@@ -86,8 +86,9 @@ def test_what_could_not_be_loaded_again_is_not_saved(tmp_path: Path, how: str) -
     assert not (tmp_path / "model").exists()
     graphs = [Data(edge_index=torch.tensor([[0, 1], [1, 0]]), num_nodes=2, y=torch.tensor([0.5 * n])) for n in range(6)]
     splits = GraphSplits.of(graphs[:4], graphs[4:5], graphs[5:], level="graph")
-    with pytest.raises(ValueError, match="could not be loaded again"):
-        train(model, splits, task_for(splits, "regression"), TrainConfig(epochs=1), folder=tmp_path / "run")
+    if how != "replaced":  # seven outputs do not fit the task
+        with pytest.warns(UserWarning, match="only this model can resume the run.* could not be loaded again"):
+            train(model, splits, task_for(splits, "regression"), TrainConfig(epochs=1), folder=tmp_path / "run")
     if how == "pruned":
         prune.remove(model.readout[0], "weight")
         model.save_pretrained(tmp_path / "model")

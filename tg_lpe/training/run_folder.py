@@ -10,6 +10,7 @@ import platform
 import shlex
 import shutil
 import sys
+import warnings
 from collections.abc import Mapping
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
@@ -200,11 +201,14 @@ class RunFolder:
 def describe_model(model: nn.Module) -> dict[str, Any]:
     """Return the classes and arguments of a model and its encoder, JSON-able, for ``config.json``.
 
-    Raises:
-        ValueError: if they cannot make a model that loads these weights again.
+    Warns if they cannot make a model that loads the weights of the run: the run goes on and can be resumed with this
+    model, but ``tg-lpe predict`` and others cannot read it.
     """
     if isinstance(model, CheckpointMixin):
-        model.check_loadable()
+        try:
+            model.check_loadable()
+        except ValueError as error:
+            warnings.warn(f"only this model can resume the run, and nothing else can read it: {error}", stacklevel=2)
     described = getattr(model, "config_dict", lambda: {"class": type(model).__name__})()
     return {"encoder": described.pop("encoder", None), "model": described}
 
