@@ -28,20 +28,23 @@ import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
+import torch
 from _arguments import Parser
 from _readme import figure_of, molecules_row
 from _runs import complete_runs, machine_of, run, slug, summary
 from rdkit import RDConfig
+from torch import Tensor
 
 from tg_lpe.checkpoints.files import read_json, write_json
 from tg_lpe.data.units import common_unit
 from tg_lpe.datasets.molecules import QM9_UNITS
 from tg_lpe.training import paired_difference
 from tg_lpe.training.metrics import IN_UNITS
+from tg_lpe.training.outputs import read_outputs
 from tg_lpe.training.run_folder import RunFolder
+from tg_lpe.training.tasks import make_task
 
 SETS = ("zinc", "zinc12k", "qm9", "qm9-solubility", "nci")
 
@@ -422,17 +425,16 @@ def collect(row: str, base: Path) -> dict[str, Any] | None:
     walks = complete_runs(base, slug(WALKS)) if row.endswith(", 9 layers") and row != WALKS else {}
     is_one_unit = unit or len(config["data"]["target"]["columns"]) == 1
     if metric == "mae" and is_one_unit and (seeds := [seed for seed in runs if seed in walks]):
-        pair = paired_difference(*([test_errors(of[seed]) for seed in seeds] for of in (runs, walks)))
+        pair = paired_difference(*(torch.stack([absolute_errors(of[seed]) for seed in seeds]) for of in (runs, walks)))
         entry["difference"] = {"seeds": seeds, **pair._asdict(), "error": pair.error}
     return entry
 
 
-def test_errors(run: RunFolder) -> list[float]:
-    """Return the absolute error of each test molecule, the mean over the targets."""
-    with open(run.test_predictions, newline="", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
-    names = [name for name in rows[0] if f"predicted_{name}" in rows[0]]
-    return [fmean(abs(float(row[name]) - float(row[f"predicted_{name}"])) for name in names) for row in rows]
+def absolute_errors(run: RunFolder) -> Tensor:
+    """Return the absolute error of each test molecule, the mean over the targets, ``[num_molecules]``."""
+    config = read_json(run.config)
+    outputs = read_outputs(run.test_predictions, make_task(config["task"]), config["data"]["target"])
+    return (outputs.values - outputs.labels).abs().mean(1)
 
 
 if __name__ == "__main__":
