@@ -48,7 +48,7 @@ from tg_lpe.training.run_folder import environment
 K, COLUMNS, GOAL, MOST = 8, 16, 0.995, 4096
 CARD = """# {name}
 
-{summary}, by the looped filter of the linear transformer.
+{summary} A looped filter of linear-transformer layers computes them.
 
 - `LinearTransformerPE.from_pretrained("{name}", k=8)`, or `Positions.from_pretrained("{name}")`, with
   {num_parameters} parameters
@@ -56,8 +56,8 @@ CARD = """# {name}
   repeat; loops are run until an estimated 0.998 of them is there
 - what is learned: the cut of the next loop of the filter, from the Ritz values of the last
 - made by `{command}`, seed 0, double precision, on graphs of the families below, by their spectra; no labels
-- layers until the first eight columns of sixteen hold 0.995 of eight eigenvectors, in parts of what a cut set by hand
-  needs whose loops may amplify by 1,000: {layers_trained:.3f} on families that it was trained on, {layers_held_out:.3f}
+- number of layers until the first eight of sixteen columns hold 0.995 of eight eigenvectors, relative to a cut set by
+  hand, whose loops may amplify by 1,000: {layers_trained:.3f} on families that it was trained on, {layers_held_out:.3f}
   on others
 - A linear probe on sums of the encoding and its square: mean absolute error {sample_mae:.4f} on at most 500 of RDKit's
   NCI molecules, constrained solubility normalised as for zinc (a test computes it anew). Positions say little there:

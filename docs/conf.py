@@ -156,10 +156,14 @@ def visit_math_block(translator: Any, node: nodes.math_block) -> None:
 def resolve_reference(
     app: Sphinx, env: BuildEnvironment, node: pending_xref, content: nodes.TextElement
 ) -> nodes.Node | None:
-    """A name of this package by any path that imports it, not only that of its page."""
+    """A name of this package by any path that imports it, or that its page's module imports."""
     target = node.get("reftarget", "")
-    if node.get("refdomain") != "py" or not target.startswith("tg_lpe."):
+    if node.get("refdomain") != "py":
         return None
+    if not target.startswith("tg_lpe."):
+        target = f"{node.get('py:module') or ''}.{target}"
+        if not target.startswith("tg_lpe.") or find_object(target) is None:
+            return None
     found = find_object(target)
     for name, entry in env.get_domain("py").objects.items():  # type: ignore[attr-defined]
         if (

@@ -217,7 +217,8 @@ def compare(
         task: the task or its name; chosen from the labels if absent.
         model: ``"model"``, a class or its name, and further arguments of :func:`~tg_lpe.training.build_model`. The
             default is a :class:`~tg_lpe.GraphTransformer` with 64 channels.
-        config: settings of the trainings, :func:`default_config` if absent; its ``seed`` is ignored.
+        config: settings of the trainings, :func:`~tg_lpe.comparison.grid.default_config` if absent; its ``seed`` is
+            ignored.
         seeds: seeds of the trainings. All of them have the same split.
         split_seed: seed of the split, if it is random.
         out: folder of the run folders and the results.

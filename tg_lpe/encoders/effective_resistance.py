@@ -17,8 +17,8 @@ class EffectiveResistance(NodeEdgeEncoder):
     """Encode nodes by their mean effective resistance, and edges by the resistance between their ends.
 
     The mean over the nodes of its component, ``L^+_ii + tr(L^+) / n``, tells how far a node is from the others. The
-    encoding is equivariant and independent of signs and bases. An isolated node has resistance zero. So has an edge of
-    weight zero between two components, because its true resistance is infinite.
+    encoding is equivariant and independent of signs and bases. It is zero at an isolated node, and at an edge of weight
+    zero between two components, whose true resistance is infinite.
 
     Args:
         edge_out_channels: 1 for the edge encoding, 0 for none.

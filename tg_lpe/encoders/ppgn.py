@@ -28,7 +28,7 @@ MAX_PADDING = 1.1
 
 @register
 class PPGN(Encoder):
-    r"""Provably powerful graph network: learned features of all pairs of nodes, mixed by matrix products.
+    r"""Encode nodes, edges and pairs by learned features of all pairs of nodes, mixed by matrix products.
 
     See `Provably Powerful Graph Networks <https://arxiv.org/abs/1905.11136>`_, section 6. The input features of a pair
     of nodes are the entries of three matrices: the identity, the adjacency matrix without weights, and

@@ -111,7 +111,7 @@ class Predictor:
 
     @cached_property
     def reader(self) -> MoleculeReader:
-        """The reader of the model's SMILES; raises ``ValueError`` if the atom types of its numbers are unknown."""
+        """The reader of SMILES with the model's atom types; raises ``ValueError`` if the model does not name them."""
         from tg_lpe.datasets.molecules import MoleculeReader
 
         try:

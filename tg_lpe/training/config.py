@@ -92,8 +92,8 @@ class TrainConfig(LoopConfig):
         weight_decay: weight decay of the model; the encoder's weights are not decayed.
         precision: "auto" is bfloat16 autocast where the hardware multiplies bfloat16 natively, else float32.
         recalibrate: number of training graphs from which the statistics of batch norms are computed again before each
-            evaluation; they are also saved with the weights. 0 keeps the running statistics, except if the nodes of one
-            graph are divided, whose statistics are always computed again.
+            evaluation; they are also saved with the weights. 0 keeps the running statistics. If training, validation
+            and test nodes are in one graph, its statistics are always computed again.
 
     Example:
         >>> from tg_lpe.training import TrainConfig

@@ -143,7 +143,7 @@ def check_training(model: Model, splits: GraphSplits, task: Task) -> None:
 
 
 class JointTraining(TrainingLoop):
-    """The loop behind :func:`train`, with the same arguments.
+    """Train a model with its encoder: the loop behind :func:`train`, with the same arguments.
 
     The test set is evaluated only after training, with the weights that have the best validation figure.
     """
@@ -226,7 +226,7 @@ class JointTraining(TrainingLoop):
     def evaluated_weights(self) -> Iterator[None]:
         """Recompute the statistics of batch norms for the evaluation if ``recalibrate`` is set, and on one graph.
 
-        There an epoch is a single step, so the running statistics are those of weights of many epochs ago.
+        On one graph an epoch is a single step, so the running statistics are those of weights of many epochs ago.
         """
         if not self.config.recalibrate and not self.is_one_graph:
             yield
@@ -327,7 +327,7 @@ class JointTraining(TrainingLoop):
     def predict(self, batch: Batch, generator: torch.Generator | None = None) -> Tensor:
         """Return the model's outputs ``[num_rows, out_channels]``.
 
-        ``generator`` draws new signs and random probes, except on one graph: its test nodes have the fixed ones too.
+        ``generator`` draws new signs and random probes. One graph keeps fixed ones, for its test nodes too.
         """
         out: Tensor = self._call(batch, generator)
         return out.float()

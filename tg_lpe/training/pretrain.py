@@ -123,7 +123,7 @@ class Pretraining(TrainingLoop):
 class EigenvectorPretraining(Pretraining):
     """Fit the columns of the encoding to the first non-trivial eigenvectors of the normalised Laplacian.
 
-    The arguments are those of :class:`Pretraining`.
+    The arguments are those of :class:`~tg_lpe.training.pretrain.Pretraining`.
     """
 
     config: PretrainConfig
@@ -135,7 +135,7 @@ class EigenvectorPretraining(Pretraining):
         return self.config.num_eigenvectors
 
     def attach_targets(self, dataset: InMemoryDataset) -> InMemoryDataset:
-        """Attach eigenvectors, see :func:`attach_eigenvectors`."""
+        """Attach eigenvectors to each graph of a dataset."""
         return attach_eigenvectors(dataset, self.config.num_eigenvectors)
 
     def loss(self, batch: Batch, generator: torch.Generator) -> Tensor:
@@ -176,8 +176,8 @@ class KernelPretraining(Pretraining):
     The loss is the squared error divided by the variance of the target, averaged over channels; predicting the mean has
     loss 1. An encoder without edge channels is fitted to the diagonals only.
 
-    The arguments are those of :class:`Pretraining`. Node and edge encodings need as many channels as the kernels
-    (:func:`~tg_lpe.training.kernels.kernel_channels`).
+    The arguments are those of :class:`~tg_lpe.training.pretrain.Pretraining`. Node and edge encodings need as many
+    channels as the kernels (:func:`~tg_lpe.training.kernels.kernel_channels`).
     """
 
     config: KernelPretrainConfig
@@ -190,7 +190,7 @@ class KernelPretraining(Pretraining):
         return kernel_channels(self.config.kernels)
 
     def attach_targets(self, dataset: InMemoryDataset) -> InMemoryDataset:
-        """Attach kernels, see :func:`attach_kernels`."""
+        """Attach kernels to each graph of a dataset."""
         return attach_kernels(dataset, self.config.kernels)
 
     @cached_property

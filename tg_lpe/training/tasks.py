@@ -502,8 +502,8 @@ def task_for(splits: GraphSplits, name: str | None = None, metric: str | None = 
             names, and regression for numbers that are not all integers.
         metric: the metric that chooses the best epoch; the default of the task if absent.
         options: further arguments of the task. If absent, ``num_targets`` and ``num_classes`` follow from the labels,
-            and ``mean`` and ``std`` of a regression from the training labels, see :func:`label_scale`. With
-            ``mean=None, std=None`` labels are learned unscaled.
+            and ``mean`` and ``std`` of a regression from the training labels, see
+            :func:`~tg_lpe.training.tasks.label_scale`. With ``mean=None, std=None`` labels are learned unscaled.
 
     Raises:
         TypeError: if ``splits`` is no :class:`~tg_lpe.data.GraphSplits`.

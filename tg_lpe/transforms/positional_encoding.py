@@ -27,15 +27,16 @@ class AddPositionalEncoding(GraphTransform):
 
     The transform works on ``Data`` and ``Batch``, on their device, without gradient. A graph has the same encoding
     alone and in any batch. It reads ``edge_index``, ``num_nodes``, edge weights if there are any, and ``x`` or
-    ``edge_attr`` if the encoder reads them. :meth:`encode_dataset` encodes whole datasets in large batches.
+    ``edge_attr`` if the encoder reads them. :meth:`~tg_lpe.transforms.base.GraphTransform.encode_dataset` encodes whole
+    datasets in large batches.
 
     Directions of edges are dropped, unless the encoder is ``directed``, see
     :class:`~tg_lpe.transforms.base.GraphTransform`.
 
     Args:
         encoder: the encoder. The transform uses a frozen copy, so later changes of ``encoder`` have no effect.
-        attr_name: attribute to write, ``[num_nodes, out_channels]``, also over an earlier encoding of this name;
-            ``None`` appends the columns to ``x``. It is not written if the encoder only encodes edges.
+        attr_name: attribute to write, ``[num_nodes, out_channels]``; an earlier encoding of this name is overwritten.
+            ``None`` appends the columns to ``x``. Nothing is written at nodes if the encoder only encodes edges.
         edge_attr_name: attribute to write for edges, ``[num_edges, edge_out_channels]``, one row for each column of
             ``edge_index``; ``None`` to compute no edge encoding.
         edge_weight: name of the attribute with edge weights, ``None`` to ignore weights. It is not read if the encoder
