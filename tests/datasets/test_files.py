@@ -102,6 +102,8 @@ FORMS: dict[str, Callable[[], bytes]] = {
     "mine.sdf": structures,
     "mine.sdf.gz": lambda: gzip.compress(structures()),
     "mine.parquet": parquet,
+    "MINE.CSV": lambda: PLAIN,
+    "Mine.Sdf.GZ": lambda: gzip.compress(structures()),
 }
 WITH_COMMAS = ("semicolons and decimal commas.csv", "tabs.csv", "windows.csv")
 
@@ -195,6 +197,10 @@ def test_standard_input_and_output(
             "a.csv needs a column named 'smiles'; .*separated by ';', are 'structure', 'y'",
         ),
         ("a.csv", b"smiles;y\nC;1;2\n", "a.csv:2: 3 cells, .* ';'"),
+        ("a.csv", b"smiles,y,y\nC,1,2\n", "more than one column 'y'; .*; rename all but one of them$"),
+        ("a.csv", b'smiles,note,y\nC,"fine",1\n\nCC,"open,2\nCCC,x,3', "a.csv:4: a quotation mark .* the 2 lines"),
+        ("a.csv", b'smiles,y\nC,1\nCC,2\n"', "a.csv:4: a quotation mark is never closed"),
+        ("a.csv", b'smiles,y\n"C,1\n' + 9999 * b"CCCCCCCCCCCC,2\n", "a.csv:2: not readable .*never closed"),
         ("a.txt", b"CCO 1\nCCN 2\n", "a.txt has no columns"),
     ],
 )
@@ -219,7 +225,7 @@ def test_lines_are_those_of_the_file(tmp_path: Path) -> None:
     """Also after quoted line ends, a first line that names the separator, and inside structures."""
     (tmp_path / "a.csv").write_text('sep=;\nsmiles;note\nC;"two\nlines"\n\nCC;x\n', encoding="utf-8")
     assert [(row.line, row.smiles, row.labels) for row in MoleculeFile(tmp_path / "a.csv").rows(["note"])] == [
-        (4, "C", ("two\nlines",)),
+        (3, "C", ("two\nlines",)),
         (6, "CC", ("x",)),
     ]
     blocks = structures().decode().replace("V2000", "V9999", 1)
@@ -235,6 +241,7 @@ def test_lines_are_those_of_the_file(tmp_path: Path) -> None:
 
 def test_parts_of_a_folder_in_formats_of_their_own(tmp_path: Path) -> None:
     for part, name in (("train", "semicolons.csv"), ("val", "mine.sdf"), ("test", "mine.parquet")):
-        (tmp_path / f"{part}{Path(name).suffix}").write_bytes(FORMS[name]())
+        suffix = Path(name).suffix.upper() if part == "val" else Path(name).suffix
+        (tmp_path / f"{part}{suffix}").write_bytes(FORMS[name]())
     splits = load_molecules(tmp_path, cache_dir=tmp_path / "cache", targets=["y"], progress=False)
     assert splits.train.y.tolist() == splits.val.y.tolist() == splits.test.y.tolist() == [y for _, y, _ in ROWS]

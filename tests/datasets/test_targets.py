@@ -278,6 +278,12 @@ def test_words_are_classes(write_folder: Write, tmp_path: Path) -> None:
         task_for(splits, "regression")
     splits = load(folder, tmp_path, targets=["tox"], missing=())
     assert splits.target.classes == (("n/a", "safe", "toxic"),)
+    with pytest.raises(ValueError, match=r"'tox': 3 cells are no names .*missing=\['n/a'\]$"):
+        load(folder, tmp_path, targets=["tox"])
+    for part in ("train", "val", "test"):  # Python reads 1_0 as 10
+        words = table.replace("n/a", "").replace("toxic", "1_0").replace("safe", "2_0")
+        (folder / f"{part}.csv").write_text(words, encoding="utf-8")
+    assert load(folder, tmp_path, targets=["tox"]).target.classes == (("1_0", "2_0"),)
     with pytest.raises(TypeError, match="missing"):
         load(folder, tmp_path, targets=["tox"], missing="n/a")
     names = [f"name{n}" for n in range(24)]

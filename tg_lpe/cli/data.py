@@ -93,12 +93,12 @@ def _load(
     targets: Mapping[str, Any],
 ) -> GraphSplits:
     """Load the data that the arguments name, with one seed for all random draws."""
-    if args.directed and not args.source.endswith(".npz"):
+    if args.directed and not args.source.lower().endswith(".npz"):
         raise ValueError(f"--directed would have no effect with {args.source}; it is for .npz files")
     if args.source in GENERATED:
         _refuse_options_of_molecules(args, targets)
         return load_block_model(args.source, seed, args.graphs)
-    if args.source.endswith(".npz"):
+    if args.source.lower().endswith(".npz"):
         return _load_node_graph(args, chosen, seed, targets)
     from tg_lpe.datasets.molecules import load_molecules
 

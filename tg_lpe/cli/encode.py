@@ -57,7 +57,7 @@ def parse(parser: Parser, words: Sequence[str]) -> Namespace:
 def run(args: Namespace) -> None:
     """Write the positional encodings of the molecules of a file, or of a Parquet collection of molecules or graphs."""
     source, output = Path(args.input), Path(args.output)
-    is_parquet = source.is_dir() or source.suffix == ".parquet"
+    is_parquet = source.is_dir() or source.suffix.lower() == ".parquet"
     for name in ("rows_per_shard", "part", "ray"):
         if args[name] and not is_parquet:
             raise ValueError(f"--{name} {args[name]} would have no effect with {args.input}; it is for Parquet files")

@@ -51,6 +51,7 @@ def read_labels(
     read: list[list[float]] = []
     classes: list[tuple[str, ...]] = []
     wrong: dict[str, list[Row]] = {}
+    are_numbers = False
     for place, column in enumerate(columns):
         numbers, words = [], {}
         commas = _files_with_commas(rows, place, with_commas)
@@ -76,12 +77,14 @@ def read_labels(
                 numbers[position] = number[word]
         else:
             for position, word in words.items():
-                wrong.setdefault(word, []).append(rows[position])
+                if has_numbers or word.lower() in MARKS:  # without numbers, other words are classes
+                    wrong.setdefault(word, []).append(rows[position])
+            are_numbers |= has_numbers
             names = ()
         read.append(numbers)
         classes.append(names)
     if wrong:
-        raise _not_numbers(wrong, columns, len({row.file for row in rows}) == 1, missing)
+        raise _not_labels(wrong, columns, len({row.file for row in rows}) == 1, missing, are_numbers)
     return [tuple(labels) for labels in zip(*read, strict=True)] or [()] * len(rows), tuple(classes) * any(classes)
 
 
@@ -115,6 +118,8 @@ def _files_with_commas(rows: Sequence[Row], place: int, files: Collection[str]) 
 def _number(row: Row, place: int, column: str, commas: Collection[str]) -> float | None:
     """Return the value of a cell, with decimal commas in the files ``commas``; `None` for a word."""
     cell = row.labels[place]
+    if "_" in cell:  # Python reads 1_0 as 10
+        return None
     try:
         value = float(cell.replace(",", ".") if row.file in commas else cell)
     except ValueError:
@@ -124,10 +129,14 @@ def _number(row: Row, place: int, column: str, commas: Collection[str]) -> float
     return value
 
 
-def _not_numbers(
-    wrong: dict[str, list[Row]], columns: Sequence[str], one_file: bool, missing: Sequence[str] | None
+def _not_labels(
+    wrong: dict[str, list[Row]],
+    columns: Sequence[str],
+    one_file: bool,
+    missing: Sequence[str] | None,
+    are_numbers: bool,
 ) -> ArgumentError:
-    """Make the error for words among numbers, with their number, texts and lines."""
+    """Make the error for words among numbers, or for marks of missing labels among names of classes."""
     cells = sorted(wrong, key=lambda cell: -len(wrong[cell]))
     total = sum(map(len, wrong.values()))
     by_file: dict[str, list[str]] = {}
@@ -142,7 +151,8 @@ def _not_numbers(
     shown = "; ".join(("" if one_file else f"{file}: ") + ", ".join(parts) for file, parts in by_file.items())
     others = f"; and {len(cells) - SHOWN} other words" if len(cells) > SHOWN else ""
     marks = [cell for cell in cells if not any(letter.isdigit() for letter in cell)]
-    count = "1 cell is no number" if total == 1 else f"{total} cells are no numbers"
+    kinds = ("number", "numbers") if are_numbers else ("name of a class", "names of classes")
+    count = f"1 cell is no {kinds[0]}" if total == 1 else f"{total} cells are no {kinds[1]}"
     rest = "; replace the others by numbers in the file" if 0 < len(marks) < len(cells) else ""
     return ArgumentError(
         "column{} {}: {}: {}{}. Leave the cell of a missing label empty, or pass {missing}{}",

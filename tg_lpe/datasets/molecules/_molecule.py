@@ -81,6 +81,8 @@ def parse(smiles: str, repair_radicals: bool = False, ogb: bool = False) -> Any:
         molecule = _read(text, ogb)
         if molecule is None:
             hint = "; rdkit.Chem.MolFromInchi(text) makes a molecule of it" if text.startswith("InChI=") else ""
+            if text.replace("->", "").count(">") == 2:
+                hint = ": it is a reaction, and a row must be one molecule, such as its product"
             raise UnusableMoleculeError(f"RDKit cannot read it as SMILES{hint}")
         if molecule.GetNumAtoms() == 0:
             raise UnusableMoleculeError("it has no atoms")

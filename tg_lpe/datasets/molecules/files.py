@@ -246,16 +246,29 @@ class MoleculeFile:
                 )
 
     def _table(self) -> Iterator[tuple[int, list[str]]]:
-        """Iterate over line numbers and cells of a table, including the header, without blank lines."""
+        """Iterate over first lines and cells of the rows of a table, including the header, without blank lines.
+
+        Raises:
+            ValueError: If a row is not readable, or a quotation mark is never closed: all further rows are in its cell.
+        """
         with self._text("") as text:
-            reader = csv.reader(text, delimiter=self.separator)
+            # The blank line at the end is a row without cells, unless a quotation mark is open.
+            reader = csv.reader(chain(text, ["\n"]), delimiter=self.separator)
+            line, row, cells = 1, None, list[str]()
             try:
                 for cells in reader:
-                    cells = _stripped(cells)
-                    if any(cells) and not (reader.line_num == 1 and _is_separator_line(self.separator.join(cells))):
-                        yield reader.line_num, cells
+                    if row is not None:
+                        yield row
+                    stripped = _stripped(cells)
+                    is_row = any(stripped) and not (line == 1 and _is_separator_line(self.separator.join(stripped)))
+                    row, start, line = (line, stripped) if is_row else None, line, reader.line_num + 1
             except csv.Error as error:
-                raise ValueError(f"{self.name}:{reader.line_num}: not readable as csv: {error}") from error
+                hint = "is a quotation mark of this row never closed?"
+                raise ValueError(f"{self.name}:{line}: not readable as csv: {error}; {hint}") from error
+            if cells:
+                lines = f"the {reader.line_num - start} lines from here to the end of the file are one row"
+                hint = "close or remove it"
+                raise ValueError(f"{self.name}:{start}: a quotation mark is never closed, so {lines}; {hint}")
 
     def _list(self, with_names: bool) -> Iterator[Row]:
         with self._text(None) as text:
@@ -307,7 +320,9 @@ class MoleculeFile:
         if self.header.count(column) != 1:
             number = "no column" if column not in self.header else "more than one column"
             several = column.split(",")
-            hint = f"; separate columns by spaces: {' '.join(several)}" if set(several) <= set(self.header) else ""
+            hint = "; rename all but one of them" if column in self.header else ""
+            if len(several) > 1 and set(several) <= set(self.header):
+                hint = f"; separate columns by spaces: {' '.join(several)}"
             raise ValueError(
                 f"{self.name} has {number} {column!r}; there are {', '.join(map(repr, self.header))}{hint}"
             )
@@ -331,9 +346,10 @@ class MoleculeFile:
             names = ", ".join(repr(self.header[place]) for place in places)
             raise ArgumentError(message, self.name, names, smiles_column=...)
         if not places:
-            message = "{} needs a column named 'smiles'; its columns, separated by {!r}, are {}. Choose another column "
+            message = "{} needs a column named 'smiles'; the columns in its first line, separated by {!r}, are {}. "
+            message += "Choose another column with {smiles_column}"
             columns = ", ".join(map(repr, self.header))
-            raise ArgumentError(message + "with {smiles_column}", self.name, self.separator, columns, smiles_column=...)
+            raise ArgumentError(message, self.name, self.separator, columns, smiles_column=...)
         return places[0]
 
 
@@ -345,7 +361,8 @@ def find_split(folder: Path, stem: str) -> Path:
         ValueError: If there are several.
     """
     paths = sorted(path for path in folder.iterdir() if path.is_file())
-    splits = [path for path in paths if path.name == stem + "".join(_format(path.name) or (".",))]
+    ends = {path: "".join(_format(path.name) or (".",)) for path in paths}
+    splits = [path for path, end in ends.items() if path.name in (stem + end, stem + end.upper())]
     if not splits:
         held = ", ".join(path.name for path in paths[:20]) or "nothing"
         raise FileNotFoundError(
@@ -357,7 +374,8 @@ def find_split(folder: Path, stem: str) -> Path:
 
 
 def _format(name: str) -> tuple[str, str] | None:
-    """Return the suffixes of a file's format and of its compression; `None` if they are not supported."""
+    """Return the suffixes of a file's format and of its compression, in lower case; `None` if not supported."""
+    name = name.lower()
     packing = next((suffix for suffix in _PACKED if name.endswith(suffix)), "")
     kind = Path(name.removesuffix(packing)).suffix
     return (kind, packing) if kind in _TEXT or (kind, packing) == (".parquet", "") else None
