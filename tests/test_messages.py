@@ -10,9 +10,19 @@ import pytest
 import torch
 import torch_geometric
 from torch_geometric.data import Data, HeteroData
+from torch_geometric.loader import DataLoader
 from torch_geometric.transforms import ToSparseTensor
 
-from tg_lpe import AddPositionalEncoding, Encoder, GramTransformer, Graph, GraphTransformer, LinearTransformerPE
+from tg_lpe import (
+    AddPositionalEncoding,
+    Encoder,
+    GramTransformer,
+    Graph,
+    GraphTransformer,
+    LinearTransformerPE,
+    compare,
+)
+from tg_lpe.data import DataSpec, GraphSplits, random_folds, random_split
 from tg_lpe.encoders import RandomWalk, ResistiveEmbedding, make_encoder
 
 RING = torch.tensor([[0, 1, 2, 1, 2, 0], [1, 2, 0, 0, 1, 2]])
@@ -45,6 +55,11 @@ WEIGHTS = torch.arange(1.0, 7.0)  # another one in each direction
         (lambda: Graph(RING.numpy()), r"torch.as_tensor\(edge_index\)"),  # type: ignore[arg-type]
         (lambda: GraphTransformer(in_channels=1)([[1.0]] * 3, RING), r"torch.as_tensor\(x\)"),
         (lambda: GraphTransformer(num_node_types=3)(torch.rand(3), RING), r"pass x.long\(\)$"),
+        (lambda: GraphTransformer(num_node_types=3)(RING.t()[:3], RING), r"2 columns of types need num_node_types=\["),
+        (lambda: GraphTransformer(in_channels=1)(RING[0, :3].unsqueeze(1), RING), r"pass x.float\(\)$"),
+        (lambda: GraphTransformer(in_channels=1)(RING[0, :3], RING), r"pass x.unsqueeze\(1\).float\(\)$"),
+        (lambda: GraphTransformer(edge_dim=1)(None, RING, torch.rand(6)), r"pass edge_attr.unsqueeze\(1\)$"),
+        (lambda: GraphTransformer(edge_dim=2)(None, RING, torch.rand(6)), r"got torch.float32 \[6\]$"),
         (lambda: RandomWalk(4)(None, Graph(RING), reduce="add", num_nodes=3), "own num_nodes and reduce: pass them to"),
         (lambda: GraphTransformer(in_channels=1)(torch.rand(4, 1), RING, torch.zeros(4).long()), "batch=batch"),
         (lambda: make_encoder({"class": "Elsewhere"}), "--import"),
@@ -82,6 +97,25 @@ WEIGHTS = torch.arange(1.0, 7.0)  # another one in each direction
 def test_what_to_write_is_named(call: Callable[[], Any], named: str) -> None:
     with pytest.raises((ValueError, TypeError), match=named):
         call()
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda dataset: random_split(dataset, seed=0),
+        lambda dataset: random_folds(dataset, seed=0),
+        lambda dataset: GraphSplits.of(dataset, dataset, dataset),
+        DataSpec.of,
+        lambda dataset: compare(dataset, ["none"]),
+        LinearTransformerPE(8).encode_dataset,
+    ],
+)
+def test_what_is_no_dataset(call: Callable[[Any], Any]) -> None:
+    graphs = [Data(edge_index=RING, num_nodes=3, y=torch.tensor([1.5]))] * 20
+    table = pytest.importorskip("pandas").DataFrame({"smiles": ["C", "CC"]})
+    for dataset, named in ((DataLoader(graphs), "a list"), (iter(graphs), "a list"), (table, "load_molecules")):
+        with pytest.raises(TypeError, match=f"a dataset or a sequence of Data, got .*{named}"):
+            call(dataset)
 
 
 def test_the_edges_of_adj_t() -> None:

@@ -11,6 +11,7 @@ from torch_geometric.data import Batch, Data
 
 from tg_lpe.data import GraphSplits, random_split
 from tg_lpe.data.splits import Level, node_splits
+from tg_lpe.data.storage import check_sequence
 
 
 def splits_of(
@@ -35,7 +36,7 @@ def splits_of(
         TypeError: if ``data`` is of another kind.
         ValueError: if the data are malformed, or an option would have no effect.
     """
-    is_table = isinstance(data, str | Path) and Path(data).suffix != ".npz"
+    is_table = isinstance(data, str | Path) and Path(data).suffix.lower() != ".npz"
     if target is not None and not is_table:
         raise ValueError(f"target chooses columns of a table of molecules; graphs have labels y, got target={target!r}")
     if isinstance(data, GraphSplits):
@@ -46,11 +47,8 @@ def splits_of(
         raise TypeError("data must be a dataset or a sequence of Data, got a Batch: pass batch.to_data_list()")
     if isinstance(data, Data):
         return node_splits(data, seed)
-    try:
-        is_single = len(data) == 1
-    except TypeError:
-        raise TypeError(f"data must be splits, a dataset, a sequence of Data or a path, got {data!r}") from None
-    if is_single and level != "graph":
+    check_sequence(data, "data must be splits, a path,")
+    if len(data) == 1 and level != "graph":
         return node_splits(data[0], seed)
     splits = GraphSplits.of(*random_split(data, seed), level=level)
     return replace(splits, split={"kind": "random", "seed": seed})
@@ -59,7 +57,7 @@ def splits_of(
 def _of_path(path: str, target: str | Sequence[str] | None, seed: int) -> GraphSplits:
     if path.endswith((".pt", ".pth")):
         raise ValueError(f"{path} must be a file of molecules or .npz: pass the graphs that torch.load reads from it")
-    if path.endswith(".npz"):
+    if path.lower().endswith(".npz"):
         from tg_lpe.datasets.nodes import load_node_graph
 
         return node_splits(load_node_graph(path), seed)

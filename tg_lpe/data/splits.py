@@ -17,7 +17,7 @@ from torch_geometric.utils import coalesce, contains_self_loops, is_undirected
 
 from tg_lpe.arguments import check_choice, check_count, check_type
 from tg_lpe.data.spec import DataSpec
-from tg_lpe.data.storage import GraphDataset, node_slices, whole, with_attribute
+from tg_lpe.data.storage import GraphDataset, check_sequence, node_slices, whole, with_attribute
 
 Level = Literal["graph", "node"]
 LEVELS: tuple[str, ...] = get_args(Level)
@@ -248,6 +248,7 @@ def _size(dataset: Any) -> int:
             f"dataset must be a dataset or a sequence of Data, got one {type(dataset).__name__}; use random_node_masks "
             "for the nodes of one graph, and batch.to_data_list() for the graphs of a Batch"
         )
+    check_sequence(dataset, "dataset must be")
     return len(dataset)
 
 
@@ -439,7 +440,7 @@ def _update(state: hashlib._Hash, name: str, value: Tensor) -> None:
 
 
 def _whole(part: str, dataset: Any) -> InMemoryDataset:
-    if len(dataset) == 0:
+    if hasattr(dataset, "__len__") and len(dataset) == 0:
         raise ValueError(f"the {part} split has no graphs")
     try:
         return whole(dataset)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import itertools
 import uuid
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -145,6 +145,18 @@ def _chunks(
 def _num_edges(data: Data) -> int | None:
     edge_index = data.edge_index
     return edge_index.size(-1) if isinstance(edge_index, Tensor) and edge_index.dim() else None
+
+
+def check_sequence(dataset: Any, must: str) -> None:
+    """Raise ``TypeError`` unless a dataset has graphs by number; ``must`` begins the message."""
+    name = type(dataset).__name__
+    if hasattr(type(dataset), "columns") or isinstance(dataset, str | Path):
+        hint = "tg_lpe.datasets.molecules.load_molecules reads the file of a table of molecules"
+    elif isinstance(dataset, Mapping) or not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
+        hint = "pass the dataset that it reads, or a list"
+    else:
+        return
+    raise TypeError(f"{must} a dataset or a sequence of Data, got {name}; {hint}")
 
 
 def check_single(data: Any, name: str) -> None:
@@ -294,6 +306,7 @@ def whole(dataset: Any) -> InMemoryDataset:
     if isinstance(dataset, Data):
         check_single(dataset, "it")
         raise TypeError("expected a dataset or a sequence of Data, got one Data; pass [data] for one graph")
+    check_sequence(dataset, "expected")
     result = GraphDataset.from_data_list([dataset[index] for index in range(len(dataset))])
     if result._data.edge_index is None:
         raise ValueError(f"each graph needs edge_index, got data with {result._data.keys()}")

@@ -69,7 +69,9 @@ class Feature:
                     hint = f"; real features need {channels}={feature.size(1)} in place of num_{self.what}_types"
                 hint = hint or self._rows_hint(feature, num_rows)
                 if not hint and isinstance(feature, Tensor) and feature.shape in shapes:
-                    hint = f"; pass {'x' if self.what == 'node' else 'edge_attr'}.long()"
+                    hint = f"; pass {self._name}.long()"
+                elif not hint and isinstance(feature, Tensor) and feature.dim() == 2:
+                    hint = f"; {feature.size(1)} columns of types need num_{self.what}_types=[...], a number for each"
                 raise ValueError(f"{self.what} types must be int64 {allowed}, got {_form(feature)}{hint}")
             if columns == 1:
                 checks.in_range(f"{self.what} types", feature, self.width)
@@ -83,6 +85,9 @@ class Feature:
                 if not hint and isinstance(feature, Tensor) and feature.dim() == 2 and feature.size(1) != self.channels:
                     name = "in_channels" if self.what == "node" else "edge_dim"
                     hint = f"; they need {name}={feature.size(1)}, not {self.channels}"
+                elif not hint and isinstance(feature, Tensor) and feature.numel() == num_rows * self.channels:
+                    fit = ".unsqueeze(1)" * (feature.dim() == 1) + ".float()" * (not feature.is_floating_point())
+                    hint = f"; pass {self._name}{fit}" if feature.dim() < 3 else ""
                 got = _form(feature) + hint
                 raise ValueError(f"{self.what} features must be floating point {shape}, got {got}")
             checks.finite(f"{self.what} features", feature)
@@ -91,7 +96,12 @@ class Feature:
         """Return the end of an error message on a feature with a wrong number of rows."""
         if not isinstance(feature, Tensor) or not feature.dim():
             return ""
-        return rows_hint("x" if self.what == "node" else "edge_attr", feature.size(0), num_rows, self.what)
+        return rows_hint(self._name, feature.size(0), num_rows, self.what)
+
+    @property
+    def _name(self) -> str:
+        """Return the argument's name."""
+        return "x" if self.what == "node" else "edge_attr"
 
     def product(self, feature: Tensor | None, weight: Tensor, by_product: bool | None = None) -> Tensor:
         """Look up types in a table, summed over the columns, or multiply real values by it, ``[num_rows, channels]``.

@@ -15,7 +15,7 @@ from torch_geometric.transforms import BaseTransform
 from tqdm import tqdm
 
 from tg_lpe.arguments import check_choice
-from tg_lpe.data.storage import is_collated, iterate_chunks, with_attribute
+from tg_lpe.data.storage import check_sequence, is_collated, iterate_chunks, with_attribute
 from tg_lpe.graph.graph import REDUCTIONS, Graph, as_plain, counts_of
 from tg_lpe.ops.blas import torch_threads_for
 from tg_lpe.transforms import hetero as heterogeneous
@@ -241,11 +241,7 @@ def check_dataset(dataset: Any) -> None:
         raise TypeError(f"{message}; call the transform itself, or pass batch.to_data_list()")
     if isinstance(dataset, Data | HeteroData):
         raise TypeError(f"{message}; call the transform itself, or pass a list of one")
-    if not hasattr(dataset, "__len__") or not hasattr(dataset, "__getitem__") or isinstance(dataset, Mapping):
-        raise TypeError(
-            f"encode_dataset takes a dataset or a sequence of Data, got {type(dataset).__name__}; pass the dataset "
-            "that it reads, or a list"
-        )
+    check_sequence(dataset, "encode_dataset takes")
 
 
 def bar_options(progress: bool) -> dict[str, Any]:
