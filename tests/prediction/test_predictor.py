@@ -7,6 +7,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -130,6 +131,9 @@ def test_a_column_with_gaps_and_molecules(zinc: Predictor) -> None:
         zinc.predict(column)
     with pytest.raises(ValueError, match="MolFromInchi"):
         zinc.predict(["InChI=1S/CH4/h1H4"])
+    for reaction in ("CCO>>CC=O", "CCO>[Na+]>CC=O", "[NH3]->[Pt]>>N"):
+        with pytest.raises(ValueError, match="it is a reaction"):
+            zinc.predict([reaction])
     assert len(zinc.predict([None, float("nan")], on_error="nan").refused) == 2
     assert zinc.predict(pandas.Series([], dtype=object)).values.shape == (0, 1)
     frame = got.to_frame()
@@ -220,7 +224,7 @@ def test_what_a_predictor_says_of_itself(zinc: Predictor, tmp_path: Path) -> Non
     assert "logP" in repr(own) and "units of the labels in mine.csv" in repr(own)
 
 
-def test_what_is_given_must_be_molecules_or_graphs(zinc: Predictor) -> None:
+def test_what_is_given_must_be_molecules_or_graphs(zinc: Predictor, tmp_path: Path) -> None:
     pandas = pytest.importorskip("pandas")
     table = {"name": ["ethanol"], "SMILES": ["CCO"]}
     for given in (table, pandas.DataFrame(table)):
@@ -241,8 +245,13 @@ def test_what_is_given_must_be_molecules_or_graphs(zinc: Predictor) -> None:
             zinc.predict(given)
     with pytest.raises(TypeError, match="got strings and Data"):
         zinc.predict(["CCO", graph])
-    with pytest.raises(TypeError, match="graph 0 is of type int"):
-        zinc.predict([1, 2])
+    for given in ([1, 2], [b"CCO"], [["CCO"]], np.zeros(2)):
+        with pytest.raises(TypeError, match=rf"list of SMILES strings.* of type {type(given[0]).__name__}$"):
+            zinc.predict(given)
+    (tmp_path / "mine.csv").write_text("smiles\nCCO\n", encoding="utf-8")
+    for path in (tmp_path / "mine.csv", str(tmp_path / "mine.csv")):
+        with pytest.raises(TypeError, match=r"got the file .*predict_file"):
+            zinc.predict(path)
     with pytest.raises(ValueError, match="graph 0 is Data with"):
         zinc.predict([Data(x=graph.x)])
     with pytest.raises(ValueError, match="on_error must be one of"):
@@ -313,6 +322,9 @@ def test_nodes_of_graphs() -> None:
     graphs[1].x = graphs[1].x + 9
     got = predictor.predict(graphs, on_error="nan")
     assert got.values.isnan().any(1).tolist() == [False] * 3 + [True] * 5 + [False] * 4
+    assert got.graph is not None and got.graph.tolist() == [0] * 3 + [1] * 5 + [2] * 4
+    pytest.importorskip("pandas")
+    assert (got.to_frame()["refused"] != "").tolist() == [False] * 3 + [True] * 5 + [False] * 4
     with pytest.raises(ValueError, match="takes graphs"):
         predictor.predict(["CCO"])
 
@@ -452,7 +464,9 @@ def test_a_refused_graph_keeps_its_rows_where_edges_are_predicted() -> None:
         num_node_types=4, num_edge_types=3, hidden_channels=16, heads=4, num_layers=1, readout={"level": "edge"}
     ).eval()
     fine, bad = path_of([0, 0, 1, 1]), path_of([0, 0, 1, 1], [9, 9, 9])
-    got = Predictor(model).predict([fine, bad, fine], on_error="nan").values
+    predictions = Predictor(model).predict([fine, bad, fine], on_error="nan")
+    assert predictions.graph is not None and predictions.graph.tolist() == [0] * 4 + [1] * 4 + [2] * 4
+    got = predictions.values
     assert got.shape == (12, 1) and got[4:8].isnan().all()
     assert torch.equal(got[:4], got[8:]) and bool(got[:4].isfinite().all())
     with pytest.raises(ValueError, match="this model predicts edges and takes graphs"):

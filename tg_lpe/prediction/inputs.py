@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from numbers import Real
 from typing import Any
 
 from torch_geometric.data import Batch, Data
+from torch_geometric.data.data import BaseData
 
 
 def check_collection(graphs: Any) -> None:
     """Raise ``TypeError`` for a single graph, a batch or a table, and say what to write instead."""
     name = type(graphs).__name__
+    if isinstance(graphs, str | os.PathLike) and os.path.isfile(graphs):
+        hint = f"tg_lpe.prediction.predict_file(predictor, {str(graphs)!r}, 'predictions.csv') reads it"
+        raise TypeError(f"predict takes a list of SMILES or graphs, got the file {str(graphs)!r}: {hint}")
     if isinstance(graphs, Batch):
         raise TypeError(f"predict takes a list of SMILES or graphs, got a {name}: pass batch.to_data_list()")
     if isinstance(graphs, Data) or is_molecule(graphs):
@@ -25,6 +30,13 @@ def check_collection(graphs: Any) -> None:
         raise TypeError(f"predict takes one column of a table, got {got}: pass table[{smiles!r}]")
     if not hasattr(graphs, "__len__") or not hasattr(graphs, "__getitem__"):
         raise TypeError(f"predict takes a list of SMILES or graphs, got {name}: pass list(...)")
+
+
+def check_graph(item: Any) -> None:
+    """Raise ``TypeError`` unless the first item of a list that holds no SMILES is a graph."""
+    if not isinstance(item, BaseData):
+        got = f"one that holds {repr(item)[:60]} of type {type(item).__name__}"
+        raise TypeError(f"predict takes a list of SMILES strings, RDKit molecules or Data, got {got}")
 
 
 def is_missing(item: Any) -> bool:
@@ -81,6 +93,8 @@ def extra_rows(extra: Any, columns: Sequence[str], number: int) -> list[tuple[An
 
 def number_of(cell: Any) -> float:
     """Convert a cell of a table to a number; NaN if it is none."""
+    if isinstance(cell, str) and "_" in cell:  # Python reads 1_0 as 10
+        return math.nan
     try:
         return float(cell)
     except (TypeError, ValueError):

@@ -63,6 +63,7 @@ class Predictions:
         spread_columns: names of the columns of ``spread``.
         low, high: ends of the intervals, shaped as ``values``; ``None`` without a ``coverage``.
         interval_columns: names of both ends for each of ``columns``.
+        graph: index in the input of the graph of each row, if the model predicts nodes or edges; else ``None``.
     """
 
     values: Tensor
@@ -77,6 +78,7 @@ class Predictions:
     low: Tensor | None = None
     high: Tensor | None = None
     interval_columns: tuple[str, ...] = ()
+    graph: Tensor | None = None
 
     @property
     def names(self) -> list[str | None]:
@@ -116,7 +118,8 @@ class Predictions:
             frame[list(self.interval_columns)] = torch.stack([self.low, self.high], 2).flatten(1).numpy()
         if self.classes:
             frame["class"] = self.names
+        graphs = range(len(frame)) if self.graph is None else self.graph.tolist()
         for name, remarks in (("outside", self.outside), ("refused", self.refused)):
             reasons = {remark.index: remark.reason for remark in remarks}
-            frame[name] = [reasons.get(index, "") for index in range(len(frame))]
+            frame[name] = [reasons.get(graph, "") for graph in graphs]
         return frame

@@ -25,7 +25,15 @@ from tg_lpe.data.units import units_text
 from tg_lpe.encoders.precompute import reads_edge_weight
 from tg_lpe.encoders.registry import ENCODERS
 from tg_lpe.models import Model, make_model
-from tg_lpe.prediction.inputs import check_collection, extra_rows, is_missing, is_molecule, number_of, strings
+from tg_lpe.prediction.inputs import (
+    check_collection,
+    check_graph,
+    extra_rows,
+    is_missing,
+    is_molecule,
+    number_of,
+    strings,
+)
 from tg_lpe.prediction.intervals import Intervals
 from tg_lpe.prediction.predictions import Outside, Predictions, Refusal
 from tg_lpe.training.outputs import Outputs, class_names, output_columns, read_outputs
@@ -78,6 +86,8 @@ class PredictedPart(NamedTuple):
     """``[num_rows, num_columns]`` for an ensemble, else ``None``."""
     smiles: Sequence[str | None] = ()
     """The SMILES; empty for graphs."""
+    graph: Tensor | None = None
+    """Index in the input of the graph of each row, int64 ``[num_rows]``; ``None`` if each row is a graph."""
 
 
 class Predictor:
@@ -272,8 +282,10 @@ class Predictor:
         elif len(graphs) and (canonical is not None or extra is not None):
             raise ValueError(f"canonical={canonical} and extra={extra!r:.80} are for SMILES, got graphs")
         else:
+            if len(graphs):
+                check_graph(first)
             parts = self._of_graphs(graphs, batch_size)
-        values = [torch.zeros(0, len(self.columns))]
+        values, graph = [torch.zeros(0, len(self.columns))], list[Tensor]()
         spread = [torch.zeros(0, len(self.spread_columns))]
         refused: list[Refusal] = []
         outside: list[Outside] = []
@@ -289,6 +301,7 @@ class Predictor:
                     named = "; ".join(map(str, part.refused[:SHOWN]))
                     raise ValueError(f"no prediction for {named}{rest} (on_error='nan' predicts the others)")
                 values.append(part.values)
+                graph += [] if part.graph is None else [part.graph]
                 spread += [] if part.spread is None else [part.spread]
                 refused += part.refused
                 outside += part.outside
@@ -302,6 +315,8 @@ class Predictor:
         index = None if callable(index) else index  # list.index is a method
         means = torch.cat(values)
         predictions = Predictions(means, self.columns, tuple(refused), self.classes, tuple(outside), index, self.units)
+        if graph:
+            predictions = replace(predictions, graph=torch.cat(graph))
         if self.spread_columns:
             predictions = replace(predictions, spread=torch.cat(spread), spread_columns=self.spread_columns)
         if intervals is not None:
@@ -405,7 +420,10 @@ class Predictor:
                 part, rows = result
                 values.append(rows)
                 outside += [Outside(start + first + i, "graph", why) for i, why in self._outside(part, rows).items()]
-        return PredictedPart(start, chunk.num_graphs, torch.cat(values), refused, outside)
+        sizes = {"node": torch.bincount(chunk.batch, minlength=chunk.num_graphs), "edge": chunk.edge_ptr.diff()}
+        counts = sizes.get(self._level)
+        owner = None if counts is None else start + torch.arange(chunk.num_graphs).repeat_interleave(counts.cpu())
+        return PredictedPart(start, chunk.num_graphs, torch.cat(values), refused, outside, graph=owner)
 
     def _outside(self, chunk: GraphChunk, rows: Tensor) -> dict[int, str]:
         """Return how graphs of a batch, or their predictions, differ from the training set, by index."""
