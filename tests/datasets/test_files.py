@@ -202,6 +202,11 @@ def test_standard_input_and_output(
         ("a.csv", b'smiles,y\nC,1\nCC,2\n"', "a.csv:4: a quotation mark is never closed"),
         ("a.csv", b'smiles,y\n"C,1\n' + 9999 * b"CCCCCCCCCCCC,2\n", "a.csv:2: not readable .*never closed"),
         ("a.txt", b"CCO 1\nCCN 2\n", "a.txt has no columns"),
+        (
+            "a.sdf",
+            2 * f"{Chem.MolToMolBlock(Chem.MolFromSmiles('CCO'))}> <y>\n1\n\n".encode(),
+            r"a.sdf:1: several structures .* \$\$\$\$",
+        ),
     ],
 )
 def test_what_is_not_read_is_refused(tmp_path: Path, name: str, content: bytes, said: str) -> None:

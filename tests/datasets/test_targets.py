@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -263,6 +264,20 @@ def test_lines_with_other_than_the_headers_cells(
     (tmp_path / "short.csv").write_text("smiles,y,z\nCCO,1,2,,\nCC,1\nCCC,2\n", encoding="utf-8")
     assert len(read_molecules(tmp_path / "short.csv", progress=False)[0]) == 3, "empty cells at the end move nothing"
     assert "short.csv: 2 lines have fewer cells than the header" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("first", "step", "is_rounded"), [(1e12, 1, True), (-33000, 0.01, True), (-1234.5, 0.1, False)]
+)
+def test_numbers_that_float32_does_not_tell_apart(
+    write_folder: Write, tmp_path: Path, caplog: pytest.LogCaptureFixture, first: float, step: float, is_rounded: bool
+) -> None:
+    values = [first + number * step for number in range(8)]
+    table = "smiles,y,t\n" + "".join(f"{'C' * (n + 1)}O,{value!r},{value!r}\n" for n, value in enumerate(values))
+    rounding = max(abs(float(np.float32(value)) - value) for value in values)
+    load(three(write_folder, table), tmp_path, targets=["y"], extra_columns=["t"])
+    for column in ("y", "t"):
+        assert (f"'{column}': numbers are rounded by up to {rounding:.2g}" in caplog.text) == is_rounded
 
 
 def test_words_are_classes(write_folder: Write, tmp_path: Path) -> None:

@@ -16,6 +16,8 @@ MARKS = frozenset({"n/a", "#n/a", "n.a.", "na", "nd", "n.d.", "null", "-", "--",
 """Words, in lower case, that usually mean a missing label and not a class."""
 
 SHOWN = 4
+ROUNDED = 1e-3
+"""Largest rounding of a column without a warning, in standard deviations of the column."""
 _LOGGER = logging.getLogger("tg_lpe.datasets")
 _DECIMAL = re.compile(r"[+-]?\d*\.\d+([eE][+-]?\d+)?")
 _LARGEST_FLOAT32 = torch.finfo(torch.float32).max
@@ -81,6 +83,7 @@ def read_labels(
                     wrong.setdefault(word, []).append(rows[position])
             are_numbers |= has_numbers
             names = ()
+            _warn_of_rounding(column, numbers)
         read.append(numbers)
         classes.append(names)
     if wrong:
@@ -105,7 +108,18 @@ def read_numbers(
                 cell = row.labels[start + place]
                 raise ValueError(f"{row.file}:{row.line}: {cell!r} in column {column!r} must be a number")
             read[place].append(value)
+        _warn_of_rounding(column, read[place])
     return list(zip(*read, strict=True)) or [()] * len(rows)
+
+
+def _warn_of_rounding(column: str, numbers: Sequence[float]) -> None:
+    """Warn if float32, in which numbers are stored, does not tell apart numbers that differ little for their size."""
+    known = torch.tensor([number for number in numbers if not math.isnan(number)], dtype=torch.float64)
+    rounding = (known - known.float().double()).abs().max() if known.numel() > 1 else torch.zeros(())
+    if rounding > ROUNDED * known.std() > 0:
+        near = known[(known - known.median()).abs().argmin()]
+        message = "column %r: numbers are rounded by up to %.2g: float32 holds 7 digits; subtract %.7g in the file"
+        _LOGGER.warning(message, column, float(rounding), float(near))
 
 
 def _files_with_commas(rows: Sequence[Row], place: int, files: Collection[str]) -> set[str]:

@@ -285,8 +285,12 @@ class MoleculeFile:
             for number, line in enumerate(chain(text, ["\n", "$$$$\n"]), start=1):
                 lines.append(line)
                 if line.startswith("$$$$"):
+                    start = number - len(lines) + 1
+                    if sum(part.startswith("M  END") for part in lines) > 1:  # RDKit reads only the first
+                        hint = "write a line $$$$ after each M  END and its data"
+                        raise ValueError(f"{self.name}:{start}: several structures are not separated; {hint}")
                     if any(part.strip() for part in lines[:-1]):
-                        yield number - len(lines) + 1, *_structure("".join(lines))
+                        yield start, *_structure("".join(lines))
                     lines = []
 
     @contextmanager
