@@ -29,6 +29,13 @@ RING = torch.tensor([[0, 1, 2, 1, 2, 0], [1, 2, 0, 0, 1, 2]])
 WEIGHTS = torch.arange(1.0, 7.0)  # another one in each direction
 
 
+def masked(mask: torch.Tensor | None) -> GraphSplits:
+    one = torch.tensor([False, True, False])
+    return GraphSplits.of_masks(
+        Data(edge_index=RING, num_nodes=3, y=torch.rand(3), train_mask=mask, val_mask=one, test_mask=one.roll(1))
+    )
+
+
 @pytest.mark.parametrize(
     ("call", "named"),
     [
@@ -88,6 +95,10 @@ WEIGHTS = torch.arange(1.0, 7.0)  # another one in each direction
         (lambda: Graph(RING, edge_weight=WEIGHTS.long()), r"pass edge_weight.float\(\)"),
         (lambda: Graph(RING, edge_weight=WEIGHTS.long().unsqueeze(1)), r"squeeze\(1\).float\(\)"),
         (lambda: Graph.from_data(HeteroData()), r"to_homogeneous\(\)"),
+        (lambda: masked(torch.tensor([0, 1])), r"index_to_mask\(data.train_mask, 3\)"),
+        (lambda: masked(torch.ones(3, dtype=torch.uint8)), r"pass data.train_mask.bool\(\)"),
+        (lambda: masked(torch.ones(3, 2) > 0), r"data.train_mask\[:, i\]"),
+        (lambda: masked(None), "random_node_masks"),
         (lambda: AddPositionalEncoding(RandomWalk), "the class RandomWalk"),
         (lambda: RandomWalk(np.int64(8)), r"steps must .* got np.int64\(8\); int\("),
         (lambda: LinearTransformerPE(np.int64(8)), r"k must .*; int\("),

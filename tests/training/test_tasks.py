@@ -427,6 +427,13 @@ def test_a_dataset_that_leaves_the_task_open(labels: list[list[float]], name: st
         task_for(splits_with(labels), name)
 
 
+def test_a_class_that_may_mark_missing_labels(caplog: pytest.LogCaptureFixture) -> None:
+    for labels, is_suspicious in (([-1, 0, 1, 2], True), ([-1, 1], False), ([-1, 0, 2], False), ([0, 1, 2], False)):
+        caplog.clear()
+        task_for(splits_with([[float(label)] for label in labels]), "multiclass")
+        assert ("-1 is a class" in caplog.text) == is_suspicious, labels
+
+
 def test_a_users_own_task() -> None:
     try:
 

@@ -170,8 +170,13 @@ class GraphSplits:
         for part, mask in masks.items():
             if not isinstance(mask, Tensor) or mask.dtype != torch.bool or mask.shape != (num_nodes,):
                 form = f"{mask.dtype} {tuple(mask.shape)}" if isinstance(mask, Tensor) else repr(mask)
-                draw = "tg_lpe.data.random_node_masks(data, seed=0) draws all three"
-                hint = f"{draw}, data.{part}_mask[:, i] is one of several splits"
+                hint, of_data = "tg_lpe.data.random_node_masks(data, seed=0) draws all three", f"data.{part}_mask"
+                if isinstance(mask, Tensor) and mask.dim() == 2:
+                    hint = f"{of_data}[:, i] is one of several splits"
+                elif isinstance(mask, Tensor) and mask.shape == (num_nodes,):
+                    hint = f"pass {of_data}.bool()"
+                elif isinstance(mask, Tensor) and mask.dim() == 1 and mask.dtype != torch.bool:
+                    hint = f"torch_geometric.utils.index_to_mask({of_data}, {num_nodes}) makes one of numbers of nodes"
                 raise ValueError(f"{part}_mask must be bool [{num_nodes}], got {form}; {hint}")
             if not bool(mask.any()):
                 raise ValueError(f"{part}_mask selects no node")
