@@ -16,25 +16,15 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
-from matplotlib.ticker import NullLocator
+from _figures import draw_budget
 
 from tg_lpe import zoo
-from tg_lpe.checkpoints.files import read_json, replacing, write_json
+from tg_lpe.checkpoints.files import read_json, write_json
 from tg_lpe.report.runs import Run, read_run
 
 NAMES = {
     "LaplacianEigenvectors": "laplacian",
     "RandomWalk": "random-walk",
-}
-COLORS = {
-    "none": "#8a8a8a",
-    "laplacian": "#b04a5a",
-    "random-walk": "#3b7dd8",
-    "GramTransformer": "#1f8a5b",
-    "gram-k16": "#7a5195",
-    "gram-k16, frozen": "#d98324",
 }
 FIGURES = ("test_mae", "test_mae_relabelled", "val_mae")
 FROZEN = 1e-9
@@ -52,7 +42,7 @@ def main() -> None:
         sys.exit("none of these runs is complete")
     file = Path(args.json or f"benchmarks/results/{runs[0].source}_budget.json")
     rows = points(runs, read_json(file)["results"] if args.keep else [])
-    draw(rows, runs[0].source, file.with_suffix(".png"))
+    draw_budget(rows, file.with_suffix(".png"), runs[0].source)
     write_json(file, {"set": runs[0].source, "results": rows})
 
 
@@ -103,29 +93,6 @@ def _point(name: str, epochs: int, by_seed: dict[int, dict[str, float]]) -> dict
         spread = statistics.stdev(values) if len(values) > 1 else None
         row |= {figure: statistics.fmean(values), f"{figure}_std": spread, f"{figure}_by_seed": values}
     return row
-
-
-def draw(rows: list[dict[str, Any]], source: str, path: Path) -> None:
-    """Write the figure: mean over seeds with its standard deviation, and each seed as a dot."""
-    figure = Figure(figsize=(5.2, 3.7), layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.subplots()
-    for name in dict.fromkeys(row["row"] for row in rows):
-        own, color = [row for row in rows if row["row"] == name], COLORS.get(name)
-        epochs, means = [row["epochs"] for row in own], [row["test_mae"] for row in own]
-        spread = [row["test_mae_std"] or 0.0 for row in own]
-        bars = axes.errorbar(epochs, means, spread, color=color, label=name, linewidth=1.2, capsize=3)
-        dots = [(row["epochs"], value) for row in own for value in row["test_mae_by_seed"]]
-        axes.scatter(*zip(*dots, strict=True), s=9, color=bars[0].get_color())
-    budgets = sorted({row["epochs"] for row in rows})
-    axes.set(xlabel="epochs", ylabel="test MAE", xscale="log", title=source)
-    axes.set_xticks(budgets, [f"{budget:,}" for budget in budgets])
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.yaxis.set_major_formatter("{x:.2f}")
-    axes.grid(alpha=0.25)
-    axes.legend(frameon=False, fontsize=8)
-    with replacing(path) as temporary:
-        figure.savefig(temporary, format="png", dpi=110)
 
 
 if __name__ == "__main__":

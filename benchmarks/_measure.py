@@ -1,13 +1,20 @@
-"""Timing for the benchmarks."""
+"""Time and memory for the benchmarks."""
 
 from __future__ import annotations
 
+import json
+import resource
 import statistics
+import subprocess
+import sys
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from typing import Any, TypeVar
 
 import torch
+from torch import Tensor
+
+Name = TypeVar("Name", bound=Hashable)
 
 
 def measure(run: Callable[[], Any], repeats: int, limit: float = 60.0) -> tuple[float, float]:
@@ -15,11 +22,52 @@ def measure(run: Callable[[], Any], repeats: int, limit: float = 60.0) -> tuple[
     run()
     times: list[float] = []
     while len(times) < min(repeats, 2) or (len(times) < repeats and sum(times) < limit):
-        start = time.perf_counter()
-        run()
-        times.append(time.perf_counter() - start)
+        times.append(timed(run)[1])
     low, middle, high = statistics.quantiles(times, n=4)
     return middle, high - low
+
+
+def timed(run: Callable[[], Any], clock: Callable[[], Any] = time.perf_counter) -> tuple[Any, Any]:
+    """Return the result of a call and its seconds, by one clock or by an array of several."""
+    start = clock()
+    return run(), clock() - start
+
+
+def take_turns(
+    runs: Mapping[Name, Callable[[], Any]], rounds: int, clock: Callable[[], Any] = time.process_time
+) -> dict[Name, list[Any]]:
+    """Return the seconds of calls that take turns, so that other load affects all of them; a first round warms up."""
+    seconds: dict[Name, list[Any]] = {name: [] for name in runs}
+    for _ in range(rounds + 1):
+        for name, run in runs.items():
+            seconds[name].append(timed(run, clock)[1])
+    return {name: times[1:] for name, times in seconds.items()}
+
+
+def saved_bytes(loss: Callable[[], Tensor], own: Iterable[Tensor]) -> int:
+    """Return the bytes that a loss keeps for its backward pass, without those of weights and inputs."""
+    known = {tensor.untyped_storage().data_ptr() for tensor in own}
+    kept: dict[int, Tensor] = {}  # the tensors stay alive, so that no address is used twice
+
+    def keep(tensor: Tensor) -> Tensor:
+        if tensor.untyped_storage().data_ptr() not in known:
+            kept[tensor.untyped_storage().data_ptr()] = tensor
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        loss()
+    return sum(tensor.untyped_storage().nbytes() for tensor in kept.values())
+
+
+def peak_gib() -> float:
+    """Return the peak of this process's resident memory in GiB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+
+
+def in_own_process(script: str, *options: str, env: Mapping[str, str] | None = None) -> Any:
+    """Run a script in a process of its own, and return the JSON that it prints."""
+    command = [sys.executable, script, *options]
+    return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=env).stdout)
 
 
 def synchronize(device: torch.device) -> None:

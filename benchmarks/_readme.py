@@ -17,7 +17,8 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from string import Formatter
+from typing import Any, NamedTuple
 
 from tg_lpe.checkpoints.files import read_json
 from tg_lpe.data.units import MEV_IN
@@ -29,6 +30,22 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 RESULTS = ROOT / "benchmarks" / "results"
 TABLE = re.compile(r"(<!-- benchmarks/results/(\w+)\.json(, \w+)? -->\n)((?:\|.*\n)*)")
 
+Entry = Mapping[str, Any]
+Entries = list[Entry]
+
+
+class Table(NamedTuple):
+    """How the entries of a results file become the rows of a table."""
+
+    columns: str
+    """``HEADING: CELL | HEADING: CELL ...``; cells are format strings of the names in :func:`common` and ``fields``."""
+    fields: Callable[[Entry], Entry] = dict
+    """Returns further fields of an entry."""
+    arrange: Callable[[Entry], Entries] = lambda content: results(content)
+    """Selects, orders or groups the entries of a file."""
+    drop_empty: bool = False
+    """Whether columns that are empty in all rows are left out."""
+
 
 def render(text: str) -> str:
     """Return a page with all tables made from the files."""
@@ -37,41 +54,60 @@ def render(text: str) -> str:
 
 def table(name: str, form: str = "") -> str:
     """Return the table of a file as Markdown, whole or in another form; empty if the file does not exist."""
-    if not (RESULTS / f"{name}.json").exists():
-        return ""
-    content = read_json(RESULTS / f"{name}.json")
-    head, row = FORMATS.get(name + form, (MOLECULES_HEAD, molecules_row))
-    entries = content["results"] if "results" in content else content["rows"]  # the latter of tg-lpe compare
-    if row is comparison_row:
-        entries = sorted(entries, key=lambda entry: entry["test"]["mean"])
-    if name + form not in FORMATS or row is properties_row:
-        entries = sorted(entries, key=lambda entry: -entry[figure_of(entry)])
-    if name in NODE_COLUMNS and not form:
-        entries = nodes_by_figure(entries)
-    if name + form == "grid, shares":
-        entries = with_shares(entries, content.get("costs", {}))
-    elif name == "grid":
-        there = [column for column in GRID_COLUMNS if any(entry["column"] == column for entry in entries)]
-        head, row = ["encoding", *(GRID_COLUMNS[column] for column in there)], partial(grid_row, there)
-        entries = grouped(entries, "row", lambda entry: str(entry["column"]))
-    if name == "primal":
-        entries = grouped(entries, "attention", sizes_of)
-    if name == "encoding_costs":
-        entries = [entry for entry in entries if entry["part"] == form.removeprefix(", ")]
-        entries = grouped(entries, "what", batch_of) if form == ", pairs" else entries
-    if name + form == "nodes_directed, seconds":
-        entries = grouped(entries, "data", lambda entry: str(entry["encoding"]))
-    rows = [row(entry) for entry in entries]
-    lines = [head, ["---"] * len(head), *(line for line in rows if line is not None)]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    file = RESULTS / f"{name}.json"
+    return markdown(name + form, read_json(file)) if file.exists() else ""
 
 
-def grouped(entries: list[dict[str, Any]], by: str, of: Callable[[dict[str, Any]], str]) -> list[dict[str, Any]]:
-    """Group entries: one dictionary for each value of a key, with the entries of this value by ``of``."""
-    return [
-        {by: value, **{of(entry): entry for entry in entries if entry[by] == value}}
-        for value in dict.fromkeys(entry[by] for entry in entries)
-    ]
+def markdown(name: str, content: Entry) -> str:
+    """Return the content of a results file as a table."""
+    form = TABLES.get(name, MOLECULES)
+    columns = [column.partition(":") for column in form.columns.split("|")]
+    entries = [{**common(entry), **form.fields(entry)} for entry in form.arrange(content)]
+    filled = [[heading.strip(), *(cell(text.strip(), entry) for entry in entries)] for heading, _, text in columns]
+    head, *rows = zip(*(column for column in filled if any(column[1:]) or not form.drop_empty), strict=True)
+    return "".join(f"| {' | '.join(line)} |\n" for line in (head, ["---"] * len(head), *rows))
+
+
+def cell(text: str, fields: Entry) -> str:
+    """Fill the fields of a cell in; the cell is empty if one of them is missing or ``None``."""
+    names = [name for _, name, _, _ in Formatter().parse(text) if name is not None]
+    return "" if any(fields.get(name) is None for name in names) else text.format(**fields)
+
+
+def cells(names: Iterable[str] | Mapping[str, str]) -> str:
+    """Return columns with the names of their fields as headings, or with the given headings."""
+    of = names if isinstance(names, Mapping) else {name: name for name in names}
+    return " | ".join(f"{heading}: {{{name}}}" for heading, name in of.items())
+
+
+def common(entry: Entry) -> dict[str, Any]:
+    """Return the figures of an entry, and what many tables show of them.
+
+    ``NAME ±`` is the figure NAME with its spread over seeds, and ``error ±`` and ``relabelled ±`` are those of the test
+    error of a run.
+    """
+    unit, seconds = entry.get("unit", ""), entry.get("seconds")
+    names = [name for name in entry if f"{name}_std" in entry]
+    fields = {**entry, **{f"{name} ±": mean_and_spread(entry[name], entry[f"{name}_std"], unit) for name in names}}
+    if figure := figure_of(entry):
+        fields |= {"error ±": fields[f"{figure} ±"], "relabelled ±": fields[f"{figure}_relabelled ±"]}
+    if seconds is not None:
+        fields |= {"minutes": seconds / 60, "ms": 1e3 * seconds, "µs": 1e6 * seconds}
+    if (inner := entry.get("encoder_parameters")) is not None:
+        fields["model + encoder"] = f"{entry['num_parameters'] - inner:,}" + (f" + {inner:,}" if inner else "")
+    if "metric" in entry and entry["metric"] in METRICS:
+        fields["title"] = METRICS[entry["metric"]].title
+    if "seeds" in entry:
+        fields["num_seeds"] = len(entry["seeds"])
+    if "row" in entry:
+        fields["label"] = f"**{entry['row']}**" if entry["row"] == "GramTransformer" else entry["row"]
+    return fields
+
+
+def figure_of(entry: Entry) -> str | None:
+    """Return the name of the test figure of some runs, if the entry has one after relabelling too."""
+    names = (f"test_{metric}" for metric in (entry.get("metric"), "mae", "scaled_mae"))
+    return next((name for name in names if f"{name}_relabelled_std" in entry), None)
 
 
 def mean_and_spread(mean: float, std: float | None, unit: str = "") -> str:
@@ -82,100 +118,76 @@ def mean_and_spread(mean: float, std: float | None, unit: str = "") -> str:
     return f"{mean:.4f}" + ("" if std is None else f" ± {std:.4f}")
 
 
-SIZES = ["parameters", "seeds", "minutes a run"]
-MOLECULES_HEAD = ["encoding", "test MAE", "after relabelling", *SIZES]
-PRIMAL_SIZES = [*(f"1 x {10**power:,}" for power in (3, 4, 5, 6)), *(f"128 x {nodes}" for nodes in (10, 25, 50, 200))]
-
-SYSTEMS_HEAD = ["data", "row", "figure", "test", "after relabelling", "epochs of graphs", "published", *SIZES[:2]]
+def results(content: Entry) -> Entries:
+    """Return the entries of a file; those of `tg-lpe compare` are "rows"."""
+    return content["results"] if "results" in content else content["rows"]
 
 
-def figure_of(entry: dict[str, Any]) -> str:
-    """Return the name of the test error of an encoding of benchmarks/molecules.py."""
-    return "test_mae" if "test_mae" in entry else "test_scaled_mae"
+def only(condition: Callable[[Entry], bool]) -> Callable[[Entry], Entries]:
+    """Select the entries that fulfil a condition; the file has more."""
+    return lambda content: [entry for entry in results(content) if condition(entry)]
 
 
-def molecules_row(entry: dict[str, Any]) -> list[str]:
-    """An encoding of benchmarks/molecules.py: mean and standard deviation over seeds."""
-    figure = figure_of(entry)
-    errors = [
-        mean_and_spread(entry[name], entry[f"{name}_std"], entry.get("unit", ""))
-        for name in (figure, f"{figure}_relabelled")
+def worst_first(content: Entry) -> Entries:
+    """Order runs by their test error."""
+    return sorted(results(content), key=lambda entry: -entry[figure_of(entry)])
+
+
+def groups(entries: Entries, by: str, of: Callable[[Entry], str]) -> Entries:
+    """Return one dictionary for each value of a key, with the entries of this value by ``of``."""
+    return [
+        {by: value, **{of(entry): entry for entry in entries if entry[by] == value}}
+        for value in dict.fromkeys(entry[by] for entry in entries)
     ]
-    label = f"**{entry['row']}**" if entry["row"] == "GramTransformer" else entry["row"]
-    return [label, *errors, f"{entry['num_parameters']:,}", str(len(entry["seeds"])), f"{entry['seconds'] / 60:.0f}"]
 
 
-def properties_row(entry: dict[str, Any]) -> list[str]:
-    """An encoding with the error of each of several properties of QM9; energies are in meV."""
-    encoding, error, _, *others = molecules_row(entry)
-    errors = [
-        f"{MEV_IN[QM9_UNITS[name]] * value:.1f}" if QM9_UNITS[name] in MEV_IN else f"{value:.4g}"
-        for name, value in entry["test_mae_columns"].items()
-    ]
-    pair, cell = entry.get("difference"), ""
-    if pair is not None and (unit := entry.get("unit")) in MEV_IN:
-        cell = f"{MEV_IN[unit] * pair['mean']:+.1f} ± {MEV_IN[unit] * pair['error']:.1f}".replace("-", "−")
-    return [encoding, error, *errors, cell, *others]
+SIZES = "parameters: {num_parameters:,} | seeds: {num_seeds} | minutes a run: {minutes:.0f}"
+MOLECULES = Table(
+    f"encoding: {{label}} | test MAE: {{error ±}} | after relabelling: {{relabelled ±}} | {SIZES}", arrange=worst_first
+)
+"""Encodings of benchmarks/molecules.py: mean and standard deviation over seeds."""
+
+VALIDATED = Table(
+    "encoding: {label} | validation MAE: {val_mae ±} | test MAE: {error ±} | after relabelling: {relabelled ±}"
+    " | parameters: {num_parameters:,} | seeds: {num_seeds}"
+)
+"""The same with the error that chose the epoch."""
 
 
-def systems_row(entry: dict[str, Any]) -> list[str]:
-    """A row of an experiment of benchmarks/systems.py, beside the published figure."""
-    name = f"test_{entry['metric']}"
-    figures = [mean_and_spread(entry[key], entry[f"{key}_std"]) for key in (name, f"{name}_relabelled")]
-    budget = f"{entry['epochs']} of {entry['molecules'][0]:,}"
-    sizes = [f"{entry['num_parameters']:,}", str(len(entry["seeds"]))]
-    metric = METRICS[entry["metric"]].title
-    return [entry["experiment"], entry["row"], metric, *figures, budget, entry["published"], *sizes]
+def properties(names: tuple[str, ...]) -> Table:
+    """Make the table of encodings with the error of each of several properties of QM9; energies are in meV."""
+
+    def fields(entry: Entry) -> Entry:
+        errors = {
+            name: f"{MEV_IN[QM9_UNITS[name]] * value:.1f}" if QM9_UNITS[name] in MEV_IN else f"{value:.4g}"
+            for name, value in entry["test_mae_columns"].items()
+        }
+        pair, scale = entry.get("difference"), MEV_IN.get(entry.get("unit", ""))
+        if pair is None or scale is None:
+            return {**errors, "difference": None}
+        return {**errors, "difference": minus(f"{scale * pair['mean']:+.1f} ± {scale * pair['error']:.1f}")}
+
+    units = {name: "meV" if QM9_UNITS[name] in MEV_IN else QM9_UNITS[name] for name in names}
+    errors = cells({f"{name}, {unit}": name for name, unit in units.items()})
+    differences = "difference to random walks: {difference}"
+    columns = f"encoding: {{label}} | test error: {{error ±}} | {errors} | {differences} | {SIZES}"
+    return Table(columns, fields, worst_first)
 
 
-MOLECULENET_HEAD = ["data", "model", "figure", "from scratch", "from ZINC", "parameters", "seeds", "minutes"]
+def minus(text: str) -> str:
+    """Write negative numbers with a minus sign instead of a hyphen."""
+    return text.replace("-", "−")
 
 
-def moleculenet_row(entry: dict[str, Any]) -> list[str]:
-    """A data set and row of benchmarks/moleculenet.py: mean and standard deviation over seeds."""
-    name, starts = f"test_{entry['metric']}", [entry["scratch"], entry["zinc"]]
-    figures = ["" if one is None else mean_and_spread(one[name], one[f"{name}_std"]) for one in starts]
-    there = next(one for one in starts if one is not None)
-    seeds = [str(len(one["seeds"])) for one in starts if one is not None]
-    size = "" if there["num_parameters"] is None else f"{there['num_parameters']:,}"
-    sizes = [size, " and ".join(dict.fromkeys(seeds)), f"{entry['seconds'] / 60:.0f}"]
-    return [entry["set"], entry["row"], METRICS[entry["metric"]].title, *figures, *sizes]
+def further_fields(entry: Entry) -> Entry:
+    """Show a row of benchmarks/further.py: errors, and the paired difference to the reference on further molecules."""
 
+    def figure(values: Entry, name: str, sign: str) -> str | None:
+        return f"{values[name]:{sign}.4f} ± {values[f'{name}_error']:.4f}" if name in values else None
 
-SMALL_TABLES_HEAD = ["table", "rows", "start", "test MAE by seed", "MAE of the constant"]
-
-
-def small_tables_row(entry: dict[str, Any]) -> list[str]:
-    """A table and start of benchmarks/small_tables.py."""
-    figures = [", ".join(f"{value:.4g}" for value in entry[key].values()) for key in ("mae", "constant")]
-    return [entry["table"], f"{entry['rows']:,}", entry["start"], *figures]
-
-
-def budget_row(entry: dict[str, Any]) -> list[str]:
-    """An encoder and a number of epochs of benchmarks/_budget_figure.py."""
-    encoding, *errors = molecules_row({**entry, "num_parameters": 0, "seconds": 0.0})[:3]
-    validation = mean_and_spread(entry["val_mae"], entry["val_mae_std"])
-    return [encoding, f"{entry['epochs']:,}", validation, *errors, str(len(entry["seeds"]))]
-
-
-def further_row(entry: dict[str, Any]) -> list[str]:
-    """A row of benchmarks/further.py: errors, and the paired difference to the reference on further molecules."""
-    further = entry["further"]
-    difference = further.get("difference") or {}
-
-    def figure(values: Mapping[str, Any], name: str, sign: str) -> str:
-        return f"{values[name]:{sign}.4f} ± {values[f'{name}_error']:.4f}" if name in values else ""
-
-    mean, median = (figure(difference, name, "+") for name in ("mean", "median"))
-    spread = f"{difference['seed_error']:.4f}" if difference.get("seed_error") is not None else ""
-    test = mean_and_spread(entry["test_mae"], entry["test_mae_std"])
-    return [entry["row"], test, figure(further, "mae", ""), mean, spread, median, str(len(entry["seeds"]))]
-
-
-def validated_row(entry: dict[str, Any]) -> list[str]:
-    """A row of benchmarks/molecules.py with the error that chose the epoch."""
-    encoding, *errors, parameters, seeds, _ = molecules_row(entry)
-    return [encoding, mean_and_spread(entry["val_mae"], entry["val_mae_std"]), *errors, parameters, seeds]
+    further, difference = entry["further"], entry["further"]["difference"] or {}
+    differences = {name: figure(difference, name, "+") for name in ("mean", "median")}
+    return {"further": figure(further, "mae", ""), **differences, "seed_error": difference.get("seed_error")}
 
 
 SHORT_NAMES = {
@@ -185,216 +197,71 @@ SHORT_NAMES = {
 }
 
 
-def short_further_row(entry: dict[str, Any]) -> list[str] | None:
-    """A row of benchmarks/further.py by its name in the README: the error on further molecules, and the difference."""
-    if entry["row"] not in SHORT_NAMES:
-        return None
-    further, difference = entry["further"], entry["further"]["difference"]
-    cell = ""
-    if difference is not None:
-        error = math.hypot(difference["mean_error"], difference["seed_error"])
-        cell = f"{difference['mean']:+.4f} ± {error:.4f}".replace("-", "−")
-    return [SHORT_NAMES[entry["row"]], f"{further['mae']:.4f}", cell]
+def short_further_fields(entry: Entry) -> Entry:
+    """Show a row of benchmarks/further.py by its name in the README: error on further molecules, and difference."""
+    pair, text = entry["further"]["difference"], ""
+    if pair is not None:
+        text = minus(f"{pair['mean']:+.4f} ± {math.hypot(pair['mean_error'], pair['seed_error']):.4f}")
+    return {"name": SHORT_NAMES[entry["row"]], "mae": entry["further"]["mae"], "difference": text}
 
 
-def comparison_row(entry: dict[str, Any]) -> list[str]:
-    """A row of `tg-lpe compare`."""
-
-    def difference(reference: str) -> str:
-        pair = entry["differences"].get(reference)
-        return f"{pair['mean']:+.3f} ± {pair['error']:.3f}".replace("-", "−") if pair else "–"
-
-    encoder = entry["encoder_parameters"]
-    return [
-        entry["name"],
-        mean_and_spread(entry["test"]["mean"], entry["test"]["std"]),
-        *(difference(reference) for reference in ("none", "walks")),
-        mean_and_spread(entry["relabelled"]["mean"], entry["relabelled"]["std"]),
-        f"{1e3 * entry['encode_seconds']:.3f} ms" if entry["encode_seconds"] else "–",
-        f"{1e3 * entry['epoch_seconds']:.0f} ms",
-        f"{entry['num_parameters'] - encoder:,}" + (f" + {encoder:,}" if encoder else ""),
-    ]
+def comparison_fields(entry: Entry) -> Entry:
+    """Show a row of `tg-lpe compare`."""
+    pairs = {name: entry["differences"].get(name) for name in ("none", "walks")}
+    return {
+        **{name: mean_and_spread(entry[name]["mean"], entry[name]["std"]) for name in ("test", "relabelled")},
+        **{name: minus(f"{p['mean']:+.3f} ± {p['error']:.3f}") if p else "–" for name, p in pairs.items()},
+        "encode": f"{1e3 * entry['encode_seconds']:.3f} ms" if entry["encode_seconds"] else "–",
+        "epoch_ms": 1e3 * entry["epoch_seconds"],
+    }
 
 
-def table2_row(entry: dict[str, Any]) -> list[str]:
-    """A cell of benchmarks/table2.py beside the paper's; what the paper has not is left empty."""
-    paper = entry["paper"]
-    theirs = ["", "", ""]
-    if paper is not None:
-        theirs = [f"{paper['mae']:.3f} ± {paper['std']:.4f}", f"{paper['epochs']:,}", paper["parameters"]]
-    errors = [mean_and_spread(entry[name], entry[f"{name}_std"]) for name in ("test_mae", "test_mae_relabelled")]
-    inner = entry["encoder_parameters"]
-    parameters = f"{entry['num_parameters'] - inner:,}" + (f" + {inner:,}" if inner else "")
-    last = [str(len(entry["seeds"])), entry["precision"], f"{entry['seconds'] / 60:.0f}"]
-    ours = [*errors, f"{entry['epochs']:,}", parameters, *last]
-    return [entry["set"].upper(), entry["row"], *theirs, *ours]
+def moleculenet_fields(entry: Entry) -> Entry:
+    """Show a data set and row of benchmarks/moleculenet.py, from scratch and from ZINC."""
+    name, starts = f"test_{entry['metric']}", {start: entry[start] for start in ("scratch", "zinc") if entry[start]}
+    return {
+        **{start: mean_and_spread(one[name], one[f"{name}_std"]) for start, one in starts.items()},
+        "num_parameters": next(iter(starts.values()))["num_parameters"],
+        "num_seeds": " and ".join(dict.fromkeys(str(len(one["seeds"])) for one in starts.values())),
+    }
 
 
-def eigen_pretraining_row(entry: dict[str, Any]) -> list[str]:
-    """An encoder of benchmarks/eigen_pretraining.py."""
-    losses = [f"{entry[name]:.2f}" for name in ("test_loss", "test_loss_relabelled")]
-    return [entry["row"], *losses, f"{entry['num_parameters']:,}", str(entry["epochs"])]
+def small_tables_fields(entry: Entry) -> Entry:
+    """Show a table and start of benchmarks/small_tables.py: errors by seed."""
+    return {name: ", ".join(f"{value:.4g}" for value in entry[name].values()) for name in ("mae", "constant")}
 
 
-def less_computation_row(entry: dict[str, Any]) -> list[str]:
-    """An encoding of benchmarks/less_computation.py."""
-    counts = ["" if entry[name] is None else str(entry[name]) for name in ("layers", "k")]
-    errors = [mean_and_spread(entry[name], entry[f"{name}_std"]) for name in ("test_mae", "test_mae_relabelled")]
-    time = f"{entry['microseconds_a_graph']:.1f}" if "microseconds_a_graph" in entry else ""
-    row = "linear transformer" if entry["layers"] else entry["row"]
-    return [row, *counts, *errors, time, f"{entry['encoder_parameters']:,}", str(entry["epochs"])]
+def table2_fields(entry: Entry) -> Entry:
+    """Show a cell of benchmarks/table2.py beside the paper's, if the paper has it."""
+    fields = {"set": entry["set"].upper()}
+    if (paper := entry["paper"]) is None:
+        return fields
+    error = f"{paper['mae']:.3f} ± {paper['std']:.4f}"
+    return {**fields, "paper_mae": error, "paper_epochs": paper["epochs"], "paper_parameters": paper["parameters"]}
 
 
-def throughput_row(entry: dict[str, Any]) -> list[str]:
-    """A method of benchmarks/throughput.py."""
-    return [entry["what"], f"{entry['graphs_per_second']:,.0f}", f"{entry['ratio']:.1f}"]
-
-
-def transforms_row(entry: dict[str, Any]) -> list[str] | None:
-    """A transform of benchmarks/transforms.py; the file has more sizes and batches."""
-    if not entry["graphs"].startswith(("molecules, one", "molecules, encode", "300 nodes", "grid", "random graph")):
-        return None
-    return [entry["graphs"], entry["what"], f"{1e6 * entry['seconds']:,.0f}", f"{entry['ratio']:.1f}"]
-
-
-def busy_row(entry: dict[str, Any]) -> list[str]:
-    """A transform of benchmarks/busy.py, with one and with two threads."""
-    return [entry["what"], *(f"{1e6 * entry[f'{where}_{n}']:,.0f}" for where in ("quiet", "busy") for n in (1, 2))]
-
-
-def prediction_row(entry: dict[str, Any]) -> list[str]:
-    """A stage of benchmarks/prediction.py."""
-    peak = "" if entry["peak_mib"] is None else f"{entry['peak_mib']:,.0f}"
-    return [entry["what"], f"{entry['molecules']:,}", f"{entry['molecules_per_second']:,.0f}", peak]
-
-
-def checkpoint_row(entry: dict[str, Any]) -> list[str]:
-    """A checkpoint that benchmarks/_score.py tested."""
-    errors = [mean_and_spread(entry[f"test_{metric}"], None, entry["unit"]) for metric in ("mae", "rmse")]
-    return [entry["checkpoint"], f"{entry['molecules']:,}", *errors]
-
-
-def training_row(entry: dict[str, Any]) -> list[str]:
-    """A model of benchmarks/training.py."""
-    share = "" if entry["encoder_share"] is None else f"{100 * entry['encoder_share']:.1f} %"
-    cost = [f"{entry['graphs_per_second']:,.0f}", f"{entry['ratio_to_none']:.2f}", share]
-    gflop = "" if "gflop" not in entry else f"{entry['gflop']:.2f}"
-    return [entry["row"], *cost, gflop, f"{entry['num_parameters']:,}", f"{entry['peak_mib']:,.0f}"]
-
-
-def spectral_attention_row(entry: dict[str, Any]) -> list[str]:
-    """A method of benchmarks/spectral_attention.py."""
-    return [entry["what"], entry["method"], f"{entry['graphs_per_second']:,.0f}", f"{entry['ratio']:.1f}"]
-
-
-def million_row(entry: dict[str, Any]) -> list[str]:
-    """A way of benchmarks/million.py; rates are those of one process."""
-    rates = [f"{entry[name]:,.0f}" for name in ("seconds", "per_second", "per_cpu_second")]
-    ratio = f"{entry['ratio_per_cpu_second']:.2f}"
-    return [
-        entry["what"],
-        f"{entry['molecules']:,.0f}",
-        *rates,
-        ratio,
-        "" if entry.get("peak_mib") is None else f"{entry['peak_mib']:,.0f}",
-    ]
-
-
-def scaling_row(entry: dict[str, Any]) -> list[str]:
-    """A graph of benchmarks/scaling.py."""
-    counts = [entry["graph"], f"{entry['num_nodes']:,}", f"{entry['num_edges']:,}"]
-    times = [f"{entry['build_seconds']:.2f}", f"{entry['seconds']:.3f}", f"{entry['ns_per_edge_and_layer']:.1f}"]
-    return [*counts, *times, f"{entry['times_floor']:.1f}", f"{entry['peak_gib']:.1f}"]
-
-
-def sizes_of(entry: dict[str, Any]) -> str:
-    """The graphs of an entry of benchmarks/primal.py."""
-    return f"{entry['graphs']} x {entry['nodes_a_graph']:,}"
-
-
-def primal_row(attention: dict[str, Any]) -> list[str]:
-    """An attention of benchmarks/primal.py by the sizes of graphs."""
-    found = [attention.get(sizes) for sizes in PRIMAL_SIZES]
-    times = [f"{one['forward_us_a_node']:.2f} / {one['training_us_a_node']:.2f}" if one else "" for one in found]
-    return [attention["attention"], *times, f"{attention[PRIMAL_SIZES[1]]['saved_bytes_a_node']:,.0f}"]
-
-
-def pooled_exchange_row(entry: dict[str, Any]) -> list[str]:
-    """An attention and a task of benchmarks/pooled_exchange.py."""
-    low, high = min(entry["r2_by_seed"]), max(entry["r2_by_seed"])
-    return [entry["task"], entry["attention"], f"{entry['r2']:.3f}", f"{low:.3f} to {high:.3f}"]
-
-
-def eigenvectors_row(entry: dict[str, Any]) -> list[str]:
-    """A subspace of benchmarks/eigenvectors.py."""
-    values = [f"{entry[name]:.1e}" for name in ("residual", "mean_ritz_value")]
-    return [f"{entry['what']}: {entry['effort']:,}", f"{entry['seconds']:.1f}", *values]
-
-
-def large_graph_row(entry: dict[str, Any]) -> list[str]:
-    """A size of benchmarks/large_graph.py."""
-    unit = entry["ns_per_edge_layer_filter_probe"]
-    counts = [f"{entry['num_nodes']:,}", f"{entry['num_edges']:,}"]
-    return [*counts, f"{entry['seconds']:.1f}", f"{unit:.1f}", f"{entry['peak_gib']:.1f}"]
-
-
-def edges_on_disk_row(entry: dict[str, Any]) -> list[str]:
-    """A graph of benchmarks/edges_on_disk.py."""
-    counts = [f"{entry['num_nodes']:,}", f"{entry['num_edges']:,}"]
-    times = [f"{entry[name]:,.0f}" for name in ("build_cpu_seconds", "cpu_seconds")]
-    unit = f"{entry['ns_per_edge_layer_filter_probe']:.1f}"
-    memory = "" if entry["memory_cpu_seconds"] is None else f"{entry['memory_cpu_seconds']:,.0f}"
-    return [*counts, *times, unit, f"{entry['peak_gib']:.1f}", memory]
-
-
-def large_graph_error_row(entry: dict[str, Any]) -> list[str] | None:
-    """A kind of graph and a method of benchmarks/large_graph_error.py, at 100,000 nodes; the file has other sizes."""
-    if entry["num_nodes"] < 90_000:
-        return None
-    method = f"{entry['probes']}, {entry['num_probes']} probes"
-    return [entry["family"], method, *(f"{entry[f'error_{where}']:.3f}" for where in ("nodes", "edges"))]
-
-
-def layers_row(entry: dict[str, Any]) -> list[str]:
-    """A construction of benchmarks/layers.py: layers for each tolerance."""
-    where = entry["graphs"] + (f" ({entry['num_graphs']})" if entry["num_graphs"] > 1 else "")
+def layers_fields(entry: Entry) -> Entry:
+    """Show a construction of benchmarks/layers.py: layers for each tolerance."""
     counts = [
         f"{median:,}" + (f" (≤ {most:,})" if most > median else "") + f", error {error:.1e}"
         for median, most, error in zip(entry["layers_median"], entry["layers_max"], entry["worst_error"], strict=True)
     ]
-    return [where, f"{entry['lemma']}: {entry['construction']}", *counts]
+    number = f" ({entry['num_graphs']})" if entry["num_graphs"] > 1 else ""
+    return {"graphs": entry["graphs"] + number, **dict(zip(("loose", "middle", "tight"), counts, strict=True))}
 
 
-def electric_flow_row(entry: dict[str, Any]) -> list[str]:
-    """A solver of benchmarks/electric_flow.py."""
-    steps = f"{entry['layers']:,}"
-    return [entry["what"], steps, f"{entry['residual']:.1e}", f"{entry['seconds']:.2f}", f"{entry['peak_mib']:,.0f}"]
-
-
-def synthetic_row(entry: dict[str, Any]) -> list[str] | None:
-    """A curve of benchmarks/synthetic.py: first and last loss, slope. Single eigenvectors are only in the figure."""
-    if "-" not in entry["curve"] and entry["figure"] == 2:
-        return None
-    means = [math.exp(sum(map(math.log, losses)) / len(losses)) for losses in entry["loss"]]
+def synthetic_fields(entry: Entry) -> Entry:
+    """Show a curve of benchmarks/synthetic.py: first and last loss, slope."""
+    first, last = (
+        math.exp(sum(map(math.log, losses)) / len(losses)) for losses in entry["loss"][:: len(entry["loss"]) - 1]
+    )
     low, high = entry["slope_ci"]
-    depths = f"{entry['depths'][0]} and {entry['depths'][-1]}"
-    return [
-        f"{entry['panel'][0]}({entry['panel'][1]})",
-        entry["curve"].replace("_", " "),
-        f"({entry['equation']})",
-        entry["graphs"],
-        f"{means[0]:.1e} and {means[-1]:.1e} ({depths})",
-        f"{entry['slope']:.2f} [{low:.2f}, {high:.2f}]",
-    ]
-
-
-def k_row(entry: dict[str, Any]) -> list[str] | None:
-    """An encoding and a width of benchmarks/k.py. Other widths are only in the figure."""
-    if entry["k"] not in (2, 4, 8, 16):
-        return None
-    shares = [f"{100 * entry[name]:.1f} %" for name in ("unexplained_molecules", "unexplained_random")]
-    scores = [f"{entry[name]:.2f}" for name in ("f1_5", "f1_6", "f1_other", "label_mae")]
-    return [entry["encoding"], str(entry["k"]), *shares, *scores]
+    return {
+        "panel": f"{entry['panel'][0]}({entry['panel'][1]})",
+        "curve": entry["curve"].replace("_", " "),
+        "losses": f"{first:.1e} and {last:.1e} ({entry['depths'][0]} and {entry['depths'][-1]})",
+        "slope": f"{entry['slope']:.2f} [{low:.2f}, {high:.2f}]",
+    }
 
 
 BREC_CATEGORIES = {
@@ -408,45 +275,48 @@ BREC_CATEGORIES = {
 }
 
 
-def brec_row(entry: dict[str, Any]) -> list[str]:
-    """A colouring or network of benchmarks/brec.py; what bounds a network, and where it was wrong."""
-    found = [str(entry["counts"].get(category, "")) for category in BREC_CATEGORIES]
+def brec_fields(entry: Entry) -> Entry:
+    """Show a colouring or network of benchmarks/brec.py; what bounds a network, and where it was wrong."""
     if entry["kind"] == "oracle":
-        return [entry["row"], f"**{entry['total']}**", *found, "", ""]
+        return {**entry["counts"], "name": entry["row"]}
     wrong = f"{entry['beyond']}, {entry['unreliable']}"
-    return [f"`{entry['row']}`", f"**{entry['total']}**", *found, entry["bound"], wrong]
+    return {**entry["counts"], "name": f"`{entry['row']}`", "wrong": wrong}
 
 
-def tuples_row(entry: dict[str, Any]) -> list[str]:
-    """A set of tuples and an attention of benchmarks/tuples.py."""
-    tokens = [f"{entry[name]:,.0f}" for name in ("tokens_mean", "tokens_95", "tokens_max", "tokenized_a_second")]
-    times = [f"{entry[name]:.2f}" for name in ("forward_ms", "training_ms")]
-    return [entry["row"], *tokens, *times, f"{entry['kept_kib']:,.0f}"]
+def communities_fields(entry: Entry) -> Entry:
+    """Show the accuracy of an encoding of benchmarks/positions.py."""
+    if entry["accuracy"] is None:
+        return {}
+    return {"accuracy": f"{entry['accuracy']:.3f}" + ("" if entry["spread"] is None else f" ± {entry['spread']:.3f}")}
 
 
-def positions_share_row(entry: dict[str, Any]) -> list[str] | None:
-    """A family and a size of benchmarks/positions.py; the file has smaller ones."""
-    if entry["nodes"] < 10_000:
-        return None
-    times = [f"{entry[name]:.2f}" for name in ("seconds", "eigsh_seconds")]
-    return [entry["family"], f"{entry['nodes']:,}", f"{entry['share']:.4f}", f"{entry['layers']:,.0f}", *times]
+def graph_sizes(entry: Entry) -> str:
+    """Return number and size of the graphs of an entry of benchmarks/primal.py."""
+    return f"{entry['graphs']} x {entry['nodes_a_graph']:,}"
 
 
-def positions_communities_row(entry: dict[str, Any]) -> list[str]:
-    """An encoding of benchmarks/positions.py."""
-    accuracy = "" if entry["accuracy"] is None else f"{entry['accuracy']:.3f}"
-    accuracy += "" if entry.get("spread") is None else f" ± {entry['spread']:.3f}"
-    return [
-        f"{entry['nodes']:,}",
-        entry["encoding"],
-        accuracy,
-        "" if entry["seconds"] is None else f"{entry['seconds']:.2f}",
-    ]
+PRIMAL_SIZES = [*(f"1 x {10**power:,}" for power in (3, 4, 5, 6)), *(f"128 x {nodes}" for nodes in (10, 25, 50, 200))]
 
 
-def positions_large_row(entry: dict[str, Any]) -> list[str]:
-    """A family and a method of benchmarks/positions.py."""
-    return [entry["family"], entry["method"], f"{entry['share']:.4f}", f"{entry['seconds']:.1f}"]
+def primal_fields(entry: Entry) -> Entry:
+    """Show an attention of benchmarks/primal.py: times by the sizes of graphs."""
+    measured = {sizes: entry[sizes] for sizes in PRIMAL_SIZES if sizes in entry}
+    times = {n: f"{one['forward_us_a_node']:.2f} / {one['training_us_a_node']:.2f}" for n, one in measured.items()}
+    return {**times, "kept": entry[PRIMAL_SIZES[1]]["saved_bytes_a_node"]}
+
+
+PAIR_BATCHES = ("batches of 32", "batches of 128", "batches of 1,024")
+
+
+def pairs_by_encoding(content: Entry) -> Entries:
+    """Group the pairs of benchmarks/encoding_costs.py by the encoding."""
+    entries = [entry for entry in content["results"] if entry["part"] == "pairs"]
+    return groups(entries, "what", lambda entry: f"batches of {entry['batch']:,}")
+
+
+def pairs_fields(entry: Entry) -> Entry:
+    """Show the rates of an encoding of pairs by the batch."""
+    return {batch: f"{entry[batch]['graphs_per_second']:,.0f}" for batch in PAIR_BATCHES}
 
 
 NODE_ENCODINGS = (
@@ -458,72 +328,44 @@ NODE_COLUMNS = {
     "nodes": NODE_ENCODINGS[:9],
     "nodes_directed": ("none", "random walks", "eigenvectors", *NODE_ENCODINGS[9:]),
 }
+DIRECTED_COLUMNS = NODE_COLUMNS["nodes_directed"][1:]
 
 
-PAIR_BATCHES = ("batches of 32", "batches of 128", "batches of 1,024")
+def nodes_by_task(content: Entry) -> Entries:
+    """Group the encodings of benchmarks/nodes.py by the task."""
+    return groups(content["results"], "data", lambda entry: str(entry["encoding"]))
 
 
-def batch_of(entry: dict[str, Any]) -> str:
-    """The batches of a row of pairs of benchmarks/encoding_costs.py."""
-    return f"batches of {entry['batch']:,}"
-
-
-def pairs_row(entry: dict[str, Any]) -> list[str]:
-    """An encoding of benchmarks/encoding_costs.py by the batch."""
-    return [f"`{entry['what']}`", *(f"{entry[batch]['graphs_per_second']:,.0f}" for batch in PAIR_BATCHES)]
-
-
-def beforehand_row(entry: dict[str, Any]) -> list[str]:
-    """An encoding of benchmarks/encoding_costs.py that is computed once."""
-    return [f"`{entry['what']}`", f"{entry['graphs_per_second']:,.0f}"]
-
-
-def step_row(entry: dict[str, Any]) -> list[str]:
-    """A learned encoder of benchmarks/encoding_costs.py."""
-    return [f"`{entry['what']}`", f"{1e3 * entry['seconds']:.0f}"]
-
-
-def attention_row(entry: dict[str, Any]) -> list[str]:
-    """A model of benchmarks/encoding_costs.py."""
-    return [entry["what"], f"{1e3 * entry['seconds']:.0f}", f"{entry['ratio']:.2f}"]
-
-
-def encoding_seconds_row(columns: tuple[str, ...], entry: dict[str, Any]) -> list[str]:
-    """Seconds that the encodings of a graph take in benchmarks/nodes.py."""
-    return [entry["data"], *(f"{entry[name]['encoding_seconds']:.2f}" for name in columns)]
-
-
-def nodes_by_figure(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The encodings of each task of benchmarks/nodes.py, once for each figure."""
-    tasks = grouped(entries, "data", lambda entry: str(entry["encoding"]))
+def nodes_by_figure(content: Entry) -> Entries:
+    """Group the encodings of benchmarks/nodes.py by the task, once for each of its figures."""
     return [
         {**task, "figure": figure}
-        for task in tasks
+        for task in nodes_by_task(content)
         for figure in next(task[name] for name in NODE_ENCODINGS if name in task)["runs"][0]["test"]
     ]
 
 
-def nodes_row(columns: tuple[str, ...], entry: dict[str, Any]) -> list[str]:
-    """A task and a figure of benchmarks/nodes.py: mean and standard deviation in hundredths, the best in bold."""
-    figure, there = entry["figure"], [entry[name] for name in columns if name in entry]
-    best = max(row[figure] for row in there)
-    cells = [nodes_cell(entry[name], figure, best) if name in entry else "" for name in columns]
-    title = METRICS[figure].title if figure in METRICS else figure
-    seeds = sorted({len(row["runs"]) for row in there})
-    return [
-        entry["data"],
-        title,
-        *cells,
-        " or ".join(map(str, seeds)),
-        f"{sum(row['seconds'] for row in there) / len(there):.0f}",
-    ]
+def nodes_fields(columns: tuple[str, ...], entry: Entry) -> Entry:
+    """Show a figure of a task of benchmarks/nodes.py: mean and standard deviation in hundredths, the best in bold."""
+    figure, rows = entry["figure"], {name: entry[name] for name in columns if name in entry}
+    best = max(row[figure] for row in rows.values())
+
+    def text(row: Entry) -> str:
+        spread = "" if row[f"{figure}_std"] is None else f" ± {100 * row[f'{figure}_std']:.1f}"
+        mean = f"{100 * row[figure]:.1f}{spread}"
+        return f"**{mean}**" if row[figure] == best else mean
+
+    return {
+        "figure": METRICS[figure].title if figure in METRICS else figure,
+        **{name: text(row) for name, row in rows.items()},
+        "num_seeds": " or ".join(map(str, sorted({len(row["runs"]) for row in rows.values()}))),
+        "mean_seconds": statistics.fmean(row["seconds"] for row in rows.values()),
+    }
 
 
-def nodes_cell(row: dict[str, Any], figure: str, best: float) -> str:
-    """One figure of an encoding."""
-    spread = "" if row[f"{figure}_std"] is None else f" ± {100 * row[f'{figure}_std']:.1f}"
-    text = f"{100 * row[figure]:.1f}{spread}"
-    return f"**{text}**" if row[figure] == best else text
+def encoding_seconds(entry: Entry) -> Entry:
+    """Show the seconds that the encodings of a graph take in benchmarks/nodes.py."""
+    return {name: f"{entry[name]['encoding_seconds']:.2f}" for name in DIRECTED_COLUMNS}
 
 
 GRID_COLUMNS = {
@@ -544,13 +386,18 @@ GRID_COLUMNS = {
 }
 
 
-def grid_row(columns: Iterable[str], entry: dict[str, Any]) -> list[str]:
-    """An encoding of benchmarks/grid.py on each kind of data; what was not run is empty."""
-    return [entry["row"], *(grid_cell(entry[name]) if name in entry else "" for name in columns)]
+def grid_by_row(content: Entry) -> Entries:
+    """Group the cells of benchmarks/grid.py by the encoding."""
+    return groups(content["results"], "row", lambda cell: str(cell["column"]))
 
 
-def grid_cell(cell: dict[str, Any]) -> str:
-    """The figure of a cell: of what is better the more in hundredths, of an energy in meV; and + or - against walks."""
+def grid_fields(entry: Entry) -> Entry:
+    """Show an encoding of benchmarks/grid.py on each kind of data; what was not run is empty."""
+    return {name: grid_cell(entry[name]) for name in GRID_COLUMNS if name in entry}
+
+
+def grid_cell(cell: Entry) -> str:
+    """Return the text of a cell: hundredths if more is better, an energy in meV; and + or - against walks."""
     mean, unit = cell["test"]["mean"], QM9_UNITS["gap"] if cell["column"] == "qm9, gap" else ""
     if unit:
         text = f"{MEV_IN[unit] * mean:.0f}"
@@ -569,14 +416,13 @@ GRID_KINDS = {
 }
 
 
-def with_shares(entries: list[dict[str, Any]], costs: Mapping[str, float]) -> list[dict[str, Any]]:
-    """The encodings of benchmarks/grid.py with the share of the others that each beats by column, best first.
+def with_shares(content: Entry) -> Entries:
+    """Return the encodings of benchmarks/grid.py with the share of the others that each beats by column, best first.
 
     BREC, where nothing is trained, and encodings of fewer than half of the columns are left out.
     """
-    columns = grouped(
-        [entry for entry in entries if entry["column"] != "BREC"], "column", lambda cell: str(cell["row"])
-    )
+    trained = [entry for entry in content["results"] if entry["column"] != "BREC"]
+    columns = groups(trained, "column", lambda cell: str(cell["row"]))
     shares: dict[str, dict[str, float]] = {}
     for column in columns:
         cells = {row: cell for row, cell in column.items() if row != "column"}
@@ -586,165 +432,241 @@ def with_shares(entries: list[dict[str, Any]], costs: Mapping[str, float]) -> li
             beaten = sum(gain > 0 for gain in gains) + (sum(gain == 0 for gain in gains) - 1) / 2
             shares.setdefault(row, {})[column["column"]] = beaten / (len(cells) - 1)
     rows = [
-        {"row": row, "shares": values, "seconds": costs.get(row)}
+        {"row": row, "shares": values, "seconds": content.get("costs", {}).get(row)}
         for row, values in shares.items()
         if 2 * len(values) >= len(columns)
     ]
     return sorted(rows, key=lambda row: -statistics.fmean(row["shares"].values()))
 
 
-def shares_row(entry: dict[str, Any]) -> list[str]:
-    """The mean share over kinds of data, with its standard error, over each kind, and the cost of a graph."""
+def shares_fields(entry: Entry) -> Entry:
+    """Show the mean share over kinds of data, with its standard error, and over each kind."""
     shares = entry["shares"]
     error = f" ± {100 * statistics.stdev(shares.values()) / math.sqrt(len(shares)):.0f}" if len(shares) > 1 else ""
-    of_kinds = [[shares[name] for name in names if name in shares] for names in GRID_KINDS.values()]
-    return [
-        entry["row"],
-        f"{100 * statistics.fmean(shares.values()):.0f}{error} %",
-        *(f"{100 * statistics.fmean(found):.0f} %" if found else "" for found in of_kinds),
-        str(len(shares)),
-        f"{1e3 * entry['seconds']:.2f} ms" if entry["seconds"] else "",
-    ]
+    of_kinds = {kind: [shares[name] for name in names if name in shares] for kind, names in GRID_KINDS.items()}
+    return {
+        "mean": f"{100 * statistics.fmean(shares.values()):.0f}{error} %",
+        **{kind: f"{100 * statistics.fmean(values):.0f} %" for kind, values in of_kinds.items() if values},
+        "count": len(shares),
+    }
 
 
-FORMATS: dict[str, tuple[list[str], Callable[[dict[str, Any]], list[str] | None]]] = {
-    "zinc12k_budget": (["encoding", "epochs", "validation MAE", "test MAE", "after relabelling", "seeds"], budget_row),
-    **dict.fromkeys(
-        ("zinc_100_budget", "qm9_solubility_100_budget"),
-        (["encoding", "validation MAE", "test MAE", "after relabelling", "parameters", "seeds"], validated_row),
+TRANSFORMED = ("molecules, one", "molecules, encode", "300 nodes", "grid", "random graph")
+"""Graphs of benchmarks/transforms.py in the table; the file has more sizes and batches."""
+
+
+TABLES: dict[str, Table] = {
+    "zinc12k_budget": Table(
+        "encoding: {label} | epochs: {epochs:,} | validation MAE: {val_mae ±} | test MAE: {error ±}"
+        " | after relabelling: {relabelled ±} | seeds: {num_seeds}"
     ),
+    **dict.fromkeys(("zinc_100_budget", "qm9_solubility_100_budget"), VALIDATED),
     **{
-        f"qm9_{target}_{split}_{epochs}": (
-            [
-                *["encoding", "test error"],
-                *(f"{name}, {'meV' if QM9_UNITS[name] in MEV_IN else QM9_UNITS[name]}" for name in names),
-                *["difference to random walks", *SIZES],
-            ],
-            properties_row,
-        )
+        f"qm9_{target}_{split}_{epochs}": properties(names)
         for target, names in (("frontier", ("homo", "lumo", "gap")), ("all", tuple(QM9_UNITS)))
         for split in ("random", "scaffold", "standard")
         for epochs in (10, 40)
     },
     **dict.fromkeys(
         [f"zinc12k_{epochs}_further" for epochs in (15, 40, 100, 300)],
-        (
-            [
-                *["encoding", "official test MAE", "MAE, 23,413 further molecules", "mean difference to random walks"],
-                *["its error over seeds", "median difference", "seeds"],
-            ],
-            further_row,
+        Table(
+            "encoding: {row} | official test MAE: {test_mae ±} | MAE, 23,413 further molecules: {further}"
+            " | mean difference to random walks: {mean} | its error over seeds: {seed_error:.4f}"
+            " | median difference: {median} | seeds: {num_seeds}",
+            further_fields,
         ),
     ),
-    "esol_compare": (
-        [
-            *["encoding", "test MAE", "against none", "against walks", "after relabelling"],
-            *["encoding a graph", "an epoch", "model + encoder"],
-        ],
-        comparison_row,
+    "zinc12k_100_further, short": Table(
+        "encoding: {name} | mean absolute error: {mae:.4f} | difference to random walks ± standard error: {difference}",
+        short_further_fields,
+        only(lambda entry: entry["row"] in SHORT_NAMES),
     ),
-    "moleculenet": (MOLECULENET_HEAD, moleculenet_row),
-    "small_tables": (SMALL_TABLES_HEAD, small_tables_row),
-    **dict.fromkeys(("primphormer", "san"), (SYSTEMS_HEAD, systems_row)),
-    "synthetic": (["panel", "loss", "eq.", "graphs", "loss (layers)", "slope of ln loss, 95 %"], synthetic_row),
-    "table2": (
-        [
-            *["data", "encoding", "paper's MAE", "epochs", "parameters"],
-            *["test MAE", "after relabelling", "epochs", "parameters", "seeds", "precision", "minutes"],
-        ],
-        table2_row,
+    "esol_compare": Table(
+        "encoding: {name} | test MAE: {test} | against none: {none} | against walks: {walks}"
+        " | after relabelling: {relabelled} | encoding a graph: {encode} | an epoch: {epoch_ms:.0f} ms"
+        " | model + encoder: {model + encoder}",
+        comparison_fields,
+        lambda content: sorted(content["rows"], key=lambda entry: entry["test"]["mean"]),
     ),
-    "eigen_pretraining": (
-        ["encoder", "test loss, of 12", "after relabelling", "parameters", "epochs"],
-        eigen_pretraining_row,
+    "moleculenet": Table(
+        "data: {set} | model: {row} | figure: {title} | from scratch: {scratch} | from ZINC: {zinc}"
+        " | parameters: {num_parameters:,} | seeds: {num_seeds} | minutes: {minutes:.0f}",
+        moleculenet_fields,
     ),
-    "less_computation": (
-        [
-            *["encoding", "layers", "columns", "test MAE", "after relabelling", "µs a graph"],
-            *["parameters of the encoder", "epochs"],
-        ],
-        less_computation_row,
+    "small_tables": Table(
+        "table: {table} | rows: {rows:,} | start: {start} | test MAE by seed: {mae} | MAE of the constant: {constant}",
+        small_tables_fields,
     ),
-    "brec": (
-        [
-            *["", "all, 400", *(f"{category}, {number}" for category, number in BREC_CATEGORIES.items())],
-            *["at most", "beyond, unreliable"],
-        ],
-        brec_row,
+    **dict.fromkeys(
+        ("primphormer", "san"),
+        Table(
+            "data: {experiment} | row: {row} | figure: {title} | test: {error ±} | after relabelling: {relabelled ±}"
+            " | epochs of graphs: {epochs} of {graphs:,} | published: {published} | parameters: {num_parameters:,}"
+            " | seeds: {num_seeds}",
+            lambda entry: {"graphs": entry["molecules"][0]},
+        ),
     ),
-    "throughput": (["method", "graphs/s", "times AddLaplacianEigenvectorPE"], throughput_row),
-    "transforms": (["graphs", "transform", "µs a graph", "times PyG"], transforms_row),
-    "busy": (["µs a graph of 23 nodes", "idle, 1 thread", "2 threads", "busy, 1 thread", "2 threads"], busy_row),
-    "qm9_gap_checkpoint": (["checkpoint", "test molecules", "MAE", "RMSE"], checkpoint_row),
-    "prediction": (["stage", "molecules", "molecules/s", "peak MiB"], prediction_row),
-    "training": (
-        ["model", "graphs/s", "time relative to none", "encoder's share", "GFLOP forwards", "parameters", "peak MiB"],
-        training_row,
+    "synthetic": Table(
+        "panel: {panel} | loss: {curve} | eq.: ({equation}) | graphs: {graphs} | loss (layers): {losses}"
+        " | slope of ln loss, 95 %: {slope}",
+        synthetic_fields,
+        only(lambda entry: "-" in entry["curve"] or entry["figure"] != 2),  # single eigenvectors are in the figure
     ),
-    "spectral_attention": (["", "method", "graphs/s", "times the first"], spectral_attention_row),
-    "edges_on_disk": (
-        [
-            "nodes",
-            "edges",
-            "CPU seconds to sort",
-            "to encode",
-            "ns each, layer, filter, probe",
-            "peak GiB",
-            "in memory",
-        ],
-        edges_on_disk_row,
+    "table2": Table(
+        "data: {set} | encoding: {row} | paper's MAE: {paper_mae} | epochs: {paper_epochs:,}"
+        " | parameters: {paper_parameters} | test MAE: {error ±} | after relabelling: {relabelled ±}"
+        " | epochs: {epochs:,} | parameters: {model + encoder} | seeds: {num_seeds} | precision: {precision}"
+        " | minutes: {minutes:.0f}",
+        table2_fields,
     ),
-    "million": (
-        ["", "molecules a process", "seconds", "a second", "a second of CPU time", "times the first", "peak MiB"],
-        million_row,
+    "eigen_pretraining": Table(
+        "encoder: {row} | test loss, of 12: {test_loss:.2f} | after relabelling: {test_loss_relabelled:.2f}"
+        " | parameters: {num_parameters:,} | epochs: {epochs}"
     ),
-    "scaling": (
-        ["graph", "nodes", "edges", "seconds to build", "to encode", "ns an edge and layer", "times floor", "peak GiB"],
-        scaling_row,
+    "less_computation": Table(
+        "encoding: {name} | layers: {layers} | columns: {k} | test MAE: {error ±} | after relabelling: {relabelled ±}"
+        " | µs a graph: {microseconds_a_graph:.1f} | parameters of the encoder: {encoder_parameters:,}"
+        " | epochs: {epochs}",
+        lambda entry: {"name": "linear transformer" if entry["layers"] else entry["row"]},
     ),
-    "primal": (["attention", *PRIMAL_SIZES, f"bytes kept, {PRIMAL_SIZES[1]}"], primal_row),
-    "tuples": (
-        [
-            *["tuples, attention", "tokens, mean", "95 %", "largest", "molecules tokenized/s"],
-            *["ms a molecule forward", "in training", "KiB kept"],
-        ],
-        tuples_row,
+    "brec": Table(
+        f": {{name}} | all, 400: **{{total}}** | {cells({f'{name}, {n}': name for name, n in BREC_CATEGORIES.items()})}"
+        " | at most: {bound} | beyond, unreliable: {wrong}",
+        brec_fields,
     ),
-    "pooled_exchange": (["task", "attention", "R²", "over seeds"], pooled_exchange_row),
-    "eigenvectors": (["method", "seconds", "residual", "mean Ritz value"], eigenvectors_row),
-    "layers": (["graphs", "lemma", "tolerance 1e-2", "1e-4", "1e-6"], layers_row),
-    "electric_flow": (["method", "layers or iterations", "residual", "seconds", "MiB"], electric_flow_row),
-    "positions_share": (["graph", "nodes", "share", "layers", "seconds", "of SciPy's eigsh"], positions_share_row),
-    "positions_communities": (["nodes", "encoding", "accuracy", "seconds"], positions_communities_row),
-    "positions_large": (["graph, 1,000,000 nodes", "method", "share", "seconds"], positions_large_row),
+    "throughput": Table(
+        "method: {what} | graphs/s: {graphs_per_second:,.0f} | times AddLaplacianEigenvectorPE: {ratio:.1f}"
+    ),
+    "transforms": Table(
+        "graphs: {graphs} | transform: {what} | µs a graph: {µs:,.0f} | times PyG: {ratio:.1f}",
+        arrange=only(lambda entry: entry["graphs"].startswith(TRANSFORMED)),
+    ),
+    "busy": Table(
+        "µs a graph of 23 nodes: {what} | idle, 1 thread: {quiet_1:,.0f} | 2 threads: {quiet_2:,.0f}"
+        " | busy, 1 thread: {busy_1:,.0f} | 2 threads: {busy_2:,.0f}",
+        lambda entry: {name: 1e6 * value for name, value in entry.items() if name != "what"},
+    ),
+    "qm9_gap_checkpoint": Table(
+        "checkpoint: {checkpoint} | test molecules: {molecules:,} | MAE: {test_mae} | RMSE: {test_rmse}",
+        lambda entry: {name: mean_and_spread(entry[name], None, entry["unit"]) for name in ("test_mae", "test_rmse")},
+    ),
+    "prediction": Table(
+        "stage: {what} | molecules: {molecules:,} | molecules/s: {molecules_per_second:,.0f}"
+        " | peak MiB: {peak_mib:,.0f}"
+    ),
+    "training": Table(
+        "model: {row} | graphs/s: {graphs_per_second:,.0f} | time relative to none: {ratio_to_none:.2f}"
+        " | encoder's share: {share:.1f} % | GFLOP forwards: {gflop:.2f} | parameters: {num_parameters:,}"
+        " | peak MiB: {peak_mib:,.0f}",
+        lambda entry: {"share": entry["encoder_share"] and 100 * entry["encoder_share"]},
+    ),
+    "spectral_attention": Table(
+        ": {what} | method: {method} | graphs/s: {graphs_per_second:,.0f} | times the first: {ratio:.1f}"
+    ),
+    "encoding_costs, pairs": Table(f"pairs of: `{{what}}` | {cells(PAIR_BATCHES)}", pairs_fields, pairs_by_encoding),
+    "encoding_costs, beforehand": Table(
+        "nodes and edges of: `{what}` | molecules a second: {graphs_per_second:,.0f}",
+        arrange=only(lambda entry: entry["part"] == "beforehand"),
+    ),
+    "encoding_costs, step": Table(
+        "encoder: `{what}` | ms: {ms:.0f}", arrange=only(lambda entry: entry["part"] == "step")
+    ),
+    "encoding_costs, attention": Table(
+        "attention: {what} | ms: {ms:.0f} | times softmax: {ratio:.2f}",
+        arrange=only(lambda entry: entry["part"] == "attention"),
+    ),
+    "edges_on_disk": Table(
+        "nodes: {num_nodes:,} | edges: {num_edges:,} | CPU seconds to sort: {build_cpu_seconds:,.0f}"
+        " | to encode: {cpu_seconds:,.0f} | ns each, layer, filter, probe: {ns_per_edge_layer_filter_probe:.1f}"
+        " | peak GiB: {peak_gib:.1f} | in memory: {memory_cpu_seconds:,.0f}"
+    ),
+    "million": Table(
+        ": {what} | molecules a process: {molecules:,.0f} | seconds: {seconds:,.0f} | a second: {per_second:,.0f}"
+        " | a second of CPU time: {per_cpu_second:,.0f} | times the first: {ratio_per_cpu_second:.2f}"
+        " | peak MiB: {peak_mib:,.0f}"
+    ),
+    "scaling": Table(
+        "graph: {graph} | nodes: {num_nodes:,} | edges: {num_edges:,} | seconds to build: {build_seconds:.2f}"
+        " | to encode: {seconds:.3f} | ns an edge and layer: {ns_per_edge_and_layer:.1f}"
+        " | times floor: {times_floor:.1f} | peak GiB: {peak_gib:.1f}"
+    ),
+    "primal": Table(
+        f"attention: {{attention}} | {cells(PRIMAL_SIZES)} | bytes kept, {PRIMAL_SIZES[1]}: {{kept:,.0f}}",
+        primal_fields,
+        lambda content: groups(content["results"], "attention", graph_sizes),
+    ),
+    "tuples": Table(
+        "tuples, attention: {row} | tokens, mean: {tokens_mean:,.0f} | 95 %: {tokens_95:,.0f} | largest: {tokens_max:,}"
+        " | molecules tokenized/s: {tokenized_a_second:,.0f} | ms a molecule forward: {forward_ms:.2f}"
+        " | in training: {training_ms:.2f} | KiB kept: {kept_kib:,.0f}"
+    ),
+    "pooled_exchange": Table(
+        "task: {task} | attention: {attention} | R²: {r2:.3f} | over seeds: {low:.3f} to {high:.3f}",
+        lambda entry: {"low": min(entry["r2_by_seed"]), "high": max(entry["r2_by_seed"])},
+    ),
+    "eigenvectors": Table(
+        "method: {what}: {effort:,} | seconds: {seconds:.1f} | residual: {residual:.1e}"
+        " | mean Ritz value: {mean_ritz_value:.1e}"
+    ),
+    "layers": Table(
+        "graphs: {graphs} | lemma: {lemma}: {construction} | tolerance 1e-2: {loose} | 1e-4: {middle} | 1e-6: {tight}",
+        layers_fields,
+    ),
+    "electric_flow": Table(
+        "method: {what} | layers or iterations: {layers:,} | residual: {residual:.1e} | seconds: {seconds:.2f}"
+        " | MiB: {peak_mib:,.0f}"
+    ),
+    "positions_share": Table(
+        "graph: {family} | nodes: {nodes:,} | share: {share:.4f} | layers: {layers:,.0f} | seconds: {seconds:.2f}"
+        " | of SciPy's eigsh: {eigsh_seconds:.2f}",
+        arrange=only(lambda entry: entry["nodes"] >= 10_000),
+    ),
+    "positions_communities": Table(
+        "nodes: {nodes:,} | encoding: {encoding} | accuracy: {accuracy} | seconds: {seconds:.2f}", communities_fields
+    ),
+    "positions_large": Table(
+        "graph, 1,000,000 nodes: {family} | method: {method} | share: {share:.4f} | seconds: {seconds:.1f}"
+    ),
     **{
-        name: (["data", "figure", *columns, "seeds", "seconds a run"], partial(nodes_row, columns))
+        name: Table(
+            f"data: {{data}} | figure: {{figure}} | {cells(columns)} | seeds: {{num_seeds}}"
+            " | seconds a run: {mean_seconds:.0f}",
+            partial(nodes_fields, columns),
+            nodes_by_figure,
+        )
         for name, columns in NODE_COLUMNS.items()
     },
-    "k": (
-        ["encoding", "k", "left, molecules", "left, random graphs", "5-rings", "6-rings", "other rings", "label"],
-        k_row,
+    "nodes_directed, seconds": Table(f"data: {{data}} | {cells(DIRECTED_COLUMNS)}", encoding_seconds, nodes_by_task),
+    "k": Table(
+        "encoding: {encoding} | k: {k} | left, molecules: {molecules:.1f} % | left, random graphs: {random:.1f} %"
+        " | 5-rings: {f1_5:.2f} | 6-rings: {f1_6:.2f} | other rings: {f1_other:.2f} | label: {label_mae:.2f}",
+        lambda entry: {name: 100 * entry[f"unexplained_{name}"] for name in ("molecules", "random")},
+        only(lambda entry: entry["k"] in (2, 4, 8, 16)),  # other widths are in the figure
     ),
-    "large_graph_error": (
-        ["graph", "method", "error, nodes", "edges"],
-        large_graph_error_row,
+    "large_graph_error": Table(
+        "graph: {family} | method: {probes}, {num_probes} probes | error, nodes: {error_nodes:.3f}"
+        " | edges: {error_edges:.3f}",
+        arrange=only(lambda entry: entry["num_nodes"] >= 90_000),
     ),
-    "large_graph": (["nodes", "edges", "seconds", "ns per edge, layer, filter, probe", "peak GiB"], large_graph_row),
+    "large_graph": Table(
+        "nodes: {num_nodes:,} | edges: {num_edges:,} | seconds: {seconds:.1f}"
+        " | ns per edge, layer, filter, probe: {ns_per_edge_layer_filter_probe:.1f} | peak GiB: {peak_gib:.1f}"
+    ),
+    "grid": Table(
+        f"encoding: {{row}} | {cells({title: name for name, title in GRID_COLUMNS.items()})}",
+        grid_fields,
+        grid_by_row,
+        drop_empty=True,
+    ),
+    "grid, shares": Table(
+        f"encoding: {{row}} | others beaten: {{mean}} | {cells(tuple(GRID_KINDS))} | data sets: {{count}}"
+        " | cost: {ms:.2f} ms",
+        shares_fields,
+        with_shares,
+    ),
 }
-FORMATS["grid"] = (["encoding", *GRID_COLUMNS.values()], partial(grid_row, GRID_COLUMNS))
-FORMATS["grid, shares"] = (["encoding", "others beaten", *GRID_KINDS, "data sets", "cost"], shares_row)
-FORMATS["encoding_costs, pairs"] = (["pairs of", *PAIR_BATCHES], pairs_row)
-FORMATS["encoding_costs, beforehand"] = (["nodes and edges of", "molecules a second"], beforehand_row)
-FORMATS["encoding_costs, step"] = (["encoder", "ms"], step_row)
-FORMATS["encoding_costs, attention"] = (["attention", "ms", "times softmax"], attention_row)
-DIRECTED_COLUMNS = NODE_COLUMNS["nodes_directed"][1:]
-FORMATS["nodes_directed, seconds"] = (["data", *DIRECTED_COLUMNS], partial(encoding_seconds_row, DIRECTED_COLUMNS))
-FORMATS["zinc12k_100_further, short"] = (
-    ["encoding", "mean absolute error", "difference to random walks ± standard error"],
-    short_further_row,
-)
 for name in ("throughput", "training", "table2"):
-    FORMATS[f"gpu_{name}"] = FORMATS[name]
+    TABLES[f"gpu_{name}"] = TABLES[name]
 
 
 def main() -> None:

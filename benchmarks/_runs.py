@@ -1,13 +1,18 @@
-"""Run tg-lpe in run folders, and collect figures over seeds."""
+"""Run tg-lpe in run folders, and collect figures over seeds; molecules for quick runs."""
 
 from __future__ import annotations
 
+import csv
 import os
 import statistics
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from _readme import markdown
+from _results import write_results
+from rdkit import RDConfig
 
 from tg_lpe.checkpoints.files import read_json
 from tg_lpe.cli import main as tg_lpe
@@ -25,7 +30,7 @@ def run(
     source: str,
     out: Path,
     options: Sequence[str],
-    data: str | None = None,
+    data: str | Path | None = None,
     threads: int | None = None,
     device: str = "cpu",
 ) -> bool:
@@ -33,7 +38,7 @@ def run(
     folder = RunFolder(out)
     if folder.result.exists():
         return True
-    place = ["--data", data] if data else []
+    place = ["--data", str(data)] if data else []
     limit = ["--threads", str(threads)] if threads is not None else []
     full = [command, source, *place, *options, "--device", device, "--out", str(out), "--resume", "--quiet", *limit]
     print(f"$ tg-lpe {' '.join(full)}", file=sys.stderr)
@@ -89,3 +94,29 @@ def machine_of(folder: RunFolder) -> dict[str, Any]:
     machine: dict[str, Any] = read_json(folder.environment)
     machine.pop("command")
     return machine
+
+
+def write_runs(file: Path, entries: Sequence[Mapping[str, Any]], base: Path, table: str, **about: Any) -> None:
+    """Print collected figures as the pages show them, and write them with the machine of a complete run in a folder.
+
+    Raises:
+        SystemExit: if there are none.
+    """
+    if not entries:
+        sys.exit(f"no run under {base} is complete")
+    print(markdown(table, {"results": entries}))
+    first = min(base.glob("*-s[0-9]*/result.json")).parent
+    write_results(file, entries, machine_of(RunFolder(first)), **about)
+
+
+def nci_smiles() -> list[str]:
+    """Return the molecules that ship with RDKit."""
+    lines = Path(RDConfig.RDDataDir, "NCI", "first_5K.smi").read_text(encoding="utf-8").splitlines()
+    return [line.split()[0] for line in lines]
+
+
+def write_csv(file: Path, head: Iterable[str], rows: Iterable[Iterable[Any]]) -> None:
+    """Write a table."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with file.open("w", newline="", encoding="utf-8") as out:
+        csv.writer(out).writerows([list(head), *rows])

@@ -109,20 +109,25 @@ def predicts_solubility(data: dict[str, Any]) -> bool:
 
 
 def finish(card: dict[str, Any], made: str, out: Path = ZOO) -> None:
-    """Write the card of a checkpoint in the zoo, with digest and score, and the README.
+    """Write card and README of a checkpoint.
 
     Args:
         card: the card so far.
         made: how the checkpoint was made, for the README.
         out: folder of checkpoints.
     """
+    write_card(card, out)
+    with replacing(out / card["name"] / "README.md") as temporary:
+        Path(temporary).write_text(readme(card, made), encoding="utf-8")
+    print(f"{card['name']}: {card['metrics']}, sample {card['sample']}")
+
+
+def write_card(card: dict[str, Any], out: Path = ZOO) -> None:
+    """Write the card of a checkpoint, with digest and score."""
     target = out / card["name"]
     card["sha256"] = hashlib.sha256((target / "model.safetensors").read_bytes()).hexdigest()
     card["sample"] |= score(card["name"], card, target)
     write_json(target / "card.json", card)
-    with replacing(target / "README.md") as temporary:
-        Path(temporary).write_text(readme(card, made), encoding="utf-8")
-    print(f"{card['name']}: {card['metrics']}, sample {card['sample']}")
 
 
 def any_size(encoder: Encoder) -> Encoder:

@@ -1,10 +1,9 @@
 """Count the pairs of BREC, https://arxiv.org/abs/2304.07702, that colourings, encoders and models tell apart.
 
-    python benchmarks/brec.py --data DIR [--quick] [--rows oracles networks trained] [--names NAME ...] [--seeds 0 1 2]
-        [--json FILE]
+    python benchmarks/brec.py --data DIR [--rows oracles networks trained] [--seeds 0 1 2] [--quick] [--json FILE]
 
 DIR holds pairs.csv with the columns category, graph6_a and graph6_b: 400 pairs of non-isomorphic graphs without
-features. Without --data, the script makes a few pairs.
+features. Quick runs make a few pairs without it. Rows of the file that do not run now stay.
 
 The protocol for networks is deterministic: float64, eval mode, four relabellings of each graph. The gap is the distance
 between the mean outputs of the two graphs, and the spread is the change by relabelling. A network tells a pair apart if
@@ -26,7 +25,7 @@ import csv
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -35,12 +34,12 @@ import networkx as nx
 import numpy as np
 import torch
 from _arguments import Parser
+from _results import earlier_rows, show, write_results
 from torch import Tensor, nn
 from torch.nn import functional
 from torch_geometric.data import Batch, Data
 
 from tg_lpe import Encoder, GramTransformer, Graph, GraphTransformer
-from tg_lpe.checkpoints.files import read_json, write_json
 from tg_lpe.encoders import (
     LPE,
     PPGN,
@@ -55,7 +54,6 @@ from tg_lpe.encoders import (
 )
 from tg_lpe.models.tuple_transformer import TupleTransformer
 from tg_lpe.theory import wl
-from tg_lpe.training.run_folder import environment
 
 COPIES, BATCH, EPOCHS = 32, 16, 20
 """Settings of RPC: relabelled copies of each graph, copies in a batch, and epochs."""
@@ -215,7 +213,7 @@ class Summed(nn.Module):
         return out
 
 
-def transformer(encoder: Encoder | None) -> nn.Module:
+def transformer(encoder: Encoder | None, **options: Any) -> nn.Module:
     return GraphTransformer(
         encoder=encoder,
         hidden_channels=32,
@@ -223,21 +221,13 @@ def transformer(encoder: Encoder | None) -> nn.Module:
         num_layers=4,
         readout={"pooling": "sum"},
         out_channels=CHANNELS,
+        **options,
     )
 
 
 def over_pairs(attention: str, encoder: Encoder) -> nn.Module:
     """Make attention over all pairs with a norm of each row, because batch norm has no statistics before training."""
-    return GraphTransformer(
-        encoder=encoder,
-        hidden_channels=32,
-        heads=4,
-        num_layers=4,
-        readout={"pooling": "sum"},
-        out_channels=CHANNELS,
-        attention=attention,
-        attention_options={"norm": "layer"},
-    )
+    return transformer(encoder, attention=attention, attention_options={"norm": "layer"})
 
 
 def gram() -> Encoder:
@@ -309,7 +299,6 @@ NETWORKS: dict[str, tuple[Callable[[], nn.Module], str]] = {
     "(2,1)-GT(GramTransformer) local": (lambda: tuples(2, 1, "local", gram()), "(2,1)-LWL + P^t"),
     "(2,1)-GT local": (lambda: tuples(2, 1, "local"), "(2,1)-LWL"),
     "(3,1)-GT local": (lambda: tuples(3, 1, "local"), "(3,1)-LWL"),
-    "(3,1)-GT(GramTransformer) local": (lambda: tuples(3, 1, "local", gram()), "(3,1)-LWL + P^t"),
     "(3,1)-GT(GramTransformer with pairs) local": (
         lambda: tuples(3, 1, "local", with_pairs(), num_layers=10),
         "(3,1)-LWL + P^t",
@@ -318,17 +307,15 @@ NETWORKS: dict[str, tuple[Callable[[], nn.Module], str]] = {
         lambda: tuples(3, 1, "local", ppgn(7, 16)),
         "(3,1)-LWL + 2-FWL",
     ),
-    "(3,2)-GT local": (lambda: tuples(3, 2, "local"), "(3,2)-LWL"),
 }
 """Networks with the colouring that bounds them. 2-FWL knows all entries of all eigenspaces; an encoding that depends on
 bases is bounded only as far as relabelling does not change it."""
 
-TRAINED: dict[str, tuple[Callable[[], nn.Module], str]] = {
-    f"{name}, trained": NETWORKS[name] for name in ("GraphTransformer(LPE)", "GraphTransformer(LaplacianEigenvectors)")
-}
+TRAINED = {"GraphTransformer(LPE), trained": NETWORKS["GraphTransformer(LPE)"]}
 """Networks with random signs, trained for each pair."""
 
-GROUPS = {"oracles": ORACLES, "networks": NETWORKS, "trained": TRAINED}
+GROUPS: dict[str, Iterable[str]] = {"oracles": ORACLES, "networks": NETWORKS, "trained": TRAINED}
+EVERY = [name for group in GROUPS.values() for name in group]
 
 
 def with_random_weights(make: Callable[[], nn.Module], seed: int) -> nn.Module:
@@ -451,7 +438,7 @@ def network_row(
     name: str, pairs: Sequence[Pair], seeds: Sequence[int], bound: Callable[[Pair], bool]
 ) -> dict[str, Any]:
     """Count the pairs that a network tells apart, and those among them that its bound does not."""
-    make, bounded_by = NETWORKS[name]
+    make, _ = NETWORKS[name]
     verdicts: list[list[Verdict]] = [[] for _ in pairs]
     for seed in seeds:
         network = with_random_weights(make, seed)
@@ -460,17 +447,11 @@ def network_row(
             verdicts[number].append(
                 judge(lambda batch: network(None, batch.edge_index, None, batch.batch), pair.a, pair.b, generator)  # noqa: B023
             )
-    apart, unreliable = zip(*map(count, verdicts), strict=True)
-    told = [verdict for own, is_apart in zip(verdicts, apart, strict=True) if is_apart for verdict in own]
+    row = judged(name, "network", pairs, verdicts, seeds, bound)
+    told = [verdict for own in verdicts if count(own)[0] for verdict in own if verdict.is_apart]
     return {
-        "row": name,
-        "kind": "network",
-        **counts(pairs, apart),
-        "unreliable": sum(unreliable),
-        "bound": bounded_by,
-        "beyond": sum(is_apart and not bound(pair) for is_apart, pair in zip(apart, pairs, strict=True)),
-        "seeds": list(seeds),
-        "least_gap": min((verdict.gap / verdict.scale for verdict in told if verdict.is_apart), default=None),
+        **row,
+        "least_gap": min((verdict.gap / verdict.scale for verdict in told), default=None),
         "largest_spread": max(v.spread / v.scale if v.scale else 0.0 for own in verdicts for v in own),
     }
 
@@ -479,7 +460,7 @@ def trained_row(
     name: str, pairs: Sequence[Pair], seeds: Sequence[int], bound: Callable[[Pair], bool]
 ) -> dict[str, Any]:
     """Count as :func:`network_row` for a network that is trained for each pair."""
-    make, bounded_by = TRAINED[name]
+    make, _ = TRAINED[name]
     verdicts: list[list[TrainedVerdict]] = [[] for _ in pairs]
     for seed in seeds:
         for number, pair in enumerate(pairs):
@@ -488,13 +469,25 @@ def trained_row(
                 network = make().double()
                 generator = torch.Generator().manual_seed(number)
                 verdicts[number].append(train_and_judge(network, pair.a, pair.b, generator))
+    return judged(name, "trained", pairs, verdicts, seeds, bound)
+
+
+def judged(
+    name: str,
+    kind: str,
+    pairs: Sequence[Pair],
+    verdicts: Sequence[Sequence[Verdict] | Sequence[TrainedVerdict]],
+    seeds: Sequence[int],
+    bound: Callable[[Pair], bool],
+) -> dict[str, Any]:
+    """Count the verdicts on each pair, one for each seed."""
     apart, unreliable = zip(*map(count, verdicts), strict=True)
     return {
         "row": name,
-        "kind": "trained",
+        "kind": kind,
         **counts(pairs, apart),
         "unreliable": sum(unreliable),
-        "bound": bounded_by,
+        "bound": {**NETWORKS, **TRAINED}[name][1],
         "beyond": sum(is_apart and not bound(pair) for is_apart, pair in zip(apart, pairs, strict=True)),
         "seeds": list(seeds),
     }
@@ -513,46 +506,23 @@ def counts(pairs: Sequence[Pair], apart: Sequence[bool]) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = Parser(__doc__)
+    parser = Parser(__doc__, "two pairs of each category, graphs of up to 40 nodes", "brec.json")
     parser.add_argument("--data", type=Path, help="folder of pairs.csv")
-    parser.add_argument("--quick", action="store_true", help="two pairs of each category, graphs of up to 40 nodes")
-    parser.add_argument("--rows", nargs="+", choices=tuple(GROUPS), default=tuple(GROUPS))
-    parser.add_argument("--names", nargs="+", help="only these rows")
+    parser.add_argument("--rows", nargs="+", choices=[*GROUPS, *EVERY], default=list(GROUPS), metavar="ROW")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0], help="of the weights (default: 0)")
-    parser.add_argument("--json", metavar="FILE", help="rows of the file that do not run now stay (default: brec.json)")
     args = parser.parse_args()
-    if args.json is None and (args.quick or args.data is None):
-        parser.error("--json FILE is missing: the results file is of all pairs, which --data has, without --quick")
+    if args.data is None and not args.quick:
+        parser.error("--data DIR is missing, the folder of pairs.csv")
 
     pairs = drawn_pairs() if args.data is None else read_pairs(args.data)
     if args.quick:
         seen: Counter[str] = Counter()
         small = [pair for pair in pairs if pair.a.num_nodes <= 40]
         pairs = [pair for pair in small if not seen.update([pair.category]) and seen[pair.category] <= 2]
-    machine = environment()
-    names = [name for kind, group in GROUPS.items() if kind in args.rows for name in group]
-    if args.names is not None:
-        known = [name for group in GROUPS.values() for name in group]
-        if unknown := set(args.names) - {*known}:
-            parser.error(f"--names has {sorted(unknown)}, rows are {known}")
-        names = args.names
-    file = Path(args.json or "benchmarks/results/brec.json")
-    before = read_json(file) if file.exists() else {"results": [], "machine": machine}
-    rows = {row["row"]: row for row in before["results"]}
-    if before["machine"] != machine:
-        rows = {name: {"machine": before["machine"], **row} for name, row in rows.items()}
+    rows = {row["row"]: row for row in earlier_rows(args.json)}
     if other := {row["num_pairs"] for row in rows.values()} - {len(pairs)}:
-        parser.error(f"{file} has rows of {sorted(other)} pairs, these are {len(pairs)}: give another --json FILE")
-
-    def report(row: dict[str, Any], seconds: float) -> None:
-        rows[row["row"]] = {**row, "seconds": seconds}
-        ordered = [rows[name] for group in GROUPS.values() for name in group if name in rows]
-        print(
-            f"{row['row']}: {row['total']} of {len(pairs)} {list(row['counts'].values())}, {seconds:.1f} s", flush=True
-        )
-        write_json(file, {"results": ordered, "machine": machine})
-
-    for name in names:
+        parser.error(f"{args.json} has rows of {sorted(other)} pairs, these are {len(pairs)}: give another --json FILE")
+    for name in dict.fromkeys(name for chosen in args.rows for name in GROUPS.get(chosen, [chosen])):
         start = time.perf_counter()
         if name in ORACLES:
             row = {"row": name, "kind": "oracle", **counts(pairs, [ORACLES[name](pair) for pair in pairs])}
@@ -560,7 +530,9 @@ def main() -> None:
             row = network_row(name, pairs, args.seeds, ORACLES[NETWORKS[name][1]])
         else:
             row = trained_row(name, pairs, args.seeds, ORACLES[TRAINED[name][1]])
-        report(row, time.perf_counter() - start)
+        rows[name] = {**row, "seconds": time.perf_counter() - start}
+        show(rows[name])
+        write_results(args.json, [rows[known] for known in EVERY if known in rows])
 
 
 if __name__ == "__main__":

@@ -13,23 +13,21 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import networkx as nx
 import numpy as np
 import torch
 from _arguments import Parser
+from _measure import in_own_process, timed
+from _results import show, write_results
 from torch_geometric.transforms import AddLaplacianEigenvectorPE, AddRandomWalkPE
 from torch_geometric.utils import from_networkx
 
 from tg_lpe import AddPositionalEncoding
-from tg_lpe.checkpoints.files import write_json
 from tg_lpe.encoders import RandomWalk
-from tg_lpe.training.run_folder import environment
 from tg_lpe.transforms import (
     AddEffectiveResistance,
     AddLaplacianEigenvectors,
@@ -55,11 +53,8 @@ def medians(threads: int, calls: int) -> dict[str, float]:
     data = from_networkx(nx.connected_watts_strogatz_graph(NUM_NODES, 4, 0.3, seed=0))
     found = {}
     for name, make in TRANSFORMS.items():
-        transform, times = make(), []
-        for _ in range(calls + 3):
-            start = time.perf_counter()
-            transform(data)
-            times.append(time.perf_counter() - start)
+        transform = make()
+        times = [timed(lambda transform=transform: transform(data))[1] for _ in range(calls + 3)]
         found[name] = float(np.median(times[3:]))
     return found
 
@@ -77,30 +72,26 @@ def spinning(count: int) -> Iterator[None]:
 
 
 def main() -> None:
-    parser = Parser(__doc__)
-    parser.add_argument("--quick", action="store_true", help="a few calls")
+    parser = Parser(__doc__, "a few calls", "busy.json")
     parser.add_argument("--worker", type=int, help="threads of this process, which prints its medians")
-    parser.add_argument("--json", metavar="FILE", default="benchmarks/results/busy.json")
     args = parser.parse_args()
-    calls = 10 if args.quick else 100
     if args.worker is not None:
-        print(json.dumps(medians(args.worker, calls)))
+        print(json.dumps(medians(args.worker, 10 if args.quick else 100)))
         return
 
     results: list[dict[str, Any]] = [{"what": name} for name in TRANSFORMS]
     for where, busy in (("quiet", 0), ("busy", os.cpu_count() or 1)):
         for threads in (1, 2):
-            command = [sys.executable, __file__, "--worker", str(threads), *(["--quick"] if args.quick else [])]
+            options = ["--worker", str(threads), *(["--quick"] if args.quick else [])]
             allowed = {**os.environ, "OMP_NUM_THREADS": str(threads), "OPENBLAS_NUM_THREADS": str(threads)}
             with spinning(busy):
-                done = subprocess.run(command, env=allowed, stdout=subprocess.PIPE, text=True, check=True)
-            for row, (name, seconds) in zip(results, json.loads(done.stdout).items(), strict=True):
-                row[f"{where}_{threads}"] = seconds
-                print(f"{name:45} {where:6} {threads} threads {1e6 * seconds:10,.0f} us", flush=True)
+                seconds = in_own_process(__file__, *options, env=allowed)
+            for row in results:
+                row[f"{where}_{threads}"] = seconds[row["what"]]
     for row in results:
         row["seconds"] = row["quiet_1"]
-    load = os.getloadavg()[0]
-    write_json(Path(args.json), {"num_nodes": NUM_NODES, "load": load, "results": results, "machine": environment()})
+        show(row)
+    write_results(args.json, results, num_nodes=NUM_NODES, load=os.getloadavg()[0])
 
 
 if __name__ == "__main__":

@@ -15,10 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import resource
 import shutil
-import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -27,12 +24,12 @@ from typing import Any
 import numpy as np
 import torch
 from _arguments import Parser
+from _measure import in_own_process, peak_gib
+from _results import show, write_results
 
 from tg_lpe import GramTransformer, Graph
-from tg_lpe.checkpoints.files import write_json
 from tg_lpe.encoders.on_disk import encode_on_disk
 from tg_lpe.graph.on_disk import GraphOnDisk
-from tg_lpe.training.run_folder import environment
 
 LAYERS, FILTERS, EDGES_A_NODE = 16, 4, 3
 IN_MEMORY = 10_000_000
@@ -73,25 +70,22 @@ def step(name: str, folder: Path, num_nodes: int, num_probes: int, columns: int)
             edge_index = torch.from_numpy(np.load(folder / "edges.npy")).long()
             out = encoder(num_probes).encode(Graph(edge_index, num_nodes)).node
         found["sum"] = float(out.double().abs().sum())
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     seconds = {"seconds": time.perf_counter() - start, "cpu_seconds": time.process_time() - processor}
-    return {**seconds, "peak_gib": peak, **found}
+    return {**seconds, "peak_gib": peak_gib(), **found}
 
 
 def main() -> None:
-    parser = Parser(__doc__)
-    parser.add_argument("--quick", action="store_true", help="30,000 edges")
+    parser = Parser(__doc__, "30,000 edges", "edges_on_disk.json")
     parser.add_argument("--edges", type=int, nargs="+", default=[3_000_000, 30_000_000], help="(default: %(default)s)")
     parser.add_argument("--probes", type=int, default=16, help="(default: %(default)s)")
     parser.add_argument("--columns", type=int, default=16, help="probes at once (default: %(default)s)")
     parser.add_argument("--folder", type=Path, help="for the edges, removed afterwards (default: a temporary one)")
-    parser.add_argument("--json", type=Path, metavar="FILE", default="benchmarks/results/edges_on_disk.json")
     parser.add_argument("--step", nargs=2, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.step is not None:
         print(json.dumps(step(args.step[0], args.folder, int(args.step[1]), args.probes, args.columns)))
         return
-    rows = []
+    rows, work = [], LAYERS * FILTERS * args.probes
     for wanted in [30_000] if args.quick else args.edges:
         num_nodes = wanted // EDGES_A_NODE
         folder = args.folder or Path(tempfile.mkdtemp(prefix="tg_lpe-edges-"))
@@ -101,8 +95,7 @@ def main() -> None:
 
             def run(name: str, folder: Path = folder, num_nodes: int = num_nodes) -> dict[str, Any]:
                 options = ["--probes", str(args.probes), "--columns", str(args.columns), "--folder", str(folder)]
-                command = [sys.executable, __file__, "--step", name, str(num_nodes), *options]
-                return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+                return dict(in_own_process(__file__, "--step", name, str(num_nodes), *options))
 
             built, encoded = run("build"), run("encode")
             memory = run("memory") if wanted <= IN_MEMORY else None
@@ -121,14 +114,12 @@ def main() -> None:
                 "seconds": encoded["seconds"],
                 "cpu_seconds": encoded["cpu_seconds"],
                 "peak_gib": encoded["peak_gib"],
-                "ns_per_edge_layer_filter_probe": 1e9
-                * encoded["cpu_seconds"]
-                / (num_edges * LAYERS * FILTERS * args.probes),
+                "ns_per_edge_layer_filter_probe": 1e9 * encoded["cpu_seconds"] / (num_edges * work),
                 "memory_cpu_seconds": None if memory is None else memory["cpu_seconds"],
                 "memory_peak_gib": None if memory is None else memory["peak_gib"],
             }
         )
-        print(", ".join(f"{name} {value}" for name, value in rows[-1].items()))
+        show(rows[-1])
     last = rows[-1]
     factor = 1e9 / last["num_edges"]
     billion = {name: factor * last[name] for name in ("cpu_seconds", "build_cpu_seconds")}
@@ -136,9 +127,8 @@ def main() -> None:
     billion["gib"] = 1e9 / EDGES_A_NODE * (9 * args.columns + 4 * 8 + 20) / 2**30
     billion["disk_gib"] = 8e9 / 2**30
     print(f"10^9 edges, extrapolated: {', '.join(f'{name} {value:,.0f}' for name, value in billion.items())}")
-    machine = environment()
     options = {"num_probes": args.probes, "columns": args.columns}
-    write_json(args.json, {**options, "results": rows, "billion_edges_extrapolated": billion, "machine": machine})
+    write_results(args.json, rows, **options, billion_edges_extrapolated=billion)
 
 
 if __name__ == "__main__":

@@ -10,18 +10,16 @@ random. Complete runs under --out are not repeated, and a stopped run is resumed
 
 from __future__ import annotations
 
-import argparse
 import sys
-import tempfile
-from pathlib import Path
 from typing import Any
 
 import torch
 from _arguments import Parser
-from _readme import eigen_pretraining_row
-from _runs import machine_of, run
+from _readme import markdown
+from _results import write_results
+from _runs import machine_of, run, slug
 
-from tg_lpe.checkpoints.files import read_json, write_json
+from tg_lpe.checkpoints.files import read_json
 from tg_lpe.datasets import relabel_nodes
 from tg_lpe.datasets.molecules import load_molecules
 from tg_lpe.encoders import load_encoder
@@ -42,49 +40,26 @@ ROWS: dict[str, list[str]] = {
 
 
 def main() -> None:
-    parser = Parser(__doc__)
+    parser = Parser(__doc__, "one epoch on the molecules that ship with RDKit", "eigen_pretraining.json")
     parser.add_argument("--data", metavar="DIR", help="folder of ZINC (default: the molecules that ship with RDKit)")
     parser.add_argument("--rows", nargs="+", default=list(ROWS), choices=ROWS, metavar="ROW", help=", ".join(ROWS))
     parser.add_argument("--epochs", type=int, default=30, help="(default: %(default)s)")
-    parser.add_argument("--threads", type=int, help="threads of this process")
-    parser.add_argument("--out", metavar="DIR", default="runs/eigen_pretraining", help="(default: %(default)s)")
-    parser.add_argument("--quick", action="store_true", help="one epoch on the molecules that ship with RDKit")
-    parser.add_argument(
-        "--json", metavar="FILE", default="benchmarks/results/eigen_pretraining.json", help="(default: %(default)s)"
-    )
+    parser.add_options("--threads")
     args = parser.parse_args()
     if args.quick:
         args.data, args.epochs = None, 1
-        with tempfile.TemporaryDirectory() as args.out:
-            compare(args)
-    else:
-        compare(args)
-
-
-def compare(args: argparse.Namespace) -> None:
-    """Run the missing runs, and collect the complete ones with any number of epochs."""
     source = "zinc" if args.data else "nci"
     for row in args.rows:
+        folder = args.out / f"{source}-{slug(row)}-{args.epochs}"
         options = ["--preset", "paper", *ROWS[row], "--epochs", str(args.epochs)]
-        run(
-            "pretrain", source, Path(args.out) / f"{source}-{slug(row)}-{args.epochs}", options, args.data, args.threads
-        )
-    entries = []
-    for row in ROWS:
-        for path in sorted(Path(args.out).glob(f"{source}-{slug(row)}-[0-9]*")):
-            folder = RunFolder(path)
-            if folder.result.exists():
-                entries.append(entry_of(row, folder, source, args.data))
-                machine = machine_of(folder)
-                print(" | ".join(eigen_pretraining_row(entries[-1])))
-    if not entries:
+        run("pretrain", source, folder, options, args.data, args.threads)
+    folders = [(row, RunFolder(path)) for row in ROWS for path in sorted(args.out.glob(f"{source}-{slug(row)}-[0-9]*"))]
+    complete = [(row, folder) for row, folder in folders if folder.result.exists()]
+    if not complete:
         sys.exit(f"no run under {args.out} is complete")
-    write_json(Path(args.json), {"set": source, "results": entries, "machine": machine})
-
-
-def slug(row: str) -> str:
-    """Convert a row's name to a part of a folder's name."""
-    return row.replace(", ", "--").replace(" ", "-")
+    entries = [entry_of(row, folder, source, args.data) for row, folder in complete]
+    print(markdown("eigen_pretraining", {"results": entries}))
+    write_results(args.json, entries, machine_of(complete[0][1]), set=source)
 
 
 def entry_of(row: str, folder: RunFolder, source: str, data: str | None) -> dict[str, Any]:

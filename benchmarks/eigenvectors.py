@@ -9,24 +9,22 @@ invariant, and its mean Ritz value how far it is from the bottom. A grid favours
 
 from __future__ import annotations
 
-import time
 import warnings
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from _arguments import Parser
+from _measure import timed
+from _results import show, write_results
 from scipy.sparse import coo_matrix, diags
 from scipy.sparse.linalg import eigsh, lobpcg
 from torch import Tensor
 
 from tg_lpe import Graph
-from tg_lpe.checkpoints.files import write_json
 from tg_lpe.datasets.synthetic import grid_edges
 from tg_lpe.theory import bottom_eigenvectors, laplacian_eigenvectors
-from tg_lpe.training.run_folder import environment
 
 K = 8
 
@@ -52,12 +50,10 @@ def quality(num_nodes: int, quick: bool) -> list[dict[str, Any]]:
     rows = []
 
     def add(what: str, effort: int, run: Callable[[], Tensor]) -> None:
-        start = time.perf_counter()
-        basis = run()
-        seconds = time.perf_counter() - start
+        basis, seconds = timed(run)
         error, ritz = residual(graph.laplacian, basis)
         rows.append({"what": what, "effort": effort, "seconds": seconds, "residual": error, "mean_ritz_value": ritz})
-        print(f"{what:34} {effort:5} {seconds:8.2f} s   residual {error:.2e}   mean Ritz value {ritz:.2e}", flush=True)
+        show(rows[-1])
 
     def ours(products: int) -> Tensor:
         """Run Corollary 7 with 40 products between two orthogonalisations of 8 layers each."""
@@ -93,15 +89,11 @@ def quality(num_nodes: int, quick: bool) -> list[dict[str, Any]]:
 
 
 def main() -> None:
-    parser = Parser(__doc__)
-    parser.add_argument("--quick", action="store_true", help="10,000 nodes")
+    parser = Parser(__doc__, "10,000 nodes", "eigenvectors.json")
     parser.add_argument("--nodes", type=int, default=1_000_000, help="(default: %(default)s)")
-    parser.add_argument("--json", metavar="FILE", default="benchmarks/results/eigenvectors.json")
     args = parser.parse_args()
     num_nodes = 10_000 if args.quick else args.nodes
-    rows = quality(num_nodes, args.quick)
-    machine = environment()
-    write_json(Path(args.json), {"num_nodes": num_nodes, "k": K, "results": rows, "machine": machine})
+    write_results(args.json, quality(num_nodes, args.quick), num_nodes=num_nodes, k=K)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import statistics
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,15 +19,15 @@ from typing import Any
 import numpy as np
 import torch
 from _arguments import Parser
+from _measure import timed
+from _results import show, write_results
 from scipy.sparse import coo_matrix, csr_matrix, diags
 from scipy.sparse.linalg import cg
 from torch import Tensor
 
 from tg_lpe import Graph
 from tg_lpe import theory as c
-from tg_lpe.checkpoints.files import write_json
 from tg_lpe.datasets.synthetic import grid_edges, random_regular_edges
-from tg_lpe.training.run_folder import environment
 
 DEGREE, DEMANDS, TOLERANCE = 6, 8, 1e-4
 MAX_LAYERS = 10_000
@@ -69,16 +68,11 @@ def peak_memory() -> Iterator[list[float]]:
         watcher.join()
 
 
-def timed(run: Callable[[], Any], repeats: int) -> tuple[list[float], float, Any]:
+def measure(run: Callable[[], Tensor], repeats: int) -> tuple[list[float], float, Tensor]:
     """Return the seconds of each run, the peak memory of an extra one, and the result."""
     with peak_memory() as peak:
         result = run()
-    times = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        run()
-        times.append(time.perf_counter() - start)
-    return times, peak[0], result
+    return [timed(run)[1] for _ in range(repeats)], peak[0], result
 
 
 def conjugate_gradients(laplacian: csr_matrix, demands: Tensor, rtol: float) -> tuple[Tensor, int]:
@@ -95,41 +89,27 @@ def conjugate_gradients(laplacian: csr_matrix, demands: Tensor, rtol: float) -> 
 
 
 def main() -> None:
-    parser = Parser(__doc__)
-    parser.add_argument("--quick", action="store_true", help="2,000 nodes")
+    parser = Parser(__doc__, "2,000 nodes", "electric_flow.json")
     parser.add_argument("--nodes", type=int, default=100_000, help="(default: %(default)s)")
-    parser.add_argument("--json", metavar="FILE", default="benchmarks/results/electric_flow.json")
     args = parser.parse_args()
 
     num_nodes, repeats = (2_000, 1) if args.quick else (args.nodes, 3)
     graph = Graph(random_regular_edges(num_nodes, DEGREE, torch.Generator().manual_seed(0)), num_nodes)
     draw = torch.randn(num_nodes, DEMANDS, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     demands = c.remove_component_means(graph, draw)
-
-    start = time.perf_counter()
-    low, high = (float(value) for value in c.spectral_interval(graph))
-    interval_seconds = time.perf_counter() - start
+    interval, interval_seconds = timed(lambda: c.spectral_interval(graph))
+    low, high = map(float, interval)
     layers = c.layers_needed(lambda count: low * c.electric_flow_bound(count, low, high), TOLERANCE)
-    print(
-        f"random regular graph: {graph.num_nodes:,} nodes, {graph.num_edges:,} edges, eigenvalues in "
-        f"[{low:.3f}, {high:.1f}] ({interval_seconds:.1f} s); a residual of {TOLERANCE:g} needs {layers} layers"
-    )
-
-    model = c.electric_flow(DEMANDS, layers, 1 / high)
-
-    def transformer() -> Tensor:
-        with torch.no_grad():
-            return model(graph, demands)
-
-    laplacian = scipy_laplacian(graph)
-    entries = 2 * graph.num_edges + DEMANDS * graph.num_nodes
+    model, laplacian = c.electric_flow(DEMANDS, layers, 1 / high), scipy_laplacian(graph)
+    iterations = conjugate_gradients(laplacian, demands, TOLERANCE)[1]
+    methods: dict[str, tuple[int, Callable[[], Tensor]]] = {
+        "linear transformer, Lemma 1": (layers, lambda: model(graph, demands)),
+        "scipy cg": (iterations, lambda: conjugate_gradients(laplacian, demands, TOLERANCE)[0]),
+    }
     rows = []
-    for what, run, steps in (
-        ("linear transformer, Lemma 1", transformer, layers),
-        ("scipy cg", lambda: conjugate_gradients(laplacian, demands, TOLERANCE)[0], None),
-    ):
-        times, peak, potential = timed(run, repeats)
-        count = conjugate_gradients(laplacian, demands, TOLERANCE)[1] if steps is None else steps
+    for what, (count, run) in methods.items():
+        with torch.no_grad():
+            times, peak, potential = measure(run, repeats)
         rows.append(
             {
                 "what": what,
@@ -141,35 +121,28 @@ def main() -> None:
                 "seconds": statistics.median(times),
                 "spread": [min(times), max(times)],
                 "peak_mib": peak,
-                "mib_of_m_plus_nk": entries * 8 / 2**20,
+                "mib_of_m_plus_nk": (2 * graph.num_edges + DEMANDS * graph.num_nodes) * 8 / 2**20,
             }
         )
-        print(
-            f"{what}: {count} layers or iterations, residual {rows[-1]['residual']:.1e}, "
-            f"{rows[-1]['seconds']:.2f} s, {peak:.0f} MiB (2 m + n k float64 numbers are {entries * 8 / 2**20:.0f} MiB)"
-        )
+        show(rows[-1])
+    grid = grid_refusal(round(num_nodes**0.5))
+    show(grid)
+    write_results(args.json, rows, lambda_min=low, lambda_max=high, interval_seconds=interval_seconds, grid=grid)
 
-    grid = Graph(grid_edges(round(num_nodes**0.5)), round(num_nodes**0.5) ** 2)
-    start = time.perf_counter()
-    try:
-        c.electric_potential(grid, torch.ones(grid.num_nodes, 1), TOLERANCE, max_layers=MAX_LAYERS)
-        refusal = None
-    except ValueError as error:
-        refusal = str(error)
-    refusal_seconds = time.perf_counter() - start
-    print(f"grid of {grid.num_nodes:,} nodes ({refusal_seconds:.1f} s): {refusal}")
-    machine = environment()
-    write_json(
-        Path(args.json),
-        {
-            "lambda_min": low,
-            "lambda_max": high,
-            "interval_seconds": interval_seconds,
-            "grid": {"num_nodes": grid.num_nodes, "refusal": refusal, "seconds": refusal_seconds},
-            "results": rows,
-            "machine": machine,
-        },
-    )
+
+def grid_refusal(side: int) -> dict[str, Any]:
+    """Return how the library refuses a grid, which needs too many layers, and how soon."""
+    grid = Graph(grid_edges(side), side**2)
+
+    def refusal() -> str | None:
+        try:
+            c.electric_potential(grid, torch.ones(grid.num_nodes, 1), TOLERANCE, max_layers=MAX_LAYERS)
+        except ValueError as error:
+            return str(error)
+        return None
+
+    text, seconds = timed(refusal)
+    return {"num_nodes": grid.num_nodes, "refusal": text, "seconds": seconds}
 
 
 if __name__ == "__main__":

@@ -19,20 +19,19 @@ Without --data the molecules are those that ship with RDKit.
 from __future__ import annotations
 
 import statistics
-import time
 from collections.abc import Callable, Iterable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
 from _arguments import Parser
+from _measure import take_turns
+from _results import show, write_results
 from throughput import one_by_one
 from torch_geometric.data import Batch, Data
 from torch_geometric.transforms import AddRandomWalkPE
 
 from tg_lpe import AddPositionalEncoding, Encoder, GramTransformer, Graph, GraphTransformer
-from tg_lpe.checkpoints.files import write_json
 from tg_lpe.datasets.molecules import load_molecules
 from tg_lpe.encoders import (
     LPE,
@@ -53,7 +52,6 @@ from tg_lpe.encoders import (
     ShortestPath,
     SignNet,
 )
-from tg_lpe.training.run_folder import environment
 
 STEP_GRAPHS, BATCHES = 128, (32, 128, 1024)
 PEER = "PyG's AddRandomWalkPE(16)"
@@ -101,39 +99,24 @@ ATTENTIONS: dict[str, dict[str, Any]] = {
 """Attentions that read RRWP(16) at nodes, edges or pairs; the others are compared with the first."""
 
 
-def take_turns(runs: dict[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
-    """Measure the median CPU seconds of each call."""
-    seconds: dict[str, list[float]] = {name: [] for name in runs}
-    for _ in range(rounds + 1):
-        for name, run in runs.items():
-            start = time.process_time()
-            run()
-            seconds[name].append(time.process_time() - start)
-    return {name: statistics.median(times[1:]) for name, times in seconds.items()}
-
-
 def batches_of(graphs: list[Data], size: int) -> list[Batch]:
     return [Batch.from_data_list(graphs[first : first + size]) for first in range(0, len(graphs), size)]
-
-
-def graph_of(batch: Batch) -> Graph:
-    return Graph(batch.edge_index, batch.num_nodes, batch=batch.batch, num_graphs=batch.num_graphs)
 
 
 @torch.no_grad()
 def encode_pairs(encoder: Encoder, batches: Iterable[Batch], beforehand: Iterable[dict[str, torch.Tensor]]) -> None:
     """Encode all pairs of each batch."""
     for batch, known in zip(batches, beforehand, strict=True):
-        graph = graph_of(batch)
+        graph = Graph.from_data(batch)
         encoder.encode_pairs(graph, graph.pairs, precomputed=known or None)
 
 
 def encoder_step(encoder: Encoder, batch: Batch) -> Callable[[], None]:
     """Run the encoder's part of a training step."""
-    known, generator = encoder.precompute(graph_of(batch)), torch.Generator().manual_seed(0)
+    known, generator = encoder.precompute(Graph.from_data(batch)), torch.Generator().manual_seed(0)
 
     def run() -> None:
-        found = encoder.encode(graph_of(batch), generator=generator, precomputed=known or None)
+        found = encoder.encode(Graph.from_data(batch), generator=generator, precomputed=known or None)
         sum(part.sum() for part in found if part is not None).backward()  # type: ignore[union-attr]
 
     return run
@@ -144,7 +127,7 @@ def training_step(batch: Batch, options: dict[str, Any]) -> Callable[[], None]:
     torch.manual_seed(0)
     types = {"num_node_types": int(batch.x.max()) + 1, "num_edge_types": int(batch.edge_attr.max()) + 1}
     model = GraphTransformer(**types, encoder=RRWP(16), hidden_channels=64, num_layers=4, **options)
-    optimizer, known = torch.optim.Adam(model.parameters()), model.encoder.precompute(graph_of(batch))
+    optimizer, known = torch.optim.Adam(model.parameters()), model.encoder.precompute(Graph.from_data(batch))
 
     def run() -> None:
         optimizer.zero_grad()
@@ -156,10 +139,8 @@ def training_step(batch: Batch, options: dict[str, Any]) -> Callable[[], None]:
 
 
 def main() -> None:
-    parser = Parser(__doc__)
-    parser.add_argument("--quick", action="store_true", help="a few molecules, one round")
+    parser = Parser(__doc__, "a few molecules, one round", "encoding_costs.json")
     parser.add_argument("--data", metavar="DIR", help="folder of ZINC molecules (train/val/test.smi)")
-    parser.add_argument("--json", metavar="FILE", default="benchmarks/results/encoding_costs.json")
     args = parser.parse_args()
 
     torch.set_num_threads(1)
@@ -169,40 +150,38 @@ def main() -> None:
     graphs = [dataset[number] for number in range(count)]
     results: list[dict[str, Any]] = []
 
-    def report(part: str, seconds: dict[str, float], num_graphs: int, **more: Any) -> None:
-        for name, taken in seconds.items():
+    def report(part: str, runs: dict[str, Callable[[], Any]], rounds: int, num_graphs: int, **more: Any) -> None:
+        for name, times in take_turns(runs, rounds).items():
+            taken = statistics.median(times)
             row = {"part": part, "what": name, **more, "seconds": taken, "graphs_per_second": num_graphs / taken}
             results.append(row)
-            print(f"{part:10} {name:40} {row['graphs_per_second']:10,.0f} graphs/s", *more.values(), flush=True)
+            show(row)
 
     few = count // 8
     for name, make in BEFOREHAND.items():
         encoder, size = make(), few if name.startswith("From") else count
         transform = AddPositionalEncoding(encoder, edge_attr_name="edge_pe" if encoder.edge_out_channels else None)
         run = partial(transform.encode_dataset, train.copy(torch.arange(size)), False)
-        report("beforehand", take_turns({name: run}, rounds), size)
-    report("beforehand", take_turns({PEER: one_by_one(AddRandomWalkPE(16), graphs[:few])}, rounds), few)
+        report("beforehand", {name: run}, rounds, size)
+    report("beforehand", {PEER: one_by_one(AddRandomWalkPE(16), graphs[:few])}, rounds, few)
     for size in BATCHES:
         batches, runs = batches_of(graphs, size), {}
         for name, make in PAIRS.items():
             encoder = make()
-            runs[name] = partial(encode_pairs, encoder, batches, [encoder.precompute(graph_of(b)) for b in batches])
-        report("pairs", take_turns(runs, rounds), count, batch=size)
+            runs[name] = partial(
+                encode_pairs, encoder, batches, [encoder.precompute(Graph.from_data(b)) for b in batches]
+            )
+        report("pairs", runs, rounds, count, batch=size)
     batch = Batch.from_data_list(graphs[:STEP_GRAPHS])
     steps = {name: encoder_step(make(), batch) for name, make in STEPS.items()}
-    report("step", take_turns(steps, rounds), batch.num_graphs)
+    report("step", steps, rounds, batch.num_graphs)
     models = {name: training_step(batch, options) for name, options in ATTENTIONS.items()}
-    report("attention", take_turns(models, 3 * rounds), batch.num_graphs)
+    report("attention", models, 3 * rounds, batch.num_graphs)
     of_softmax = next(row["seconds"] for row in results if row["part"] == "attention")
     for row in results:
         if row["part"] == "attention":
             row["ratio"] = row["seconds"] / of_softmax
-            print(f"{row['what']:40} {row['ratio']:.2f}")
-    machine = environment()
-    write_json(
-        Path(args.json),
-        {"num_graphs": count, "data": "zinc" if args.data else "nci", "results": results, "machine": machine},
-    )
+    write_results(args.json, results, num_graphs=count, data="zinc" if args.data else "nci")
 
 
 if __name__ == "__main__":

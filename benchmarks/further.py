@@ -1,7 +1,6 @@
 """Compare models of ZINC-12k on 20,000 further molecules, paired with a reference.
 
     python benchmarks/further.py RUNS --data ZINC12K --molecules ZINC/test.smi [--reference ROW] [--zoo NAME ...]
-    python benchmarks/further.py RUNS --set zinc --data ZINC [--reference ROW]
 
 RUNS holds complete runs ROW-sSEED on ZINC-12k, as benchmarks/molecules.py makes them (runs/molecules/zinc12k-100), on
 any device. Each run needs config.json, result.json and model.safetensors. ZINC12K is the folder of the dataset. The
@@ -10,14 +9,12 @@ without stereochemistry, which graphs and labels ignore. Labels are computed by 
 
 Each row has three figures: the official test error; the error of the same weights on the further molecules; and the
 paired difference of absolute errors to the reference with the same seeds on these molecules, as mean and median with
-standard errors over molecules and seeds (tg_lpe.training.paired_difference). Models of the zoo are rows, too. The test
-sets of zinc and qm9-solubility are large enough, so their differences are computed on the test set.
+standard errors over molecules and seeds (tg_lpe.training.paired_difference). Models of the zoo are rows, too.
 """
 
 from __future__ import annotations
 
 import argparse
-import csv
 import math
 import statistics
 import sys
@@ -31,12 +28,15 @@ from typing import Any
 import molecules
 import torch
 from _arguments import Parser
-from _runs import complete_runs, slug
-from rdkit import Chem, RDConfig, rdBase
+from _readme import markdown
+from _results import RESULTS, write_results
+from _runs import complete_runs, nci_smiles, slug, write_csv
+from rdkit import Chem, rdBase
 from torch import Tensor
+from tqdm import tqdm
 
 from tg_lpe import zoo
-from tg_lpe.checkpoints.files import read_json, write_json
+from tg_lpe.checkpoints.files import read_json
 from tg_lpe.data.splits import PARTS
 from tg_lpe.datasets.molecules import (
     MoleculeDataset,
@@ -49,7 +49,6 @@ from tg_lpe.datasets.molecules import (
 from tg_lpe.datasets.molecules.files import find_split
 from tg_lpe.prediction import Predictor, load
 from tg_lpe.training import paired_difference
-from tg_lpe.training.run_folder import environment
 
 PUBLISHED = SolubilityNormalization(-2.1118300 / 0.6976318, 1 / 0.6976318, 0, 1 / 1.1981676, 0, 1 / 3.4751392)
 """Fitted to the published labels: 0.6976318 logP - 1.1981676 SA - 3.4751392 max(0, ring - 6) + 2.1118300.
@@ -59,26 +58,20 @@ It reproduces 99.85 % of them to 1e-6; for the others, the longest ring depends 
 
 
 def main() -> None:
-    parser = Parser(__doc__)
+    parser = Parser(__doc__, "tiny models on molecules that ship with RDKit")
     parser.add_argument("runs", nargs="?", type=Path, metavar="RUNS", help="folder of run folders ROW-sSEED")
-    parser.add_argument(
-        "--set", choices=("zinc12k", "zinc", "qm9-solubility"), default="zinc12k", help="(default: zinc12k)"
-    )
-    parser.add_argument("--data", type=Path, metavar="DIR", help="folder of the set")
-    parser.add_argument("--molecules", type=Path, metavar="FILE", help="further molecules, for zinc12k alone")
+    parser.add_argument("--data", type=Path, metavar="DIR", help="folder of ZINC-12k")
+    parser.add_argument("--molecules", type=Path, metavar="FILE", help="further molecules")
     parser.add_argument("--reference", default="random-walk, 9 layers", metavar="ROW", help="(default: %(default)s)")
     parser.add_argument("--zoo", nargs="+", default=[], metavar="NAME", help="models of the zoo, rows too")
     parser.add_argument("--device", default="cpu", help="where to predict (default: %(default)s)")
-    parser.add_argument("--quick", action="store_true", help="tiny models on molecules that ship with RDKit")
-    parser.add_argument("--json", metavar="FILE", help="(default: benchmarks/results/NAME_further.json, NAME of RUNS)")
     args = parser.parse_args()
     if args.quick:
         with tempfile.TemporaryDirectory() as folder:
-            args.json = args.json or f"{folder}/further.json"
             make_quick(args, Path(folder))
             compare(args)
-    elif None in (args.runs, args.data) or (args.molecules is None) == (args.set == "zinc12k"):
-        parser.error("RUNS and --data are needed, and --molecules with zinc12k and no other set")
+    elif None in (args.runs, args.data, args.molecules):
+        parser.error("RUNS, --data and --molecules are needed")
     else:
         compare(args)
 
@@ -92,25 +85,18 @@ def compare(args: argparse.Namespace) -> None:
     if reference not in models:
         known = ", ".join(models) or "none"
         sys.exit(f"--reference {args.reference!r} has no complete run in {args.runs}; there are {known}")
-    official = load_molecules(args.data, name=args.set)
-    reader, parts = MoleculeReader.of(official.describe()), {"test": [official.test]}
-    if args.molecules is not None:
-        parts["further"] = further_of(args.molecules, args.data, official.vocabulary)
-    last = list(parts)[-1]
-    sizes = {part: sum(map(len, datasets)) for part, datasets in parts.items()}
-    total, done, start = sum(map(len, models.values())), 0, time.perf_counter()
+    official = load_molecules(args.data, name="zinc12k")
+    reader = MoleculeReader.of(official.describe())
+    parts = {"test": [official.test], "further": further_of(args.molecules, args.data, official.vocabulary)}
     errors: dict[str, dict[int, dict[str, Tensor]]] = {}
     seconds = {}
-    for name, by_seed in models.items():
+    for name, by_seed in tqdm(models.items()):
         errors[name], before = {}, time.perf_counter()
         for seed, model in by_seed.items():
             predictor = load(model, args.device)
             if predictor.reader != reader:
                 sys.exit(f"{model} reads molecules otherwise than {args.data}: {predictor.reader}")
             errors[name][seed] = {part: absolute_errors(predictor, sets) for part, sets in parts.items()}
-            done += 1
-            left = (time.perf_counter() - start) * (total - done) / done / 60
-            print(f"[{done}/{total}] {name}, seed {seed}; {left:.1f} min left", file=sys.stderr)
         seconds[name] = (time.perf_counter() - before) / len(by_seed)
     titles = {slug(row): row for row in molecules.ROWS}
     results = []
@@ -132,12 +118,12 @@ def compare(args: argparse.Namespace) -> None:
                 "seconds": seconds[name],
             }
         )
-    results.sort(key=lambda entry: -entry[last]["mae"])
-    for entry in results:
-        print(" | ".join(line(entry, last)))
-    file = args.json or f"benchmarks/results/{args.runs.resolve().name.replace('-', '_')}_further.json"
-    about = {"set": args.runs.resolve().name, "reference": titles.get(reference, reference), "molecules": sizes}
-    write_json(Path(file), {**about, "results": results, "machine": environment()})
+    results.sort(key=lambda entry: -entry["further"]["mae"])
+    print(markdown("zinc12k_100_further", {"results": results}))
+    name = args.runs.resolve().name
+    sizes = {part: sum(map(len, datasets)) for part, datasets in parts.items()}
+    about = {"set": name, "reference": titles.get(reference, reference), "molecules": sizes}
+    write_results(args.json or RESULTS / f"{name.replace('-', '_')}_further.json", results, **about)
 
 
 def names_of(runs: Path) -> list[str]:
@@ -196,30 +182,15 @@ def part_entry(
     return entry
 
 
-def line(entry: Mapping[str, Any], part: str) -> list[str]:
-    """Format a row: official test error, error on a part of the molecules, and the differences there."""
-    further = entry[part]
-    cells = [entry["row"], f"{len(entry['seeds'])} seeds", f"test {entry['test_mae']:.4f}"]
-    cells += [f"{part} {further['mae']:.4f} ± {further['mae_error']:.4f}, median {further['median']:.4f}"]
-    if (pair := further["difference"]) is not None:
-        seeds = "" if pair["seed_error"] is None else f" (seeds ± {pair['seed_error']:.4f})"
-        cells += [f"difference {pair['mean']:+.4f} ± {pair['mean_error']:.4f}{seeds}"]
-        cells += [f"in median {pair['median']:+.4f} ± {pair['median_error']:.4f}"]
-    return cells
-
-
 def make_quick(args: argparse.Namespace, folder: Path) -> None:
     """Make a small dataset of the same form from RDKit's molecules, and two rows with two seeds on it."""
-    lines = Path(RDConfig.RDDataDir, "NCI", "first_5K.smi").read_text(encoding="utf-8").splitlines()
-    smiles = [text for text in (line.split()[0] for line in lines[:1500]) if canonical(text) is not None]
+    smiles = [text for text in nci_smiles()[:1500] if canonical(text) is not None]
     args.data, args.molecules, args.reference = folder / "set", folder / "further.smi", "random-walk"
-    args.data.mkdir()
     for part, first, last in (("train", 0, 400), ("val", 400, 500), ("test", 500, 600)):
-        with (args.data / f"{part}.csv").open("w", newline="", encoding="utf-8") as file:
-            rows = [(text, constrained_solubility(text, PUBLISHED)) for text in smiles[first:last]]
-            csv.writer(file).writerows([("smiles", "y"), *rows])
+        rows = ((text, constrained_solubility(text, PUBLISHED)) for text in smiles[first:last])
+        write_csv(args.data / f"{part}.csv", ("smiles", "y"), rows)
     args.molecules.write_text("\n".join(smiles[500:1000]), encoding="utf-8")
-    settings = {"set": "zinc12k", "out": str(folder), "epochs": 1, "data": str(args.data), "threads": None}
+    settings = {"set": "zinc12k", "out": folder, "epochs": 1, "data": args.data, "threads": None}
     args.runs = folder / "runs"
     tiny = ["--model.hidden_channels", "16", "--model.num_layers", "1"]
     for row in ("none", args.reference):

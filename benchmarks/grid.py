@@ -26,7 +26,6 @@ import argparse
 import logging
 import statistics
 import sys
-import tempfile
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -38,6 +37,7 @@ import brec
 import torch
 from _arguments import Parser
 from _links import Links
+from _results import write_results
 from torch_geometric.data import Data
 
 from tg_lpe.checkpoints.files import read_json, write_json
@@ -54,7 +54,6 @@ from tg_lpe.graph.cycles import cycle_counts
 from tg_lpe.graph.graph import Graph
 from tg_lpe.training import paired_difference, task_for
 from tg_lpe.training.build import start_encoder
-from tg_lpe.training.run_folder import environment
 
 SLOW = 0.001
 """Published learning rate of learned spectral and dense encodings."""
@@ -308,42 +307,29 @@ NOT_FOR = {
 
 
 def main() -> None:
-    parser = Parser(__doc__)
+    parser = Parser(__doc__, "a few rows of two columns that are drawn, 3 epochs", "grid.json")
     parser.add_argument("--data", type=Path, metavar="DIR", help="folder of all data")
     parser.add_argument("--columns", nargs="+", choices=EVERY, default=EVERY, metavar="NAME")
     parser.add_argument("--rows", nargs="+", choices=["first", "all", *ROWS], default=["all"], metavar="NAME")
-    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1], help="(default: 0 1)")
     parser.add_argument("--processes", type=int, default=1, help="(default: %(default)s)")
-    parser.add_argument("--device", default="cpu", help="where to train (default: %(default)s)")
-    parser.add_argument("--out", type=Path, metavar="DIR", default=Path("runs/grid"), help="(default: %(default)s)")
-    parser.add_argument("--collect", action="store_true", help="run nothing, collect what is complete")
-    parser.add_argument("--add", action="store_true", help="keep the other columns of the file")
-    parser.add_argument("--quick", action="store_true", help="a few rows of two columns that are drawn, 3 epochs")
-    parser.add_argument("--json", metavar="FILE", default="benchmarks/results/grid.json", help="(default: %(default)s)")
+    parser.add_options("--seeds", "--device", "--collect", "--add")
+    parser.set_defaults(seeds=[0, 1])
     args = parser.parse_args()
     if args.quick:
         args.columns, args.rows, args.seeds = ["PATTERN", "5-cycles"], ["none", "walks", "gram-k16"], [0]
-        with tempfile.TemporaryDirectory() as folder:
-            run(args, Path(folder))
-    else:
-        run(args, args.out)
-
-
-def run(args: argparse.Namespace, out: Path) -> None:
-    """Fill the columns one after the other, and collect all complete cells."""
-    if args.data is None and not args.quick:
-        sys.exit("--data is needed")
+    elif args.data is None:
+        parser.error("--data is needed")
     groups = {"first": FIRST, "all": list(ROWS)}
     rows = dict.fromkeys(row for name in args.rows for row in groups.get(name, [name]))
     results = []
     for name in args.columns:
         print(f"column {name}", file=sys.stderr)
-        folder = out / name.replace(", ", "-")
+        folder = args.out / name.replace(", ", "-")
         if name == BREC:
             results += fill_brec(list(rows), args, folder)
         else:
             results += (fill_links if name in LINKS else fill)(name, list(rows), args, folder)
-    earlier = read_json(Path(args.json)) if args.add else {"results": [], "costs": {}}
+    earlier = read_json(args.json) if args.add else {"results": [], "costs": {}}
     results += [cell for cell in earlier["results"] if cell["column"] not in args.columns]
     columns = list(dict.fromkeys([*(cell["column"] for cell in earlier["results"]), *args.columns]))
     results.sort(key=lambda cell: (columns.index(cell["column"]), list(ROWS).index(cell["row"])))
@@ -351,7 +337,7 @@ def run(args: argparse.Namespace, out: Path) -> None:
     wanted = sum(row not in NOT_FOR[name] for name in columns for row in ROWS)
     missing = wanted - sum(len(entry["seeds"]) > 1 for entry in results)
     print(f"{len(results)} cells; {missing} of {wanted} have not yet two seeds")
-    write_json(Path(args.json), {"results": results, "missing": missing, "costs": costs, "machine": environment()})
+    write_results(args.json, results, missing=missing, costs=costs)
 
 
 def encoding_costs(number: int = 100) -> dict[str, float]:

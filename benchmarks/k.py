@@ -23,43 +23,33 @@ The script writes the results, and a figure next to them.
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
+import networkx as nx
 import torch
 from _arguments import Parser
+from _figures import draw_k
 from _ordered import CHANNELS, NAME, bare, filters, random_graphs, training_graphs
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
+from _results import show, write_results
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch_geometric.utils import to_networkx
 
 from tg_lpe import GramTransformer, Graph
-from tg_lpe.checkpoints.files import replacing, write_json
 from tg_lpe.data.storage import GraphDataset
 from tg_lpe.datasets.molecules import load_molecules
 from tg_lpe.encoders import load_encoder
 from tg_lpe.encoders.precompute import incidences
 from tg_lpe.graph.random_walks import random_walk_probabilities
 from tg_lpe.training.kernels import WALK_STEPS, kernel_entries
-from tg_lpe.training.run_folder import environment
 
 KERNELS = ("heat", "resistance", "walks")
 WIDTHS = (1, 2, 4, 8, 12, 16)
 CHUNK = 1000
 NO_RING = 0
 NESTED, EVEN, WALK = "nested", "nested, without walks", "random walk"
-COLORS = {
-    NAME: "#1f8a5b",
-    NESTED: "#3b7dd8",
-    EVEN: "#9dbfea",
-    "gram-k8": "#c98b2e",
-    "heat-k8": "#b04a5a",
-    WALK: "#8a8a8a",
-}
 
 
 def over(dataset: GraphDataset, function: Callable[[Graph], Tensor]) -> Tensor:
@@ -155,34 +145,18 @@ def ring_classes(rings: Tensor) -> Tensor:
 
 
 def smallest_rings(dataset: GraphDataset) -> Tensor:
-    """Return the size of the smallest ring of each node, from shortest detours between the ends of each edge."""
+    """Return the size of the smallest ring of each node: an edge of it closes a shortest path between its ends."""
     sizes: list[int] = []
     for data in dataset:
-        neighbours: list[list[int]] = [[] for _ in range(data.num_nodes)]
-        for tail, head in data.edge_index.mT.tolist():
-            neighbours[tail].append(head)
-        best = [NO_RING] * data.num_nodes
-        for tail, head in data.edge_index.mT.tolist():
-            ring = way(neighbours, tail, head) if tail < head else []
-            for node in ring:
-                best[node] = len(ring) if best[node] == NO_RING else min(best[node], len(ring))
+        graph, best = to_networkx(data, to_undirected=True), [NO_RING] * data.num_nodes
+        for edge in set(graph.edges) - set(nx.bridges(graph)):
+            graph.remove_edge(*edge)
+            size = nx.shortest_path_length(graph, *edge) + 1
+            graph.add_edge(*edge)
+            for node in edge:
+                best[node] = min(best[node] or size, size)
         sizes += best
     return torch.tensor(sizes)
-
-
-def way(neighbours: Sequence[Sequence[int]], first: int, last: int) -> list[int]:
-    """Return the nodes of a shortest path between the ends of an edge without the edge; empty if there is none."""
-    before, queue = {first: first}, deque([first])
-    while queue and last not in before:
-        node = queue.popleft()
-        for other in neighbours[node]:
-            if other not in before and (node, other) != (first, last):
-                before[other] = node
-                queue.append(other)
-    nodes = [last] if last in before else []
-    while nodes and nodes[-1] != first:
-        nodes.append(before[nodes[-1]])
-    return nodes
 
 
 def label_error(fit: Tensor, held: Tensor, train: Any, test: Any) -> float:
@@ -220,48 +194,10 @@ def encodings(graphs: GraphDataset, steps: int) -> dict[str, Callable[[Graph], T
     return found
 
 
-def draw(rows: list[dict[str, Any]], path: Path) -> None:
-    """Draw every measure against k."""
-    figure = Figure(figsize=(13, 3.4), layout="constrained")
-    FigureCanvasAgg(figure)
-    titles = {
-        "unexplained_molecules": "variance of kernels left, molecules",
-        "unexplained_random": "the same, random graphs",
-        "f1_other": "F1, atoms of 5-rings and of other rings (dashed)",
-        "label_mae": "label of ZINC-12k, MAE of ridge regression",
-    }
-    for axes, (measure, title) in zip(figure.subplots(1, len(titles)), titles.items(), strict=True):
-        for name, color in COLORS.items():
-            mine = [row for row in rows if row["encoding"] == name]
-            widths = [row["k"] for row in mine]
-            if measure == "f1_other":
-                axes.plot(widths, [row["f1_5"] for row in mine], color=color, marker="o", markersize=3, linewidth=1.2)
-            style = "--" if measure == "f1_other" else "-"
-            values = [row[measure] for row in mine]
-            axes.plot(widths, values, style, color=color, marker="o", markersize=3, linewidth=1.2, label=name)
-        axes.set(xlabel="k", xscale="log", title=title)
-        axes.title.set_fontsize(8)
-        axes.set_xticks(WIDTHS, [str(k) for k in WIDTHS])
-        axes.minorticks_off()
-        axes.grid(alpha=0.25)
-        axes.tick_params(labelsize=7)
-        if measure.startswith("unexplained"):
-            axes.set_yscale("log")
-    figure.axes[0].legend(frameon=False, fontsize=6)
-    with replacing(path) as temporary:
-        figure.savefig(temporary, format="png", dpi=100)
-
-
 def main() -> None:
-    parser = Parser(__doc__)
-    parser.add_argument("--quick", action="store_true", help="few molecules, steps and widths")
+    parser = Parser(__doc__, "few molecules, steps and widths", "k.json")
     parser.add_argument("--data", metavar="DIR", help="folder of the ZINC-12k molecules")
-    parser.add_argument("--threads", type=int, help="of torch (default: all cores)")
-    parser.add_argument("--json", metavar="FILE", default="benchmarks/results/k.json")
     args = parser.parse_args()
-    if args.threads:
-        torch.set_num_threads(args.threads)
-
     splits = load_molecules(args.data or "nci", name="zinc12k" if args.data else "nci")
     train, test, widths, steps = splits.train, splits.test, WIDTHS, 3000
     if args.quick:
@@ -291,11 +227,9 @@ def main() -> None:
             row |= dict(zip(("f1_5", "f1_6", "f1_other"), scores, strict=True))
             row |= {"label_mae": label_error(first["fit"], first["held"], train, test)}
             rows.append({**row, "seconds": time.perf_counter() - start})
-            print("  ".join(f"{value:.4f}" if isinstance(value, float) else f"{value}" for value in rows[-1].values()))
-    machine = environment()
-    path = Path(args.json)
-    write_json(path, {"molecules": {"fit": len(train), "held": len(test)}, "results": rows, "machine": machine})
-    draw(rows, path.with_suffix(".png"))
+            show(rows[-1])
+    write_results(args.json, rows, molecules={"fit": len(train), "held": len(test)})
+    draw_k(rows, args.json.with_suffix(".png"))
 
 
 if __name__ == "__main__":

@@ -9,19 +9,17 @@ compared with the exact encoding; its root mean square error must fall with the 
 
 from __future__ import annotations
 
-import resource
 import statistics
 import time
-from pathlib import Path
 
 import torch
 from _arguments import Parser
+from _measure import peak_gib
+from _results import show, write_results
 from torch import Tensor
 
 from tg_lpe import GramTransformer, Graph
-from tg_lpe.checkpoints.files import write_json
 from tg_lpe.datasets.synthetic import random_regular_edges
-from tg_lpe.training.run_folder import environment
 
 DEGREE = 6
 LAYERS, FILTERS = 16, 4
@@ -62,20 +60,16 @@ def error(num_probes: int, num_nodes: int) -> float:
 
 
 def main() -> None:
-    parser = Parser(__doc__)
-    parser.add_argument("--quick", action="store_true", help="small graphs")
+    parser = Parser(__doc__, "small graphs", "large_graph.json")
     parser.add_argument("--probes", type=int, default=16, help="(default: %(default)s)")
-    parser.add_argument("--json", metavar="FILE", default="benchmarks/results/large_graph.json")
     args = parser.parse_args()
 
     sizes, repeats = ([1_000, 4_000], 2) if args.quick else ([10_000, 100_000, 1_000_000], 3)
     rows = []
-    print("      nodes       edges   seconds   ns per edge, layer, filter and probe   peak GiB")
     for size in sizes:
         times, num_edges = seconds(size, args.probes, repeats)
         middle = statistics.median(times)
         unit = 1e9 * middle / (num_edges * LAYERS * FILTERS * args.probes)
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
         rows.append(
             {
                 "num_nodes": size,
@@ -83,18 +77,14 @@ def main() -> None:
                 "seconds": middle,
                 "spread": [min(times), max(times)],
                 "ns_per_edge_layer_filter_probe": unit,
-                "peak_gib": peak,
+                "peak_gib": peak_gib(),
             }
         )
-        print(f"{size:11,} {num_edges:11,} {middle:9.2f} {unit:38.2f} {peak:10.2f}")
+        show(rows[-1])
     small = 500 if args.quick else 2_000
     errors = {str(count): error(count, small) for count in (16, 64, 256)}
     print(f"relative error of the estimate, {small:,} nodes: {errors}")
-    machine = environment()
-    write_json(
-        Path(args.json),
-        {"num_probes": args.probes, "results": rows, "relative_error_by_probes": errors, "machine": machine},
-    )
+    write_results(args.json, rows, num_probes=args.probes, relative_error_by_probes=errors)
 
 
 if __name__ == "__main__":

@@ -12,22 +12,20 @@ single layer, without layers whose root mean square is below 1 % of the largest:
 from __future__ import annotations
 
 import statistics
-import time
 from collections.abc import Callable
-from pathlib import Path
 
 import networkx as nx
 import numpy as np
 import torch
 from _arguments import Parser
+from _measure import timed
+from _results import show, write_results
 from scipy.sparse import coo_matrix
 from scipy.spatial import Delaunay
 from torch import Tensor
 
 from tg_lpe import GramTransformer, Graph
-from tg_lpe.checkpoints.files import write_json
 from tg_lpe.datasets.synthetic import grid_edges, random_regular_edges
-from tg_lpe.training.run_folder import environment
 
 FILTERS, LAYERS = 4, 16
 METHODS = [("rademacher", 64), ("auto", 16), ("auto", 64)]
@@ -119,11 +117,9 @@ def measure(family: str, num_nodes: int, repeats: int) -> list[dict[str, object]
     chosen, edges, *exact = truth(graph)
     rows = []
     for probes, num_probes in METHODS:
-        model, times = model_of(probes, num_probes), []
-        for _ in range(repeats):
-            start = time.perf_counter()
-            found = model.gram(graph)
-            times.append(time.perf_counter() - start)
+        model = model_of(probes, num_probes)
+        found, *times = timed(lambda model=model: model.gram(graph))
+        times += [timed(lambda model=model: model.gram(graph))[1] for _ in range(repeats - 1)]
         at_nodes, at_edges = (
             errors(got[at], true) for got, at, true in zip(found, (chosen, edges), exact, strict=True)
         )
@@ -142,25 +138,16 @@ def measure(family: str, num_nodes: int, repeats: int) -> list[dict[str, object]
                 "worst_layer_edges": at_edges[1],
             }
         )
-        print(
-            f"{family:24} {graph.num_nodes:9,} {graph.num_edges:9,} {probes:>10} {num_probes:3} "
-            f"{rows[-1]['seconds']:7.2f} {at_nodes[0]:8.4f} {at_edges[0]:8.4f} {at_nodes[1]:8.4f} {at_edges[1]:8.4f}",
-            flush=True,
-        )
+        show(rows[-1])
     return rows
 
 
 def main() -> None:
-    parser = Parser(__doc__)
-    parser.add_argument("--quick", action="store_true", help="smaller graphs, one repeat")
-    parser.add_argument("--json", metavar="FILE", default="benchmarks/results/large_graph_error.json")
-    args = parser.parse_args()
+    args = Parser(__doc__, "smaller graphs, one repeat", "large_graph_error.json").parse_args()
     sizes, repeats = ([10_000], 1) if args.quick else ([2_000, 10_000, 100_000], 3)
-    print("family                       nodes     edges     probes     seconds    error of nodes, edges; worst layers")
     with torch.inference_mode():
         rows = [row for size in sizes for family in FAMILIES for row in measure(family, size, repeats)]
-    machine = environment()
-    write_json(Path(args.json), {"results": rows, "machine": machine})
+    write_results(args.json, rows)
 
 
 if __name__ == "__main__":

@@ -13,17 +13,16 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import torch
 from _arguments import Parser
+from _results import show, write_results
 from torch import Tensor
 
 from tg_lpe import theory as c
-from tg_lpe.checkpoints.files import write_json
 from tg_lpe.datasets.synthetic import complete_edges, random_conductances, random_incidences
-from tg_lpe.training.run_folder import environment
 
 TOLERANCES = (1e-2, 1e-4, 1e-6)
 TEMPERATURE = 0.5
@@ -61,13 +60,18 @@ class Spectrum:
 
 @dataclass
 class Construction:
-    """A lemma: the number of layers that its bound requires, and its output after these layers."""
+    """A lemma: the bound on its error after some steps, and its output after some layers."""
 
     lemma: str
     what: str
-    layers: Callable[[Spectrum, float], int]
+    bound: Callable[[Spectrum], Callable[[int], float]]
     run: Callable[[Spectrum, int], Tensor]
     exact: Callable[[Spectrum], Tensor]
+    layers_a_step: int = 1
+
+    def layers(self, g: Spectrum, tolerance: float) -> int:
+        """Return the number of layers that the bound requires."""
+        return self.layers_a_step * c.layers_needed(self.bound(g), tolerance)
 
 
 def _electric(g: Spectrum, layers: int) -> Tensor:
@@ -102,12 +106,12 @@ def _start(g: Spectrum) -> Tensor:
     return torch.randn(len(g.values), WIDTH, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 
 
-def _subspace_layers(g: Spectrum, tolerance: float, top: bool) -> int:
+def _subspace_bound(g: Spectrum, top: bool) -> Callable[[int], float]:
     values, vectors = _iterated(g, top)
     inside, outside = vectors[:, :WIDTH].mT @ _start(g), vectors[:, WIDTH:].mT @ _start(g)
     tangent = float(torch.linalg.matrix_norm(outside @ torch.linalg.inv(inside), 2))
     ratio = abs(float(values[WIDTH] / values[WIDTH - 1]))
-    return (WIDTH + 1) * c.layers_needed(lambda n: c.subspace_iteration_bound(n, ratio, tangent), tolerance)
+    return lambda steps: c.subspace_iteration_bound(steps, ratio, tangent)
 
 
 def _subspace(g: Spectrum, layers: int, top: bool) -> Tensor:
@@ -132,53 +136,38 @@ def _exponential(g: Spectrum) -> Tensor:
 
 CONSTRUCTIONS = (
     Construction(
-        "1",
-        "electric flow, gradient descent",
-        lambda g, tol: c.layers_needed(lambda n: c.electric_flow_bound(n, *g.interval), tol),
-        _electric,
-        _inverse,
+        *("1", "electric flow, gradient descent"),
+        lambda g: lambda n: c.electric_flow_bound(n, *g.interval),
+        *(_electric, _inverse),
     ),
     Construction(
-        "4",
-        "electric flow, products",
-        lambda g, tol: c.layers_needed(lambda n: c.fast_electric_flow_bound(n, *g.interval), tol),
-        _fast_electric,
-        _inverse,
+        *("4", "electric flow, products"),
+        lambda g: lambda n: c.fast_electric_flow_bound(n, *g.interval),
+        *(_fast_electric, _inverse),
     ),
     Construction(
-        "2",
-        "resistive embedding",
-        lambda g, tol: c.layers_needed(lambda n: c.resistive_embedding_bound(n, *g.interval), tol),
-        _resistive,
-        lambda g: g.function(torch.rsqrt),
+        *("2", "resistive embedding"),
+        lambda g: lambda n: c.resistive_embedding_bound(n, *g.interval),
+        *(_resistive, lambda g: g.function(torch.rsqrt)),
     ),
     Construction(
-        "3",
-        "heat kernel, power series",
-        lambda g, tol: c.layers_needed(lambda n: c.heat_kernel_bound(n, g.interval[1], TEMPERATURE), tol),
-        _heat,
-        _exponential,
+        *("3", "heat kernel, power series"),
+        lambda g: lambda n: c.heat_kernel_bound(n, g.interval[1], TEMPERATURE),
+        *(_heat, _exponential),
     ),
     Construction(
-        "5",
-        "heat kernel, cubing",
-        lambda g, tol: c.layers_needed(lambda n: c.fast_heat_kernel_bound(n, g.interval[1], TEMPERATURE), tol),
-        _fast_heat,
-        _exponential,
+        *("5", "heat kernel, cubing"),
+        lambda g: lambda n: c.fast_heat_kernel_bound(n, g.interval[1], TEMPERATURE),
+        *(_fast_heat, _exponential),
     ),
-    Construction(
-        "6",
-        f"{WIDTH} top eigenvectors",
-        lambda g, tol: _subspace_layers(g, tol, top=True),
-        lambda g, layers: _subspace(g, layers, top=True),
-        lambda g: _projector(g, top=True),
-    ),
-    Construction(
-        "7",
-        f"{WIDTH} bottom eigenvectors",
-        lambda g, tol: _subspace_layers(g, tol, top=False),
-        lambda g, layers: _subspace(g, layers, top=False),
-        lambda g: _projector(g, top=False),
+    *(
+        Construction(
+            *(lemma, f"{WIDTH} {'top' if top else 'bottom'} eigenvectors"),
+            partial(_subspace_bound, top=top),
+            *(partial(_subspace, top=top), partial(_projector, top=top)),
+            layers_a_step=WIDTH + 1,
+        )
+        for lemma, top in (("6", True), ("7", False))
     ),
 )
 
@@ -236,18 +225,14 @@ def measure(
         row["layers_median"].append(statistics.median_low(layers))
         row["layers_max"].append(max(layers))
         row["worst_error"].append(max(errors))
-        print(
-            f"{where}: Lemma {construction.lemma}, {construction.what}, tolerance {tolerance:g}: "
-            f"{statistics.median_low(layers):,} layers (at most {max(layers):,}), error {max(errors):.2g}"
-        )
-    return {**row, "seconds": time.perf_counter() - start}
+    row["seconds"] = time.perf_counter() - start
+    show(row)
+    return row
 
 
 def main() -> None:
-    parser = Parser(__doc__)
-    parser.add_argument("--quick", action="store_true", help="8 graphs, no tolerance below 1e-2")
+    parser = Parser(__doc__, "8 graphs, no tolerance below 1e-2", "layers.json")
     parser.add_argument("--graphs", type=int, default=200, help="(default: %(default)s)")
-    parser.add_argument("--json", metavar="FILE", default="benchmarks/results/layers.json")
     args = parser.parse_args()
 
     torch.set_num_threads(1)  # matrices of ten rows
@@ -257,9 +242,8 @@ def main() -> None:
     for where, graphs in (("weighted path", [weighted]), ("random", random)):
         for construction in CONSTRUCTIONS:
             rows.append(measure(construction, graphs, TOLERANCES[: 1 if args.quick else 3], where))
-    machine = environment()
     low, high = weighted.interval
-    write_json(Path(args.json), {"path": {"lambda_min": low, "lambda_max": high}, "results": rows, "machine": machine})
+    write_results(args.json, rows, path={"lambda_min": low, "lambda_max": high})
 
 
 if __name__ == "__main__":

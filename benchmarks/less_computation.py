@@ -12,20 +12,16 @@ run is resumed. The figure is written next to the JSON file.
 from __future__ import annotations
 
 import argparse
-import statistics
 import sys
-import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
 import torch
 from _arguments import Parser
-from _less_computation_figure import draw
-from _readme import less_computation_row
-from _runs import complete_runs, machine_of, run, summary
+from _figures import draw_less_computation
+from _measure import measure
+from _runs import complete_runs, run, summary, write_runs
 
-from tg_lpe.checkpoints.files import write_json
 from tg_lpe.data.storage import GraphDataset
 from tg_lpe.datasets.molecules import load_molecules
 from tg_lpe.encoders import LaplacianEigenvectors, load_encoder
@@ -40,7 +36,7 @@ WIDTH = 6
 
 
 def main() -> None:
-    parser = Parser(__doc__)
+    parser = Parser(__doc__, "three encodings, one epoch of a tiny model", "less_computation.json")
     parser.add_argument("--data", metavar="DIR", help="folder of ZINC (default: the molecules that ship with RDKit)")
     parser.add_argument("--epochs", type=int, default=30, help="of each training (default: %(default)s)")
     parser.add_argument("--pretrain_epochs", type=int, default=15, help="(default: %(default)s)")
@@ -48,32 +44,18 @@ def main() -> None:
     parser.add_argument("--num_layers", type=int, default=8, help="of the model (default: %(default)s)")
     parser.add_argument("--rows", nargs="+", metavar="NAME", help="run these alone, such as linear-transformer-9x8")
     parser.add_argument("--probes", choices=("learned", "features"), default="learned", help="(default: %(default)s)")
-    parser.add_argument("--seeds", nargs="+", type=int, default=[0], help="(default: 0)")
-    parser.add_argument("--threads", type=int, help="threads of this process")
-    parser.add_argument("--out", metavar="DIR", default="runs/less_computation", help="(default: %(default)s)")
-    parser.add_argument("--quick", action="store_true", help="three encodings, one epoch of a tiny model")
-    parser.add_argument(
-        "--json", metavar="FILE", default="benchmarks/results/less_computation.json", help="(default: %(default)s)"
-    )
+    parser.add_options("--seeds", "--threads")
     args = parser.parse_args()
-    args.sizes = SIZES
+    learned = SIZES
     if args.quick:
-        args.data, args.epochs, args.pretrain_epochs, args.sizes = None, 1, 1, [(1, 2), (3, 8)]
+        args.data, args.epochs, args.pretrain_epochs, learned = None, 1, 1, [(1, 2), (3, 8)]
         args.hidden_channels, args.num_layers = 16, 1
-        with tempfile.TemporaryDirectory() as args.out:
-            compare(args)
-    else:
-        compare(args)
-
-
-def compare(args: argparse.Namespace) -> None:
-    """Run the missing runs, time the encoders, collect the results and draw the figure."""
     source = "zinc" if args.data else "nci"
     model = f"{args.num_layers}x{args.hidden_channels}"
-    base = Path(args.out) / f"{source}-{args.probes}-{model}-{args.pretrain_epochs}-{args.epochs}"
+    base = args.out / f"{source}-{args.probes}-{model}-{args.pretrain_epochs}-{args.epochs}"
     graphs = load_molecules(args.data or source, name=source, targets=(), progress=False).test
     entries: list[dict[str, Any]] = []
-    sizes = {label(layers, k): (layers, k) for layers, k in [(None, None), (None, WIDTH), *args.sizes]}
+    sizes = {label(layers, k): (layers, k) for layers, k in [(None, None), (None, WIDTH), *learned]}
     if unknown := set(args.rows or ()) - set(sizes):
         sys.exit(f"--rows takes {', '.join(sizes)}; got {', '.join(sorted(unknown))}")
     for name, (layers, k) in sizes.items():
@@ -83,16 +65,9 @@ def compare(args: argparse.Namespace) -> None:
             encoder = load_encoder(pretrained(base, name)) if layers else LaplacianEigenvectors(WIDTH) if k else None
             times = {} if encoder is None else encoding_times(encoder, graphs)
             entries.append({"row": name, "layers": layers, "k": k, "epochs": args.epochs, **summary(runs), **times})
-            print(" | ".join(less_computation_row(entries[-1])))
-            first = next(iter(runs.values()))
-    if not entries:
-        sys.exit(f"no run under {base} is complete")
-    path = Path(args.json)
-    write_json(
-        path, {"set": source, "model": model, "probes": args.probes, "results": entries, "machine": machine_of(first)}
-    )
+    write_runs(args.json, entries, base, "less_computation", set=source, model=model, probes=args.probes)
     if any(entry["layers"] for entry in entries):
-        draw(entries, path.with_suffix(".png"))
+        draw_less_computation(entries, args.json.with_suffix(".png"))
 
 
 def label(layers: int | None, k: int | None) -> str:
@@ -128,14 +103,8 @@ def train(
 def encoding_times(encoder: Encoder, graphs: GraphDataset, repeats: int = 7) -> dict[str, float]:
     """Return the median microseconds to encode a graph, and graphs per second."""
     transform = AddPositionalEncoding(encoder)
-    transform.encode_dataset(graphs, progress=False)
-    seconds = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        with torch.no_grad():
-            transform.encode_dataset(graphs, progress=False)
-        seconds.append(time.perf_counter() - start)
-    middle = statistics.median(seconds)
+    with torch.no_grad():
+        middle, _ = measure(lambda: transform.encode_dataset(graphs, progress=False), repeats)
     return {"microseconds_a_graph": 1e6 * middle / len(graphs), "graphs_per_second": len(graphs) / middle}
 
 

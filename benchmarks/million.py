@@ -29,13 +29,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 from _arguments import Parser
+from _results import show, write_results
 from rdkit import Chem, RDConfig, RDLogger
 
 from tg_lpe import LinearTransformerPE
-from tg_lpe.checkpoints.files import write_json
 from tg_lpe.datasets.molecules import read_molecules
 from tg_lpe.jobs import ROWS
-from tg_lpe.training.run_folder import environment
 
 KILLED_AT = 0.4
 """Share of complete shards at which the processes are killed."""
@@ -141,15 +140,13 @@ def check(source: Path, out: Path) -> int:
 
 
 def main() -> None:
-    parser = Parser(__doc__)
-    parser.add_argument("--quick", action="store_true", help="400 molecules")
+    parser = Parser(__doc__, "400 molecules", "million.json")
     parser.add_argument("--data", type=Path, nargs="+", help=".smi or .smi.xz files")
     parser.add_argument("--molecules", type=int, default=1_000_000, help="(default: %(default)s)")
     parser.add_argument("--processes", type=int, default=2, help="(default: %(default)s)")
     parser.add_argument(
         "--folder", type=Path, help="for input and shards, removed afterwards (default: a temporary one)"
     )
-    parser.add_argument("--json", type=Path, metavar="FILE", default="benchmarks/results/million.json")
     parser.add_argument("--in-memory", type=Path, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.in_memory is not None:
@@ -190,14 +187,11 @@ def main() -> None:
         for name, of in (("per_second", "seconds"), ("per_cpu_second", "cpu_seconds")):
             entry[name] = entry["molecules"] / entry[of]
             entry[f"ratio_{name}"] = entry[name] / entries[0][name]
-        rates = f"{entry['per_second']:8,.0f} molecules/s, {entry['per_cpu_second']:8,.0f} in a second of CPU time"
-        print(f"{entry['what']:40} {rates}; {entry['ratio_per_second']:.2f}, {entry['ratio_per_cpu_second']:.2f}")
+        show(entry)
     print(f"{count:,} molecules, {refused:,} refused, {before + after:,.0f} s")
     print(f"shards of {size / 2**20:,.0f} MiB, peak memory of a process {peak:,.0f} MiB")
-    machine = environment()
     kill = {"seconds": before, "shards": kept, "of": shards, "seconds_after": after}
-    content = {"molecules": count, "refused": refused, "bytes": size, "killed": kill, "results": entries}
-    write_json(args.json, {**content, "machine": machine})
+    write_results(args.json, entries, molecules=count, refused=refused, bytes=size, killed=kill)
 
 
 if __name__ == "__main__":

@@ -23,23 +23,23 @@ import argparse
 import csv
 import statistics
 import sys
-import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from _arguments import Parser
-from _readme import moleculenet_row
-from _runs import complete_runs, machine_of, run, slug, summary
+from _readme import markdown
+from _results import write_results
+from _runs import complete_runs, machine_of, nci_smiles, run, slug, summary, write_csv
 from rdkit import Chem
 from rdkit.Chem import rdFingerprintGenerator
 from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
 from sklearn.metrics import roc_auc_score, root_mean_squared_error
 
-from tg_lpe.checkpoints.files import read_json, write_json
+from tg_lpe.checkpoints.files import read_json
 from tg_lpe.datasets.molecules import load_molecules
-from tg_lpe.training.run_folder import RunFolder, environment
+from tg_lpe.training.run_folder import RunFolder
 
 SETS = ("bbbp", "bace", "clintox", "tox21", "sider", "esol")
 STARTS = ("scratch", "zinc")
@@ -92,7 +92,7 @@ ToxCast is not run here."""
 
 
 def main() -> None:
-    parser = Parser(__doc__)
+    parser = Parser(__doc__, "an epoch of tiny models on molecules that RDKit brings", "moleculenet.json")
     parser.add_argument("--data", metavar="DIR", type=Path, help="folder with moleculenet and zinc")
     parser.add_argument("--sets", nargs="+", choices=SETS, default=SETS, metavar="SET", help=f"of {', '.join(SETS)}")
     parser.add_argument(
@@ -104,32 +104,16 @@ def main() -> None:
         help="; ".join([*ROWS, FINGERPRINTS]),
     )
     parser.add_argument("--starts", nargs="+", choices=STARTS, default=STARTS, help="(default: both)")
-    parser.add_argument("--seeds", nargs="+", type=int, default=[0], help="(default: 0)")
     parser.add_argument("--epochs", type=int, default=45, help="from scratch (default: %(default)s)")
     parser.add_argument("--tuning_epochs", type=int, default=15, help="after ZINC (default: %(default)s)")
     parser.add_argument("--zinc_epochs", type=int, default=20, help="on ZINC (default: %(default)s)")
-    parser.add_argument("--device", default="cpu", help="where to train (default: %(default)s)")
-    parser.add_argument("--threads", type=int, help="threads of this process")
-    parser.add_argument("--out", metavar="DIR", default="runs/moleculenet", help="(default: %(default)s)")
-    parser.add_argument("--collect", action="store_true", help="run nothing, collect what is complete")
-    parser.add_argument("--add", action="store_true", help="keep the rows of the file that were not run here")
-    parser.add_argument("--quick", action="store_true", help="an epoch of tiny models on molecules that RDKit brings")
-    parser.add_argument("--json", metavar="FILE", default="benchmarks/results/moleculenet.json", help="(%(default)s)")
+    parser.add_options("--seeds", "--device", "--threads", "--collect", "--add")
     args = parser.parse_args()
     if args.quick:
-        args.sets, args.rows, args.epochs, args.tuning_epochs, args.zinc_epochs = (
-            ["bbbp", "esol"],
-            ["none", FINGERPRINTS],
-            1,
-            1,
-            1,
-        )
-        with tempfile.TemporaryDirectory() as folder:
-            args.out, args.data = f"{folder}/runs", Path(folder)
-            write_molecules(args.data)
-            compare(args)
-        return
-    if args.data is None and not args.collect:
+        args.sets, args.rows, args.data = ["bbbp", "esol"], ["none", FINGERPRINTS], args.out / "data"
+        args.epochs = args.tuning_epochs = args.zinc_epochs = 1
+        write_molecules(args.data)
+    elif args.data is None and not args.collect:
         parser.error("--data DIR is missing, a folder with moleculenet and zinc")
     compare(args)
 
@@ -142,7 +126,7 @@ def compare(args: argparse.Namespace) -> None:
                 for name in args.sets:
                     train(name, row, start, seed, args)
     found = {
-        (name, row): {start: complete_runs(Path(args.out), folder_name(name, row, start, args)) for start in STARTS}
+        (name, row): {start: complete_runs(args.out, folder_name(name, row, start, args)) for start in STARTS}
         for name in SETS
         for row in ROWS
     }
@@ -151,17 +135,15 @@ def compare(args: argparse.Namespace) -> None:
         entries += [{"set": name, "row": FINGERPRINTS, **by_fingerprints(name, args)} for name in args.sets]
     if not entries:
         sys.exit(f"no run under {args.out} is complete")
-    file = Path(args.json)
-    if args.add and file.exists():
+    if args.add and args.json.exists():
         here = {(one["set"], one["row"]) for one in entries}
-        entries = [one for one in read_json(file)["results"] if (one["set"], one["row"]) not in here] + entries
+        entries += [one for one in read_json(args.json)["results"] if (one["set"], one["row"]) not in here]
     entries.sort(key=lambda one: (SETS.index(one["set"]), [*ROWS, FINGERPRINTS].index(one["row"])))
-    for one in entries:
-        print(" | ".join(moleculenet_row(one)))
+    print(markdown("moleculenet", {"results": entries}))
     first = [runs for by_start in found.values() for runs in by_start.values() if runs]
+    machine = machine_of(next(iter(first[0].values()))) if first else None
     budget = {"epochs": args.epochs, "tuning_epochs": args.tuning_epochs, "zinc_epochs": args.zinc_epochs}
-    machine = machine_of(next(iter(first[0].values()))) if first else environment()
-    write_json(file, {**budget, "results": entries, "published": PUBLISHED, "machine": machine})
+    write_results(args.json, entries, machine, **budget, published=PUBLISHED)
 
 
 def by_fingerprints(name: str, args: argparse.Namespace) -> dict[str, Any]:
@@ -218,13 +200,13 @@ def train(name: str, row: str, start: str, seed: int, args: argparse.Namespace) 
     else:
         print(f"{name}, {row}: left out, its start is still being trained", file=sys.stderr)
         return
-    out = Path(args.out) / f"{folder_name(name, row, start, args)}-s{seed}"
+    out = args.out / f"{folder_name(name, row, start, args)}-s{seed}"
     run("train", str(file), out, [*options, "--seed", str(seed)], None, args.threads, args.device)
 
 
 def trained_on_zinc(row: str, args: argparse.Namespace) -> Path | None:
     """The model of a row that was trained on ZINC's molecules; ``None`` while another process trains it."""
-    folder, data = Path(args.out) / f"zinc--{slug(row)}-{args.zinc_epochs}", str(args.data / "zinc")
+    folder, data = args.out / f"zinc--{slug(row)}-{args.zinc_epochs}", args.data / "zinc"
     options = [*model(row, args), "--epochs", str(args.zinc_epochs)]
     return folder if run("train", "zinc", folder, options, data, args.threads, args.device) else None
 
@@ -259,19 +241,12 @@ def entry(name: str, row: str, by_start: dict[str, dict[int, RunFolder]]) -> dic
 
 def write_molecules(folder: Path) -> None:
     """Write small files of the same form from RDKit's molecules; labels come from the SMILES, some are missing."""
-    from rdkit import RDConfig
-
-    lines = Path(RDConfig.RDDataDir, "NCI", "first_5K.smi").read_text(encoding="utf-8").splitlines()
-    smiles = [line.split()[0] for line in lines[:240]]
-    (folder / "moleculenet").mkdir()
+    smiles = nci_smiles()[:240]
     labels = {"bbbp": lambda text: "" if "S" in text else int("N" in text), "esol": lambda text: -0.1 * len(text)}
     for name, label in labels.items():
-        rows = [("smiles", "y"), *((text, label(text)) for text in smiles)]
-        with open(folder / "moleculenet" / f"{name}.csv", "w", newline="", encoding="utf-8") as file:
-            csv.writer(file).writerows(rows)
-    (folder / "zinc").mkdir()
+        write_csv(folder / "moleculenet" / f"{name}.csv", ("smiles", "y"), ((text, label(text)) for text in smiles))
     for part, chosen in (("train", smiles[:160]), ("val", smiles[160:200]), ("test", smiles[200:])):
-        (folder / "zinc" / f"{part}.smi").write_text("\n".join(chosen) + "\n", encoding="utf-8")
+        write_csv(folder / "zinc" / f"{part}.csv", ["smiles"], ([text] for text in chosen))
 
 
 if __name__ == "__main__":

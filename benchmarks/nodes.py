@@ -46,6 +46,7 @@ from typing import Any, NamedTuple
 
 import torch
 from _arguments import Parser
+from _results import show, write_results
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch_geometric.data import Batch, Data
@@ -54,14 +55,13 @@ from torch_geometric.transforms import RemoveSelfLoops
 from torch_geometric.utils import to_undirected
 
 from tg_lpe import AddPositionalEncoding, GramTransformer, Graph, LinearTransformerPE
-from tg_lpe.checkpoints.files import read_json, write_json
+from tg_lpe.checkpoints.files import read_json
 from tg_lpe.data import random_link_split, random_node_masks
 from tg_lpe.datasets.block_models import cluster_graphs, load_block_model
 from tg_lpe.datasets.nodes import load_node_graph
 from tg_lpe.encoders import Combined, DirectedWalk, LaplacianEigenvectors, MagneticLaplacian, Positions, RandomWalk
 from tg_lpe.nn.probes import draw_signs
 from tg_lpe.training.metrics import METRICS, hits_at
-from tg_lpe.training.run_folder import environment
 
 K, CHANNELS, HITS, PATIENCE, BATCH = 16, 64, 50, 100, 16
 
@@ -382,17 +382,15 @@ def summary(name: str, encoding: str, found: list[dict[str, Any]]) -> dict[str, 
 
 
 def main() -> None:
-    parser = Parser(__doc__)
+    parser = Parser(__doc__, "two epochs on small graphs that are drawn", "nodes.json")
     parser.add_argument("--data", metavar="DIR", type=Path, default=Path("nodes"), help="(default: %(default)s)")
     parser.add_argument("--tasks", nargs="+", metavar="NAME", choices=list(TASKS), default=list(TASKS))
     parser.add_argument("--encodings", nargs="+", metavar="NAME", choices=list(ENCODINGS), default=list(ENCODINGS))
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2], help="(default: 0 1 2)")
-    parser.add_argument("--quick", action="store_true", help="two epochs on small graphs that are drawn")
-    parser.add_argument("--json", metavar="FILE", default="benchmarks/results/nodes.json")
     args = parser.parse_args()
     torch.set_num_threads(1)
-    file = Path(args.json)
-    rows = {(row["data"], row["encoding"]): row for row in (read_json(file)["results"] if file.exists() else ())}
+    known = read_json(args.json)["results"] if args.json.exists() else []
+    rows = {(row["data"], row["encoding"]): row for row in known}
     for name in args.tasks:
         path = args.data / f"{TASKS[name].source}.npz"
         if TASKS[name].kind != "graphs" and not args.quick and not path.is_file():
@@ -405,10 +403,10 @@ def main() -> None:
             seeds = [seed for seed in args.seeds if seed not in {run["seed"] for run in done}]
             for run in runs(name, encoding, seeds[:1] if args.quick else seeds, args.data, args.quick) if seeds else ():
                 done = [*done, run]
-                print(name, encoding, run, file=sys.stderr, flush=True)
+                show({"data": name, "encoding": encoding, **run})
                 rows[name, encoding] = summary(name, encoding, done)
                 order = [(task, one) for task in TASKS for one in ENCODINGS if (task, one) in rows]
-                write_json(file, {"results": [rows[key] for key in order], "machine": environment()})
+                write_results(args.json, [rows[key] for key in order])
 
 
 if __name__ == "__main__":

@@ -19,17 +19,15 @@ from __future__ import annotations
 import itertools
 import statistics
 import time
-from pathlib import Path
 from typing import Any
 
 import torch
 from _arguments import Parser
+from _results import earlier_rows, show, write_results
 from torch import Tensor
 
 import tg_lpe.theory  # noqa: F401 (registers dual and ksvd)
 from tg_lpe import GraphTransformer
-from tg_lpe.checkpoints.files import read_json, write_json
-from tg_lpe.training.run_folder import environment
 
 NODES, GRAPHS, STEPS, KEY = 12, 64, 700, 8
 ATTENTIONS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -125,23 +123,17 @@ def run(task: str, attention: str, seed: int, steps: int) -> tuple[float, float]
 
 
 def main() -> None:
-    parser = Parser(__doc__)
-    parser.add_argument("--quick", action="store_true", help="a few steps of one seed")
+    parser = Parser(__doc__, "a few steps of one seed", "pooled_exchange.json")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], help="(default: %(default)s)")
     parser.add_argument("--tasks", nargs="+", choices=list(TASKS), default=list(TASKS), help="(default: all)")
     parser.add_argument(
         "--attentions", nargs="+", choices=list(ATTENTIONS), default=list(ATTENTIONS), help="(default: all)"
     )
-    parser.add_argument("--json", metavar="FILE", default="benchmarks/results/pooled_exchange.json")
     args = parser.parse_args()
     seeds, steps = (args.seeds[:1], 3) if args.quick else (args.seeds, STEPS)
-    machine, file = environment(), Path(args.json)
-    before = read_json(file) if file.exists() else {"results": [], "machine": machine}
-    if other := {row["steps"] for row in before["results"]} - {steps}:
-        parser.error(f"{file} has rows of {sorted(other)} steps, these are of {steps}: give another --json FILE")
-    rows = {(row["task"], row["attention"]): row for row in before["results"]}
-    if before["machine"] != machine:
-        rows = {key: {"machine": before["machine"], **row} for key, row in rows.items()}
+    rows = {(row["task"], row["attention"]): row for row in earlier_rows(args.json)}
+    if other := {row["steps"] for row in rows.values()} - {steps}:
+        parser.error(f"{args.json} has rows of {sorted(other)} steps, these are of {steps}: give another --json FILE")
     for task in args.tasks:
         for attention in args.attentions:
             found = [run(task, attention, seed, steps) for seed in seeds]
@@ -149,9 +141,9 @@ def main() -> None:
             row = {"task": task, "attention": attention, "r2": statistics.mean(scores), "r2_by_seed": scores}
             row |= {"seeds": seeds, "steps": steps, "seconds": statistics.mean(seconds)}
             rows[task, attention] = row
-            print(f"{task:18} {attention:10} R^2 {', '.join(f'{score:.3f}' for score in scores)}", flush=True)
+            show(row)
     ordered = [rows[key] for key in itertools.product(TASKS, ATTENTIONS) if key in rows]
-    write_json(file, {"results": ordered, "machine": machine})
+    write_results(args.json, ordered)
 
 
 if __name__ == "__main__":

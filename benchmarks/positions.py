@@ -15,17 +15,16 @@ are wall time.
 
 from __future__ import annotations
 
-import resource
 import statistics
-import sys
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from _arguments import Parser
+from _measure import peak_gib, timed
+from _results import show, write_results
 from scipy.sparse import coo_matrix, csr_matrix, diags, identity, triu
 from scipy.sparse.csgraph import connected_components
 from scipy.sparse.linalg import eigsh, lobpcg
@@ -36,12 +35,10 @@ from torch_geometric.nn import SAGEConv
 from torch_geometric.transforms import AddLaplacianEigenvectorPE
 
 from tg_lpe import AddPositionalEncoding, Graph, LinearTransformerPE
-from tg_lpe.checkpoints.files import write_json
 from tg_lpe.encoders import LaplacianEigenvectors, RandomWalk, load_encoder
 from tg_lpe.graph.subspace import leading_subspace
-from tg_lpe.training.run_folder import environment
 
-K = 8
+K, CPU = 8, time.process_time
 SHIPPED = "positions-k16"
 LARGEST_FOR_ALL = 20_000
 LARGEST_FOR_K = 200_000
@@ -149,12 +146,6 @@ def incidence(adjacency: csr_matrix, device: str = "cpu") -> Graph:
     return Graph(torch.from_numpy(np.stack([upper.row, upper.col]).astype(np.int64)).to(device), adjacency.shape[0])
 
 
-def timed(run: Callable[[], Any], clock: Callable[[], float] = time.process_time) -> tuple[Any, float]:
-    """Return the result of a call and its seconds, by default of processor time."""
-    start = clock()
-    return run(), clock() - start
-
-
 def share_of(vectors: np.ndarray, columns: np.ndarray) -> float:
     """Return the share of the energy of orthonormal vectors in the span of orthonormal columns."""
     return float(np.square(columns.T @ vectors).sum() / vectors.shape[1])
@@ -169,8 +160,10 @@ def share(sizes: list[int], seeds: int) -> Iterator[dict[str, Any]]:
             for seed in range(seeds):
                 adjacency = connected(*edges(size, seed), size)
                 matrix, _ = normalized(adjacency)
-                vectors, peer = timed(lambda f=family, m=matrix: by_eigsh(f, m, 1e-8))
-                found, seconds = timed(lambda a=adjacency, s=seed: leading_subspace(incidence(a), K, seed=s, cut=cut))
+                vectors, peer = timed(lambda f=family, m=matrix: by_eigsh(f, m, 1e-8), CPU)
+                found, seconds = timed(
+                    lambda a=adjacency, s=seed: leading_subspace(incidence(a), K, seed=s, cut=cut), CPU
+                )
                 rows.append((share_of(vectors, found.vectors.numpy()), found.layers.item(), seconds, peer))
             shares, layers, seconds, peers = zip(*rows, strict=True)
             row = {"family": family, "nodes": size, "share": min(shares), "layers": statistics.median(layers)}
@@ -235,7 +228,7 @@ def communities(sizes: list[int], seeds: int) -> Iterator[dict[str, Any]]:
             if transform is None:
                 x = torch.randn(data.num_nodes, 16, generator=torch.Generator().manual_seed(seed))
             else:
-                encoded, time_taken = timed(lambda t=transform, d=data: t(d))
+                encoded, time_taken = timed(lambda t=transform, d=data: t(d), CPU)
                 x = encoded.pe
                 seconds.append(time_taken)
             figures.append(accuracy(x, data, 5, seed))
@@ -244,7 +237,7 @@ def communities(sizes: list[int], seeds: int) -> Iterator[dict[str, Any]]:
         yield row | {"seconds": statistics.median(seconds) if seconds else None}
     for size in sizes:
         peer, data = AddLaplacianEigenvectorPE(columns[size], is_undirected=True), block_data(size, 0)
-        _, time_taken = timed(lambda p=peer, d=data: p(d))
+        _, time_taken = timed(lambda p=peer, d=data: p(d), CPU)
         name = f"PyG's AddLaplacianEigenvectorPE({columns[size]})"
         yield {"encoding": name, "nodes": size, "accuracy": None, "seconds": time_taken}
 
@@ -298,22 +291,17 @@ def large(size: int, device: str | None) -> Iterator[dict[str, Any]]:
         if family not in PLANAR:  # there PyG's transform, which inverts nothing, would take hours
             methods["AddLaplacianEigenvectorPE"] = lambda m=matrix, k=k: pyg_columns(m, k)
         for name, run in methods.items():
-            columns, seconds = timed(run, time.perf_counter if name.endswith(f", {device}") else time.process_time)
-            memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+            columns, seconds = timed(run, time.perf_counter if name.endswith(f", {device}") else CPU)
             row = {"family": family, "k": k, "nodes": matrix.shape[0], "method": name}
-            yield row | {"share": share_of(exact, columns), "seconds": seconds, "peak_gib_so_far": memory}
+            yield row | {"share": share_of(exact, columns), "seconds": seconds, "peak_gib_so_far": peak_gib()}
 
 
 def main() -> None:
-    parser = Parser(__doc__)
+    parser = Parser(__doc__, "graphs of 500 nodes, one seed", "positions_{part}.json")
     parser.add_argument("part", nargs="?", choices=PARTS, default="share", help="(default: %(default)s)")
     parser.add_argument("--nodes", type=int, help="of the large graphs or of the communities")
     parser.add_argument("--device", help="where large runs once more, such as cuda")
-    parser.add_argument("--quick", action="store_true", help="graphs of 500 nodes, one seed; needs --json")
-    parser.add_argument("--json", metavar="FILE", help="(default: benchmarks/results/positions_PART.json)")
     args = parser.parse_args()
-    if args.quick and args.json is None:
-        parser.error("--quick needs --json FILE, so that the figures of full runs are left alone")
     seeds = 1 if args.quick else 5
     communities_of = [args.nodes] if args.nodes else [500] if args.quick else [5_000, 100_000]
     parts: dict[str, Callable[[], Iterator[dict[str, Any]]]] = {
@@ -321,17 +309,11 @@ def main() -> None:
         "communities": lambda: communities(communities_of, seeds),
         "large": lambda: large(args.nodes or (3000 if args.quick else 1_000_000), args.device),
     }
-    file = Path(args.json or f"benchmarks/results/positions_{args.part}.json")
-    write_json(file, {"results": _shown(parts[args.part]()), "machine": environment()})
-
-
-def _shown(rows: Iterator[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the rows, printing each as soon as it is computed."""
-    result = []
-    for row in rows:
-        print(row, file=sys.stderr, flush=True)
-        result.append(row)
-    return result
+    rows = []
+    for row in parts[args.part]():
+        show(row)
+        rows.append(row)
+    write_results(args.json, rows)
 
 
 if __name__ == "__main__":

@@ -15,28 +15,22 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
 from _arguments import Parser
+from _measure import timed
+from _results import show, write_results
 from rdkit import RDConfig
 
 from tg_lpe import zoo
-from tg_lpe.checkpoints.files import write_json
-from tg_lpe.training.run_folder import environment
 
 
 def median_seconds(run: Callable[[], Any], rounds: int) -> float:
     """Return the median seconds of several runs."""
-    times = []
-    for _ in range(rounds):
-        start = time.perf_counter()
-        run()
-        times.append(time.perf_counter() - start)
-    return statistics.median(times)
+    return statistics.median(timed(run)[1] for _ in range(rounds))
 
 
 def measure(model: str, file: Path, rounds: int) -> list[dict[str, Any]]:
@@ -70,14 +64,11 @@ def measure(model: str, file: Path, rounds: int) -> list[dict[str, Any]]:
 
 
 def main() -> None:
-    parser = Parser(__doc__)
-    parser.add_argument("--quick", action="store_true", help="300 molecules, once")
+    parser = Parser(__doc__, "300 molecules, once", "prediction.json")
     parser.add_argument("--file", type=Path, help="a .smi file, such as QM9's test.smi")
     parser.add_argument("--model", default="transformer-qm9")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--json", type=Path)
     args = parser.parse_args()
-    machine = environment()
     file = args.file or Path(RDConfig.RDDataDir, "NCI", "first_5K.smi")
     with tempfile.TemporaryDirectory() as folder:
         if args.quick:
@@ -86,10 +77,8 @@ def main() -> None:
             file = short
         rows = measure(args.model, file, 1 if args.quick else args.rounds)
     for row in rows:
-        print(f"{row['what']:22} {row['molecules_per_second']:8,.0f} molecules/s, {row['seconds']:.2f} s")
-    print(f"{rows[0]['molecules']:,} molecules, {rows[0]['refused']:,} refused, peak {rows[0]['peak_mib']:,.0f} MiB")
-    if args.json is not None:
-        write_json(args.json, {"machine": machine, "results": rows})
+        show(row)
+    write_results(args.json, rows)
 
 
 if __name__ == "__main__":

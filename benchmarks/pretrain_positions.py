@@ -12,38 +12,33 @@ Rules are compared by the number of layers until the first eight of sixteen colu
 eigenvectors:
 
 - the cut set by hand to the smallest Ritz value, with an amplification of up to 1,000 or 100 per loop;
-- a cut learned from the Ritz values;
-- a learned cut with learned coefficients of the recurrence, in the first loop or in all loops.
+- a cut learned from the Ritz values.
 """
 
 from __future__ import annotations
 
-import hashlib
 import math
 import random
 import statistics
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import networkx as nx
 import numpy as np
 import torch
 from _arguments import Parser
-from _score import score
-from _ship import ZOO
+from _results import show, write_results
+from _ship import ZOO, write_card
 from positions import FAMILIES, blocks, connected, normalized
 from scipy.linalg import eigvalsh
 from scipy.sparse import csr_matrix, triu
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from tg_lpe.checkpoints.files import write_json
 from tg_lpe.encoders import Positions
 from tg_lpe.encoders.positions import LearnedCut
 from tg_lpe.graph.subspace import AMPLIFICATION, BELOW_ONE, FIRST_LAYERS, Cut
-from tg_lpe.training.run_folder import environment
 
 K, COLUMNS, GOAL, MOST = 8, 16, 0.995, 4096
 CARD = """# {name}
@@ -150,33 +145,13 @@ def held_out(is_quick: bool) -> dict[str, list[Spectrum]]:
     }
 
 
-class LearnedFilter(LearnedCut):
-    """Learn the cut, and ``b`` and ``c`` in layers ``y <- (2 t + b) y - c y'``, instead of 0 and 1."""
-
-    def __init__(self, in_all_loops: bool) -> None:
-        super().__init__()
-        self.in_all_loops = in_all_loops
-        self.net = nn.Sequential(nn.Linear(3, 16), nn.Tanh(), nn.Linear(16, 2)).double()
-        nn.init.zeros_(self.net[2].weight)
-        nn.init.zeros_(self.net[2].bias)
-
-    def coefficients(self, length: int, loop: int) -> Tensor:
-        """Return ``b`` and ``c`` of each layer, ``[length, 2]``."""
-        place = (torch.arange(length, dtype=torch.float64) + 0.5) / length
-        read = [place, torch.full_like(place, math.log2(length) / 6), torch.full_like(place, float(loop == 0))]
-        b, c = self.net(torch.stack(read, dim=1)).unbind(1)
-        return torch.stack([b, (0.5 * c).exp()], dim=1)
-
-
-def polynomial(values: Tensor, cut: Tensor, length: int, rule: Cut, loop: int) -> Tensor:
+def polynomial(values: Tensor, cut: Tensor, length: int) -> Tensor:
     """Evaluate the filter, at most one, at each eigenvalue ``[num_graphs, num_values]``."""
     centre, radius = (cut.unsqueeze(1) - 1) / 2, (cut.unsqueeze(1) + 1) / 2
     t = (values - centre) / radius
-    is_learned = isinstance(rule, LearnedFilter) and (loop == 0 or rule.in_all_loops)
-    layers = rule.coefficients(length, loop) if is_learned else torch.tensor([[0.0, 1.0]]).double().expand(length, 2)
-    before, now = torch.ones_like(t), t + layers[0, 0]
-    for b, c in layers[1:]:
-        before, now = now, (2 * t + b) * now - c * before
+    before, now = torch.ones_like(t), t
+    for _ in range(length - 1):
+        before, now = now, 2 * t * now - before
     return now / now.abs().amax(1, keepdim=True)
 
 
@@ -200,7 +175,7 @@ class Run:
             )
         else:
             cut = rule.first().double().expand(len(self.values))
-        columns = polynomial(self.values, cut, self.length, rule, self.loop).unsqueeze(2) * self.x
+        columns = polynomial(self.values, cut, self.length).unsqueeze(2) * self.x
         q = torch.linalg.qr(columns / torch.linalg.vector_norm(columns, dim=1, keepdim=True)).Q
         with torch.no_grad():
             ritz, mix = torch.linalg.eigh(q.transpose(1, 2) @ (self.values.unsqueeze(2) * q))
@@ -263,19 +238,15 @@ def compared(
         second = statistics.fmean(path[min(1, len(path) - 1)][1] for paths in courses.values() for path in paths)
         row = {"rule": name, "ratio": ratio, "share_after_two_loops": second, "layers": by_family}
         rows.append(row | {"seconds": time.process_time() - start})
-        print(f"{name}: {ratio:.3f} of the layers, {second:.3f} after two loops", flush=True)
+        show(rows[-1])
     return rows
 
 
 def main() -> None:
-    parser = Parser(__doc__)
+    parser = Parser(__doc__, "small graphs and ten steps", "pretrain_positions.json")
     parser.add_argument("--steps", type=int, default=1500, help="of training (default: %(default)s)")
     parser.add_argument("--ship", action="store_true", help="write the learned cut to the zoo as positions-k16")
-    parser.add_argument("--quick", action="store_true", help="small graphs and ten steps; needs --json")
-    parser.add_argument("--json", metavar="FILE", help="(default: benchmarks/results/pretrain_positions.json)")
     args = parser.parse_args()
-    if args.quick and args.json is None:
-        parser.error("--quick needs --json FILE, so that the figures of full runs are left alone")
     families, held, steps = trained(args.quick), held_out(args.quick), 10 if args.quick else args.steps
     graphs = [graph for parts in families.values() for graph in parts]
     smallest = LearnedCut().requires_grad_(False)  # untrained
@@ -285,14 +256,11 @@ def main() -> None:
         "smallest Ritz value, amplification 1,000": (smallest, 1e3),
         "smallest Ritz value": (smallest, AMPLIFICATION),
         "learned cut": (cut, AMPLIFICATION),
-        "learned cut and first loop": (fit(LearnedFilter(False).double(), graphs, steps), AMPLIFICATION),
-        "learned cut and all loops": (fit(LearnedFilter(True).double(), graphs, steps), AMPLIFICATION),
     }
     seeds = 1 if args.quick else 2
     results = {"trained": compared(rules, families, seeds), "held_out": compared(rules, held, seeds)}
-    file = Path(args.json or "benchmarks/results/pretrain_positions.json")
     rows = [{"families": part, **row} for part, found in results.items() for row in found]
-    write_json(file, {"results": rows, "steps": steps, "machine": environment()})
+    write_results(args.json, rows, steps=steps)
     if args.ship:
         ship(cut, results, steps)
 
@@ -302,7 +270,6 @@ def ship(cut: LearnedCut, results: dict[str, Any], steps: int) -> None:
     name, encoder = "positions-k16", Positions(2 * K)
     encoder.cut.load_state_dict(cut.state_dict())
     encoder.save_pretrained(ZOO / name)
-    weights = (ZOO / name / "model.safetensors").read_bytes()
     rows = {part: {row["rule"]: row for row in found} for part, found in results.items()}
     card: dict[str, Any] = {
         "name": name,
@@ -316,10 +283,8 @@ def ship(cut: LearnedCut, results: dict[str, Any], steps: int) -> None:
         "metrics": {f"layers_{part}": found["learned cut"]["ratio"] for part, found in rows.items()},
         "sample": {"molecules": "at most 500", "normalization": "zinc", "max_nodes": None},
         "torch": torch.__version__,
-        "sha256": hashlib.sha256(weights).hexdigest(),
     }
-    card["sample"] |= score(name, card, ZOO / name)
-    write_json(ZOO / name / "card.json", card)
+    write_card(card)
     table = [
         f"| {family}{'' if part == 'trained' else ' (held out)'} | {hand:.0f} | {learned:.0f} |"
         for part, found in rows.items()

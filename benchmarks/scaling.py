@@ -13,25 +13,20 @@ from __future__ import annotations
 
 import argparse
 import json
-import resource
 import statistics
-import subprocess
-import sys
-import time
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from _arguments import Parser
+from _measure import in_own_process, peak_gib, timed
+from _results import show, write_results
 from scipy.sparse import coo_matrix, csr_matrix
 from scipy.sparse.csgraph import reverse_cuthill_mckee
 from torch import Tensor
 
 from tg_lpe import Graph, LinearTransformer
-from tg_lpe.checkpoints.files import write_json
 from tg_lpe.datasets.synthetic import grid_edges, random_regular_edges
-from tg_lpe.training.run_folder import environment
 
 K, LAYERS, DEGREE = 8, 9, 10
 GRAPHS = ("grid", "random", "random, reordered")
@@ -67,11 +62,7 @@ def copy_bandwidth() -> float:
     """Measure the bytes per second, read and written, of copying a large array with all threads."""
     source = torch.zeros(2**26)
     target = torch.zeros_like(source)
-    times = []
-    for _ in range(5):
-        start = time.perf_counter()
-        target.copy_(source)
-        times.append(time.perf_counter() - start)
+    times = [timed(lambda: target.copy_(source))[1] for _ in range(5)]
     return 2 * source.numel() * source.element_size() / statistics.median(times)
 
 
@@ -85,19 +76,11 @@ def measure(kind: str, num_nodes: int, repeats: int) -> dict[str, Any]:
     edges, num_nodes = edges_of(kind, num_nodes)
     model = encoder()
     bandwidth = copy_bandwidth()
-    start = time.perf_counter()
-    graph = Graph(edges, num_nodes)
-    built = time.perf_counter() - start
+    graph, built = timed(lambda: Graph(edges, num_nodes))
     probes = model.probes(graph, None, None)
-    times = []
     with torch.inference_mode():
-        for _ in range(repeats + 1):
-            start = time.perf_counter()
-            out = model.encode(graph, probes=probes).node
-            times.append(time.perf_counter() - start)
+        first, *rest = (timed(lambda: model.encode(graph, probes=probes))[1] for _ in range(repeats + 1))
     bandwidth = max(bandwidth, copy_bandwidth())  # other load can only lower the measured bandwidth
-    first, *rest = times
-    assert bool(torch.isfinite(out).all())
     middle = statistics.median(rest)
     floor = LAYERS * floor_bytes(num_nodes, graph.num_edges) / bandwidth
     return {
@@ -111,44 +94,33 @@ def measure(kind: str, num_nodes: int, repeats: int) -> dict[str, Any]:
         "ns_per_edge_and_layer": 1e9 * middle / LAYERS / graph.num_edges,
         "copy_gb_per_second": bandwidth / 1e9,
         "times_floor": middle / floor,
-        "peak_gib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20,
+        "peak_gib": peak_gib(),
     }
 
 
 def main() -> None:
-    parser = Parser(__doc__)
-    parser.add_argument("--quick", action="store_true", help="1,000 nodes, once")
+    parser = Parser(__doc__, "1,000 nodes, once", "scaling.json")
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, help="(default: %(default)s)")
     parser.add_argument("--rounds", type=int, default=3, help="(default: %(default)s)")
     parser.add_argument("--one", nargs=2, metavar=("GRAPH", "NODES"), help=argparse.SUPPRESS)
-    parser.add_argument("--json", metavar="FILE", default="benchmarks/results/scaling.json")
     args = parser.parse_args()
-    repeats = 5
     if args.one:
-        print(json.dumps(measure(args.one[0], int(args.one[1]), repeats)))
+        print(json.dumps(measure(args.one[0], int(args.one[1]), repeats=5)))
         return
 
     sizes = (1_000,) if args.quick else args.sizes
     wanted = [(kind, size) for kind in GRAPHS for size in sizes if size <= REORDERED_NODES or kind != GRAPHS[-1]]
     found: dict[tuple[str, int], list[dict[str, Any]]] = {row: [] for row in wanted}
     for kind, size in wanted * (1 if args.quick else args.rounds):
-        command = [sys.executable, __file__, "--one", kind, str(size)]
-        done = subprocess.run(command, check=True, capture_output=True, text=True)
-        found[kind, size].append(json.loads(done.stdout))
+        found[kind, size].append(in_own_process(__file__, "--one", kind, str(size)))
     rows = []
     for rounds in found.values():
         rounds.sort(key=lambda row: row["ns_per_edge_and_layer"])
         row = rounds[len(rounds) // 2]
         row["rounds"] = [other["ns_per_edge_and_layer"] for other in rounds]
         rows.append(row)
-        print(
-            f"{row['graph']:18} {row['num_nodes']:11,} nodes {row['num_edges']:11,} edges {row['seconds']:8.3f} s, "
-            f"{row['ns_per_edge_and_layer']:6.2f} ns an edge and layer, {row['times_floor']:5.2f} x floor, "
-            f"built in {row['build_seconds']:.2f} s, {row['peak_gib']:.2f} GiB",
-            flush=True,
-        )
-    machine = environment()
-    write_json(Path(args.json), {"results": rows, "machine": machine})
+        show(row)
+    write_results(args.json, rows)
 
 
 if __name__ == "__main__":

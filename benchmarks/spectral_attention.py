@@ -17,19 +17,19 @@ process with one thread. Without --data, the molecules are those that ship with 
 
 from __future__ import annotations
 
-import statistics
 import time
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from _arguments import Parser
+from _measure import take_turns
+from _results import show, write_results
 from torch import Tensor, nn
 from torch_geometric.loader import DataLoader
 
-from tg_lpe.checkpoints.files import write_json
 from tg_lpe.datasets.block_models import cluster_graphs
 from tg_lpe.datasets.molecules import load_molecules
 from tg_lpe.encoders import SpectralEncoder, SpectralKernel
@@ -41,7 +41,6 @@ from tg_lpe.training.build import build_model
 from tg_lpe.training.config import TrainConfig
 from tg_lpe.training.joint import JointTraining
 from tg_lpe.training.presets import san
-from tg_lpe.training.run_folder import environment
 from tg_lpe.training.tasks import Regression
 
 CHANNELS, HEADS, GAMMA, BATCH = 48, 8, 0.1, 16
@@ -181,44 +180,28 @@ def step_group(splits: Any) -> Group:
     return group
 
 
+def cpu_and_wall() -> np.ndarray:
+    """Return both clocks."""
+    return np.array([time.process_time(), time.perf_counter()])
+
+
 def measure(what: str, group: Group, repeats: int) -> list[dict[str, Any]]:
     """Measure the methods of a group in turn, and return their rows."""
-    wall: dict[str, list[float]] = {name: [] for name in group}
-    cpu: dict[str, list[float]] = {name: [] for name in group}
-    for turn in range(repeats + 1):
-        for name, (_, run) in group.items():
-            start, busy = time.perf_counter(), time.process_time()
-            run()
-            if turn:  # the first round warms up
-                wall[name].append(time.perf_counter() - start)
-                cpu[name].append(time.process_time() - busy)
-    rows = []
-    for name, (graphs, _) in group.items():
+    seconds = take_turns({name: run for name, (_, run) in group.items()}, repeats, cpu_and_wall)
+    first, rows = np.array(next(iter(seconds.values()))), []
+    for name, times in seconds.items():
+        cpu, wall = np.median(times, axis=0).tolist()
         # The median of ratios of the same turn varies less than the ratio of medians.
-        ratio = statistics.median(base / own for base, own in zip(cpu[next(iter(group))], cpu[name], strict=True))
-        seconds = statistics.median(cpu[name])
-        rows.append(
-            {
-                "what": what,
-                "method": name,
-                "seconds": seconds,
-                "wall_seconds": statistics.median(wall[name]),
-                "graphs_per_second": graphs / seconds,
-                "ratio": ratio,
-            }
-        )
-        print(
-            f"{what:50} {name:28} {1e3 * seconds:9.1f} ms   {graphs / seconds:9,.0f} graphs/s   {ratio:6.2f}",
-            flush=True,
-        )
+        ratio = float(np.median(first[:, 0] / np.array(times)[:, 0]))
+        row = {"what": what, "method": name, "seconds": cpu, "wall_seconds": wall}
+        rows.append({**row, "graphs_per_second": group[name][0] / cpu, "ratio": ratio})
+        show(rows[-1])
     return rows
 
 
 def main() -> None:
-    parser = Parser(__doc__)
+    parser = Parser(__doc__, "few repetitions", "spectral_attention.json")
     parser.add_argument("--data", metavar="DIR", help="folder of ZINC-12k")
-    parser.add_argument("--quick", action="store_true", help="few repetitions")
-    parser.add_argument("--json", metavar="FILE", default="benchmarks/results/spectral_attention.json")
     args = parser.parse_args()
     torch.set_num_threads(1)
     torch.manual_seed(0)
@@ -229,9 +212,7 @@ def main() -> None:
         results += measure(what, group, repeats)
     results += measure("eigenpairs of a dataset", eigenpairs_group(splits, args.quick), max(2, repeats // 4))
     results += measure("a step of the model for ZINC-12k", step_group(splits), repeats)
-    machine = environment()
-    data = "zinc12k" if args.data else "nci"
-    write_json(Path(args.json), {"data": data, "results": results, "machine": machine})
+    write_results(args.json, results, data="zinc12k" if args.data else "nci")
 
 
 if __name__ == "__main__":

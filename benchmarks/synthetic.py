@@ -7,18 +7,16 @@ is a problem, a kind of random graph and a transformer: eq. (3), or eq. (7) if i
 of all depths and seeds train at once, batched along the first axis. Each seed has its own initialisation and stream of
 random graphs; the test loss is the mean over the same held-out graphs for all.
 
-An experiment writes checkpoints and its result to its own folder under --runs. A repeated call resumes a stopped
-experiment and skips a complete one. If the settings have changed, it exits with an error: remove the folder, or choose
-another --runs. When all experiments are complete, the results are written to --json with a figure next to it. --collect
-writes those that are complete, and keeps the other experiments of the file. Several processes can share the work by
---experiments.
+An experiment writes its result to its own folder under --out, and a repeated call skips it. If the settings have
+changed, it exits with an error: remove the folder, or choose another --out. In the end the results of all complete
+experiments go to --json, with a figure next to it; the file keeps its other experiments. Several processes can share
+the work by --experiments.
 """
 
 from __future__ import annotations
 
 import argparse
 import math
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -28,16 +26,18 @@ from typing import Any
 import numpy as np
 import torch
 from _arguments import Parser
-from _synthetic_figure import draw
+from _figures import draw_synthetic
+from _readme import markdown
+from _results import write_results
 from scipy import stats
 from torch import Tensor
+from tqdm import tqdm
 
-from tg_lpe.checkpoints.files import load_tensors, read_json, save_tensors, write_json
+from tg_lpe.checkpoints.files import read_json, write_json
 from tg_lpe.datasets.synthetic import random_incidences
 from tg_lpe.theory import top_eigenvectors
 from tg_lpe.theory.efficient import Weights, efficient_layer
 from tg_lpe.theory.full import full_layer, normalize_phi, normalize_rows, unit
-from tg_lpe.training.run_folder import environment
 
 N = 10
 WIDTH = 2 * N
@@ -345,100 +345,42 @@ def evaluate(stack: Stack, num_graphs: int) -> Tensor:
 
 
 def train(
-    experiment: Experiment,
-    settings: Settings,
-    depths: Sequence[int],
-    seeds: int,
-    test_graphs: int,
-    folder: Path,
-    interval: float,
+    experiment: Experiment, settings: Settings, depths: Sequence[int], seeds: int, test_graphs: int, file: Path
 ) -> None:
-    """Train an experiment's models, from its last checkpoint if there is one, and write ``result.json``.
+    """Train an experiment's models and write its result, unless it is there.
 
     Raises:
-        SystemExit: if the folder holds a run with other settings.
+        SystemExit: if the file holds a result with other settings.
     """
     chosen = {"depths": sorted(depths), "seeds": seeds, "test_graphs": test_graphs, **asdict(settings)}
-    folder.mkdir(parents=True, exist_ok=True)
-    if (folder / "settings.json").exists():
-        begun = read_json(folder / "settings.json")
-        if begun != chosen:
-            raise SystemExit(f"{folder} was begun with other settings, {begun}, not {chosen}; remove it first")
-    write_json(folder / "settings.json", chosen)
-    if (folder / "result.json").exists():
-        print(f"{experiment.name}: done before", flush=True)
+    if file.exists():
+        if (known := read_json(file)["settings"]) != chosen:
+            raise SystemExit(f"{file} has other settings, {known}, not {chosen}; remove it first")
         return
 
-    stack = Stack(experiment, depths, seeds, settings)
+    start, stack = time.perf_counter(), Stack(experiment, depths, seeds, settings)
     optimizer = Optimizer(stack, settings.muon)
     generators = [torch.Generator().manual_seed(DATA_SEED + seed) for seed in range(seeds)]
-    done, before = 0, 0.0
-    checkpoint = folder / "checkpoint.safetensors"
-    if checkpoint.exists():
-        done, before = restore(checkpoint, stack, optimizer, generators)
     base = settings.lr * stack.depth.float() ** -settings.lr_by_depth
     seed_of = torch.tensor([seed for _, seed in stack.models])
-    start = last = time.perf_counter()
-    for step in range(done, settings.steps):
+    for step in tqdm(range(settings.steps), desc=experiment.name):
         drawn = [sample(experiment, settings.graphs, generator) for generator in generators]
         b, psi, target = (torch.stack(part).float() for part in zip(*drawn, strict=True))
         losses = column_losses(experiment, stack(b, psi, stack.parameters), target[seed_of]).mean((1, 2))
         losses.sum().backward()
         optimizer.step(step + 1, base * schedule(settings, step))
-        now = time.perf_counter()
-        if now - last >= interval:
-            last = now
-            elapsed = before + now - start
-            save(checkpoint, stack, optimizer, generators, step + 1, elapsed)
-            mean = [f"{depth}: {value:.1e}" for depth, value in zip(*by_depth(stack, losses.detach()), strict=True)]
-            print(
-                f"{experiment.name}: step {step + 1}/{settings.steps}, {elapsed:.0f} s, {', '.join(mean)}", flush=True
-            )
     columns = evaluate(stack, test_graphs)
     shape = (len(set(depths)), seeds, experiment.num_vectors)
-    write_json(
-        folder / "result.json",
-        {
-            "experiment": experiment.name,
-            **asdict(experiment),
-            "settings": chosen,
-            "loss": columns.mean(1).view(shape[:2]).flip(0).tolist(),
-            "loss_by_vector": columns.view(shape).flip(0).tolist() if experiment.eigenvectors else None,
-            "seconds": before + time.perf_counter() - start,
-        },
-    )
-    save(checkpoint, stack, optimizer, generators, settings.steps, before + time.perf_counter() - start)
-    mean = [f"{depth}: {value:.2e}" for depth, value in zip(*by_depth(stack, columns.mean(1)), strict=True)]
-    print(f"{experiment.name}: done, {before + time.perf_counter() - start:.0f} s, test {', '.join(mean)}", flush=True)
-
-
-def by_depth(stack: Stack, values: Tensor) -> tuple[list[int], list[float]]:
-    """Return the depths, and geometric means of ``values`` ``[models]`` over seeds."""
-    depths = sorted(set(stack.depth.tolist()))
-    return depths, [float(values[stack.depth == depth].log().mean().exp()) for depth in depths]
-
-
-def save(
-    path: Path, stack: Stack, optimizer: Optimizer, generators: list[torch.Generator], step: int, seconds: float
-) -> None:
-    """Write a checkpoint to resume from."""
-    tensors = {f"parameter.{name}": p for name, p in stack.parameters.items()}
-    tensors |= {f"optimizer.{name}": state for name, state in optimizer.state.items()}
-    tensors |= {f"generator.{seed}": generator.get_state() for seed, generator in enumerate(generators)}
-    save_tensors(path, tensors, {"step": step, "seconds": seconds})
-
-
-def restore(path: Path, stack: Stack, optimizer: Optimizer, generators: list[torch.Generator]) -> tuple[int, float]:
-    """Read a checkpoint of :func:`save`; return its steps and their seconds."""
-    tensors, metadata = load_tensors(path)
-    with torch.no_grad():
-        for name, p in stack.parameters.items():
-            p.copy_(tensors[f"parameter.{name}"])
-        for name, state in optimizer.state.items():
-            state.copy_(tensors[f"optimizer.{name}"])
-    for seed, generator in enumerate(generators):
-        generator.set_state(tensors[f"generator.{seed}"])
-    return metadata["step"], metadata["seconds"]
+    result = {
+        "experiment": experiment.name,
+        **asdict(experiment),
+        "settings": chosen,
+        "loss": columns.mean(1).view(shape[:2]).flip(0).tolist(),
+        "loss_by_vector": columns.view(shape).flip(0).tolist() if experiment.eigenvectors else None,
+        "seconds": time.perf_counter() - start,
+    }
+    file.parent.mkdir(parents=True, exist_ok=True)
+    write_json(file, result)
 
 
 def slope(depths: Sequence[int], losses: Sequence[Sequence[float]]) -> tuple[float, list[float]]:
@@ -511,66 +453,39 @@ def construction(kind: str, num_graphs: int) -> dict[str, Any]:
     return {"graphs": kind, "layers": layers, "loss": [losses[layer] for layer in layers]}
 
 
-def report(rows: list[dict[str, Any]]) -> None:
-    """Print the curves."""
-    print("slope: least squares of ln(loss) against layers over depths and seeds, with its 95 % t interval")
-    for row in rows:
-        means = " ".join(f"{math.exp(np.log(losses).mean()):.1e}" for losses in row["loss"])
-        low, high = row["slope_ci"]
-        print(
-            f"{row['panel']}  {row['graphs']:8} {row['curve']:14} slope {row['slope']:6.2f} [{low:.2f}, {high:.2f}]"
-            f"  {means}"
-        )
-
-
 def main() -> None:
-    parser = Parser(__doc__)
-    parser.add_argument("--quick", action="store_true", help="few steps, two depths and seeds, in a temporary folder")
+    parser = Parser(__doc__, "few steps, two depths and seeds, in a temporary folder", "synthetic.json")
     parser.add_argument("--experiments", nargs="+", metavar="NAME", choices=EXPERIMENTS, default=list(EXPERIMENTS))
     parser.add_argument("--depths", type=int, nargs="+", help="(default: those of each experiment)")
     parser.add_argument("--seeds", type=int, default=3, help="how many (default: %(default)s)")
     parser.add_argument("--steps", type=int, help="in place of those of each experiment")
-    parser.add_argument("--threads", type=int, help="of torch (default: all cores)")
-    parser.add_argument("--runs", metavar="FOLDER", default="runs/synthetic", help="(default: %(default)s)")
-    parser.add_argument("--interval", type=float, default=60.0, help="seconds between checkpoints and lines of log")
-    parser.add_argument("--collect", action="store_true", help="train nothing: write the results that are there")
-    parser.add_argument("--json", metavar="FILE", default="benchmarks/results/synthetic.json")
+    parser.add_options("--threads", "--collect")
     args = parser.parse_args()
     if args.threads:
         torch.set_num_threads(args.threads)
-    with tempfile.TemporaryDirectory() as temporary:
-        if args.quick:
-            args.runs, args.depths, args.seeds, args.steps = temporary, [1, 2], 2, args.steps or 10
-        run(args)
-
-
-def run(args: argparse.Namespace) -> None:
-    """Train the chosen experiments; write results with --collect, or if all are complete."""
-    runs = Path(args.runs)
+    if args.quick:
+        args.depths, args.seeds, args.steps = [1, 2], 2, args.steps or 10
+    files = {name: args.out / name / "result.json" for name in EXPERIMENTS}
     for name in [] if args.collect else args.experiments:
         experiment = EXPERIMENTS[name]
-        settings = experiment.settings
-        depths = sorted(set(args.depths or experiment.depths))
-        if args.steps:
-            settings = replace(settings, steps=args.steps)
-        test_graphs = 100 if args.quick else 2000
-        train(experiment, settings, depths, args.seeds, test_graphs, runs / name, args.interval)
-    complete = [name for name in EXPERIMENTS if (runs / name / "result.json").exists()]
-    if len(complete) < len(EXPERIMENTS) and not args.collect and not args.quick:
-        print(f"not yet there: {', '.join(name for name in EXPERIMENTS if name not in complete)}")
-        return
-    path = Path(args.json)
-    earlier = read_json(path) if args.collect and path.exists() else {"settings": {}, "results": []}
-    kept = [row for row in earlier["results"] if _experiment(row) not in complete]
-    new = collect([read_json(runs / name / "result.json") for name in complete])
-    rows = sorted(kept + new, key=lambda row: row["panel"])
-    report(rows)
-    settings = earlier["settings"] | {name: read_json(runs / name / "settings.json") for name in complete}
+        settings = replace(experiment.settings, steps=args.steps) if args.steps else experiment.settings
+        depths, test_graphs = sorted(set(args.depths or experiment.depths)), 100 if args.quick else 2000
+        train(experiment, settings, depths, args.seeds, test_graphs, files[name])
+    write(args, [read_json(file) for file in files.values() if file.exists()])
+
+
+def write(args: argparse.Namespace, complete: list[dict[str, Any]]) -> None:
+    """Write the results of complete experiments, with those of the others that the file has, and draw them."""
+    earlier = read_json(args.json) if args.json.exists() else {"settings": {}, "results": []}
+    settings = earlier["settings"] | {result["experiment"]: result["settings"] for result in complete}
+    names = {result["experiment"] for result in complete}
+    kept = [row for row in earlier["results"] if _experiment(row) not in names]
+    rows = sorted(kept + collect(complete), key=lambda row: row["panel"])
+    print(markdown("synthetic", {"results": rows}))
     missing = [name for name in EXPERIMENTS if name not in settings]
     lemma = [construction(kind, 50 if args.quick else 500) for kind in KINDS]
-    results = {"settings": settings, "missing": missing, "results": rows, "construction": lemma}
-    write_json(path, results | {"machine": environment()})
-    draw(rows, path.with_suffix(".png"))
+    write_results(args.json, rows, settings=settings, missing=missing, construction=lemma)
+    draw_synthetic(rows, args.json.with_suffix(".png"))
 
 
 def _experiment(row: dict[str, Any]) -> str:

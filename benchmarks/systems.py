@@ -16,16 +16,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
-import tempfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from _arguments import Parser
-from _readme import systems_row
-from _runs import complete_runs, machine_of, run, slug, summary
-
-from tg_lpe.checkpoints.files import write_json
+from _runs import complete_runs, run, slug, summary, write_runs
 
 
 class Experiment(NamedTuple):
@@ -138,30 +133,32 @@ SYSTEMS = {"primphormer": PRIMPHORMER, "san": SAN}
 
 
 def main() -> None:
-    parser = Parser(__doc__)
+    parser = Parser(__doc__, "one epoch of tiny models on nci or PATTERN", "{system}.json")
     parser.add_argument(
         "system", nargs="?", choices=list(SYSTEMS), default="primphormer", help="(default: %(default)s)"
     )
-    parser.add_argument("--data", metavar="DIR", help="folder of the folders of data")
+    parser.add_argument("--data", metavar="DIR", type=Path, help="folder of the folders of data")
     names = [name for system in SYSTEMS.values() for name in system]
     parser.add_argument("--experiments", nargs="+", metavar="NAME", choices=names, help=f"(default: all) {names}")
     parser.add_argument("--rows", nargs="+", metavar="ROW", help="names in the tables (default: all)")
-    parser.add_argument("--seeds", nargs="+", type=int, default=[0], help="(default: 0)")
-    parser.add_argument("--device", default="cpu", help="where to train (default: %(default)s)")
-    parser.add_argument("--threads", type=int, help="threads of this process")
-    parser.add_argument("--out", metavar="DIR", default="runs/systems", help="(default: %(default)s)")
-    parser.add_argument("--collect", action="store_true", help="run nothing, collect what is complete")
-    parser.add_argument("--quick", action="store_true", help="one epoch of tiny models on nci or PATTERN")
-    parser.add_argument("--json", metavar="FILE", help="(default: benchmarks/results/SYSTEM.json)")
+    parser.add_options("--seeds", "--device", "--threads", "--collect")
     args = parser.parse_args()
-    if args.quick:
-        with tempfile.TemporaryDirectory() as args.out:
-            args.json = args.json or f"{args.out}/{args.system}.json"
-            compare(args, quick(SYSTEMS[args.system]))
-        return
-    if args.data is None and not args.collect:
+    if args.data is None and not args.collect and not args.quick:
         parser.error("--data DIR is missing, the folder of zinc12k, peptides, molhiv and nodes")
-    compare(args, SYSTEMS[args.system])
+    experiments = quick(SYSTEMS[args.system]) if args.quick else SYSTEMS[args.system]
+    base = args.out / args.system
+    for seed in [] if args.collect else args.seeds:
+        for name, experiment in experiments.items():
+            for row in experiment.rows if args.experiments is None or name in args.experiments else ():
+                if args.rows is None or row in args.rows:
+                    train(name, experiment, row, seed, base, args)
+    entries = [
+        {"experiment": name, "row": row, **entry}
+        for name, experiment in experiments.items()
+        for row in experiment.rows
+        if (entry := collect(name, experiment, row, base)) is not None
+    ]
+    write_runs(args.json, entries, base, args.system)
 
 
 def quick(experiments: dict[str, Experiment]) -> dict[str, Experiment]:
@@ -172,36 +169,13 @@ def quick(experiments: dict[str, Experiment]) -> dict[str, Experiment]:
     return {name: first._replace(source=source, folder=None, epochs=1, options=[*first.options, *tiny])}
 
 
-def compare(args: argparse.Namespace, experiments: dict[str, Experiment]) -> None:
-    """Run the missing runs and collect the complete ones."""
-    base = Path(args.out) / args.system
-    for seed in [] if args.collect else args.seeds:
-        for name, experiment in experiments.items():
-            for row in experiment.rows if args.experiments is None or name in args.experiments else ():
-                if args.rows is None or row in args.rows:
-                    train(name, experiment, row, seed, base, args)
-    collected = [
-        {"experiment": name, "row": row, **entry}
-        for name, experiment in experiments.items()
-        for row in experiment.rows
-        if (entry := collect(name, experiment, row, base)) is not None
-    ]
-    if not collected:
-        sys.exit(f"no run under {base} is complete")
-    for entry in collected:
-        print(" | ".join(systems_row(entry)))
-    first = complete_runs(base, folder_name(collected[0]["experiment"], collected[0]["row"]))
-    machine = machine_of(next(iter(first.values())))
-    write_json(Path(args.json or f"benchmarks/results/{args.system}.json"), {"results": collected, "machine": machine})
-
-
 def train(name: str, experiment: Experiment, row: str, seed: int, base: Path, args: argparse.Namespace) -> None:
     """Run a training, unless it is complete or another process runs it."""
     source, data = experiment.source, None
     if source.endswith(".npz") or source == "peptides":
-        source = str(Path(args.data) / source)
+        source = str(args.data / source)
     elif experiment.folder is not None:
-        data = str(Path(args.data) / experiment.folder)
+        data = args.data / experiment.folder
     options = [*experiment.options, *experiment.rows[row], "--epochs", str(experiment.epochs), "--seed", str(seed)]
     run("train", source, base / f"{folder_name(name, row)}-s{seed}", options, data, args.threads, args.device)
 

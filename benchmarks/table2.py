@@ -21,15 +21,13 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-import tempfile
 from pathlib import Path
 from typing import Any
 
 from _arguments import Parser
-from _readme import table2_row
-from _runs import complete_runs, machine_of, run, summary
+from _runs import complete_runs, run, summary, write_runs
 
-from tg_lpe.checkpoints.files import read_json, write_json
+from tg_lpe.checkpoints.files import read_json
 from tg_lpe.training.run_folder import RunFolder
 
 PAPER: dict[str, dict[str, Any]] = {
@@ -59,8 +57,8 @@ CELLS = [f"{name}-{row}" for name in SETS for row in ROWS]
 
 
 def main() -> None:
-    parser = Parser(__doc__)
-    parser.add_argument("--data", metavar="DIR", help="folder with zinc and qm9")
+    parser = Parser(__doc__, "one epoch of a tiny model on the nci molecules", "table2.json")
+    parser.add_argument("--data", metavar="DIR", type=Path, help="folder with zinc and qm9")
     parser.add_argument(
         "--cells",
         nargs="+",
@@ -72,50 +70,26 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, help="of each run (default: the paper's)")
     parser.add_argument("--pretrain_epochs", type=int, default=120, help="(default: %(default)s)")
     parser.add_argument("--starts", type=int, default=3, help="initialisations to pretrain (default: %(default)s)")
-    parser.add_argument("--seeds", nargs="+", type=int, default=[0], help="(default: 0)")
     parser.add_argument(
         "--precision", choices=("float32", "bfloat16"), default="float32", help="of the training (default: %(default)s)"
     )
-    parser.add_argument("--device", default="cpu", help="where to train (default: %(default)s)")
-    parser.add_argument("--threads", type=int, help="threads of this process")
-    parser.add_argument("--out", metavar="DIR", default="runs/table2", help="(default: %(default)s)")
-    parser.add_argument("--collect", action="store_true", help="run nothing, collect what is complete")
-    parser.add_argument("--quick", action="store_true", help="one epoch of a tiny model on the nci molecules")
-    parser.add_argument(
-        "--json", metavar="FILE", default="benchmarks/results/table2.json", help="(default: %(default)s)"
-    )
+    parser.add_options("--seeds", "--device", "--threads", "--collect")
     args = parser.parse_args()
     if args.quick:
         args.cells, args.data = [f"nci-{row}" for row in ROWS], None
         args.epochs = args.pretrain_epochs = args.starts = 1
-        with tempfile.TemporaryDirectory() as args.out:
-            compare(args)
-        return
-    if args.data is None and not args.collect:
+    elif args.data is None and not args.collect:
         parser.error("--data DIR is missing, a folder with zinc and qm9")
-    compare(args)
-
-
-def compare(args: argparse.Namespace) -> None:
-    """Run the missing runs and collect the complete ones."""
-    for seed in args.seeds:
+    for seed in [] if args.collect else args.seeds:
         for cell in args.cells:
-            if not args.collect:
-                train(cell, seed, args)
-    collected = collect(Path(args.out))
-    if not collected:
-        sys.exit(f"no run under {args.out} is complete")
-    for entry in collected:
-        print(" | ".join(table2_row(entry)))
-    first = complete_runs(Path(args.out), f"{collected[0]['cell']}-{collected[0]['epochs']}")
-    machine = machine_of(next(iter(first.values())))
-    write_json(Path(args.json), {"results": collected, "machine": machine})
+            train(cell, seed, args)
+    write_runs(args.json, collect(args.out), args.out, "table2")
 
 
 def train(cell: str, seed: int, args: argparse.Namespace) -> None:
     """Run a training after the pretraining of its encoder."""
     name, _, row = cell.partition("-")
-    data = str(Path(args.data) / name) if args.data else None
+    data = args.data / name if args.data else None
     epochs = args.epochs or PAPER[f"{name}-none"]["epochs"]
     options = ["--preset", "paper", "--epochs", str(epochs), "--seed", str(seed), "--precision", args.precision]
     if row in PRETRAINED:
@@ -129,13 +103,13 @@ def train(cell: str, seed: int, args: argparse.Namespace) -> None:
     if args.quick:
         options += ["--model.hidden_channels", "16", "--model.num_layers", "1"]
     source = SOURCES.get(name, name)
-    run("train", source, Path(args.out) / f"{cell}-{epochs}-s{seed}", options, data, args.threads, args.device)
+    run("train", source, args.out / f"{cell}-{epochs}-s{seed}", options, data, args.threads, args.device)
 
 
-def pretrained(cell: str, data: str | None, args: argparse.Namespace) -> Path | None:
+def pretrained(cell: str, data: Path | None, args: argparse.Namespace) -> Path | None:
     """Return the encoder with the best validation loss; ``None`` while another process pretrains one."""
     name, _, row = cell.partition("-")
-    base = Path(args.out) / "pretrain"
+    base = args.out / "pretrain"
     for start in range(args.starts):
         options = ["--preset", "paper", *ROWS[row], "--epochs", str(args.pretrain_epochs), "--seed", str(start)]
         folder = base / f"{cell}-{args.pretrain_epochs}-s{start}"

@@ -17,33 +17,36 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from _arguments import Parser
 from _measure import measure, on_device
+from _results import show, write_results
 from joblib import Parallel, cpu_count, delayed
 from scipy.linalg import eigh as scipy_eigh
-from torch_geometric.data import Batch
+from torch_geometric.data import Batch, Data
 from torch_geometric.nn.models import GPSE
 from torch_geometric.nn.models.gpse import IdentityHead
 from torch_geometric.transforms import AddGPSE, AddLaplacianEigenvectorPE, AddRandomWalkPE
 from torch_geometric.utils import to_dense_adj
 
 from tg_lpe import Graph, LinearTransformerPE
-from tg_lpe.checkpoints.files import write_json
 from tg_lpe.datasets.molecules import load_molecules
 from tg_lpe.graph.eigenvectors import laplacian_eigenvectors
-from tg_lpe.training.run_folder import environment
 
 K = 8
 ENCODERS = ("gram-k8", "positions-k16")
+REFERENCE = "AddLaplacianEigenvectorPE, one graph at a time"
+"""The method with which all others are compared; it is measured first."""
+
+Row = tuple[str, int, Callable[[], Any]]
+"""Name of a method, number of graphs and call."""
 
 
-def batch_rows(graphs: list[Any], encoders: dict[str, LinearTransformerPE], device: torch.device) -> list[Any]:
-    """Return name, number of graphs and call for all graphs as one batch on a device."""
+def batch_rows(graphs: list[Data], encoders: dict[str, LinearTransformerPE], device: torch.device) -> list[Row]:
+    """Return the methods on all graphs as one batch on a device."""
     batch = Batch.from_data_list(graphs).to(str(device))
     calls: dict[str, Callable[[], Any]] = {
         **{f"LinearTransformerPE({name!r})": partial(pe, batch) for name, pe in encoders.items()},
@@ -86,88 +89,68 @@ def eigenvectors_by_scipy(parts: list[tuple[np.ndarray, int]]) -> list[np.ndarra
     return out
 
 
+def cpu_rows(dataset: Any, graphs: list[Data], few: list[Data], encoders: dict[str, LinearTransformerPE]) -> list[Row]:
+    """Return the methods on a dataset, on the list of its graphs and on a few graphs one at a time."""
+    arrays = [(data.edge_index.numpy(), data.num_nodes) for data in graphs]
+    workers = cpu_count()
+    shares = [arrays[part::workers] for part in range(workers)]
+    torch.manual_seed(0)
+    model = GPSE()
+    model.post_mp = IdentityHead()  # the predictions of the network's heads are not part of the encoding
+    all_graphs: dict[str, Callable[[], Any]] = {
+        **{
+            f"LinearTransformerPE({name!r}).encode_dataset, {kind}": partial(pe.encode_dataset, given, False)
+            for name, pe in encoders.items()
+            for kind, given in (("InMemoryDataset", dataset), ("list of Data", graphs))
+        },
+        "laplacian_eigenvectors, float64, list of Data": lambda: laplacian_eigenvectors(
+            Graph.from_data(Batch.from_data_list(graphs)), K
+        ),
+        "torch.linalg.eigh on padded graphs, float64, list of Data": lambda: eigenvectors_by_torch(
+            Batch.from_data_list(graphs)
+        ),
+        f"scipy.linalg.eigh, float64, joblib with {workers} processes": lambda: Parallel(n_jobs=workers)(
+            delayed(eigenvectors_by_scipy)(share) for share in shares
+        ),
+    }
+    alone = {
+        **{f"LinearTransformerPE({name!r})": pe for name, pe in encoders.items()},
+        "AddGPSE, random weights": AddGPSE(model),
+        "AddLaplacianEigenvectorPE(is_undirected=True)": AddLaplacianEigenvectorPE(K, is_undirected=True),
+        "AddRandomWalkPE(16)": AddRandomWalkPE(16),
+    }
+    rows: list[Row] = [(name, len(graphs), run) for name, run in all_graphs.items()]
+    for name, transform in alone.items():
+        part = few[:50] if name.startswith("AddGPSE") else few
+        rows.append((f"{name}, one graph at a time", len(part), one_by_one(transform, part)))
+    return rows
+
+
 def main() -> None:
-    parser = Parser(__doc__)
-    parser.add_argument("--quick", action="store_true", help="a tenth of the work")
+    parser = Parser(__doc__, "a tenth of the work", "throughput.json")
     parser.add_argument("--data", metavar="DIR", help="folder of ZINC molecules (train/val/test.smi)")
     parser.add_argument("--device", type=torch.device, help="measure one large Batch there, such as cuda")
-    parser.add_argument("--json", metavar="FILE", default="benchmarks/results/throughput.json")
     args = parser.parse_args()
 
     num_graphs, repeats = (500, 5) if args.quick else (5000, 15)
-    splits = load_molecules(args.data or "nci", name="zinc" if args.data else "nci")
-    train = splits.train
+    train = load_molecules(args.data or "nci", name="zinc" if args.data else "nci").train
     dataset = train.copy(torch.arange(min(num_graphs, len(train))))  # copy the subset, so that it has its own storage
     graphs = [dataset[i] for i in range(len(dataset))]
     large_enough = [data for data in graphs if data.num_nodes > K]  # PyG's eigenvectors fail on the others
     few = large_enough[: max(50, num_graphs // 10)]
-
-    ours = {name: LinearTransformerPE.from_pretrained(name, K) for name in ENCODERS}
-    peers = {
-        "AddLaplacianEigenvectorPE": AddLaplacianEigenvectorPE(K),
-        "AddLaplacianEigenvectorPE(is_undirected=True)": AddLaplacianEigenvectorPE(K, is_undirected=True),
-        "AddRandomWalkPE(16)": AddRandomWalkPE(16),
-    }
-
-    def own_eigenvectors() -> None:
-        batch = Batch.from_data_list(graphs)
-        graph = Graph(batch.edge_index, batch.num_nodes, batch=batch.batch, num_graphs=batch.num_graphs)
-        laplacian_eigenvectors(graph, K)
-
-    arrays = [(data.edge_index.numpy(), data.num_nodes) for data in graphs]
-    workers = cpu_count()
-    shares = [arrays[part::workers] for part in range(workers)]
-
-    def joblib_eigh() -> None:
-        Parallel(n_jobs=workers)(delayed(eigenvectors_by_scipy)(share) for share in shares)
-
-    torch.manual_seed(0)
-    model = GPSE()
-    model.post_mp = IdentityHead()  # the predictions of the network's heads are not part of the encoding
-    gpse = AddGPSE(model)
-    alone = [(f"{name}, one graph at a time", len(few), one_by_one(peer, few)) for name, peer in peers.items()]
-    rows: list[tuple[str, int, Callable[[], Any]]] = []
-    for encoder, pe in ours.items():
-        name = f"LinearTransformerPE({encoder!r})"
-        rows += [
-            (f"{name}.encode_dataset, InMemoryDataset", len(graphs), partial(pe.encode_dataset, dataset, False)),
-            (f"{name}.encode_dataset, list of Data", len(graphs), partial(pe.encode_dataset, graphs, False)),
-            (f"{name}, one graph at a time", len(few), one_by_one(pe, few)),
-        ]
-    rows += [
-        ("laplacian_eigenvectors, float64, list of Data", len(graphs), own_eigenvectors),
-        (
-            "torch.linalg.eigh on padded graphs, float64, list of Data",
-            len(graphs),
-            lambda: eigenvectors_by_torch(Batch.from_data_list(graphs)),
-        ),
-        (f"scipy.linalg.eigh, float64, joblib with {workers} processes", len(graphs), joblib_eigh),
-        ("AddGPSE, random weights, one graph at a time", len(few[:50]), one_by_one(gpse, few[:50])),
-        *alone,
-    ]
-    if args.device is not None:
-        rows = [alone[0], *batch_rows(graphs, ours, args.device)]
-    results = []
+    encoders = {name: LinearTransformerPE.from_pretrained(name, K) for name in ENCODERS}
+    rows: list[Row] = [(REFERENCE, len(few), one_by_one(AddLaplacianEigenvectorPE(K), few))]
+    if args.device is None:
+        rows += cpu_rows(dataset, graphs, few, encoders)
+    else:
+        rows += batch_rows(graphs, encoders, args.device)
+    results: list[dict[str, Any]] = []
     for name, count, run in rows:
         seconds, spread = measure(run, repeats, limit=5.0 if args.device else 60.0)
-        results.append({"what": name, "graphs_per_second": count / seconds, "seconds": seconds, "iqr_seconds": spread})
-    reference = next(r for r in results if r["what"].startswith("AddLaplacianEigenvectorPE,"))["graphs_per_second"]
-    print(f"{'':60} graphs/s    x AddLaplacianEigenvectorPE({K})")
-    for row in results:
-        row["ratio"] = row["graphs_per_second"] / reference
-        print(f"{row['what']:60} {row['graphs_per_second']:8,.0f}   {row['ratio']:6.2f}")
-    machine = environment()
-    print(f"{machine['processor']}, {machine['threads']} threads")
-    write_json(
-        Path(args.json),
-        {
-            "k": K,
-            "num_graphs": len(graphs),
-            "data": "zinc" if args.data else "nci",
-            "results": results,
-            "machine": machine,
-        },
-    )
+        row = {"what": name, "graphs_per_second": count / seconds, "seconds": seconds, "iqr_seconds": spread}
+        results.append({**row, "ratio": row["graphs_per_second"] / (results or [row])[0]["graphs_per_second"]})
+        show(results[-1])
+    write_results(args.json, results, k=K, num_graphs=len(graphs), data="zinc" if args.data else "nci")
 
 
 if __name__ == "__main__":

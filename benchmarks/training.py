@@ -9,40 +9,32 @@ random-walk) only cost their embedding here. The encoder's share is the time of 
 themselves, divided by the time of the step. Peak memory is the memory that a model's step adds, in a separate process.
 Work is the number of operations in the matrix products of a forward pass over one batch, as torch counts it, without
 the encoder, whose compiled passes cannot be counted. Without --data, the molecules are those that ship with RDKit.
-
-With --device there are also rows with torch.compile, and rows with batches padded to a few sizes by graphs without a
-label, because CUDA graphs replay launches of fixed sizes. The padding takes part in batch norm, so these rows measure
-the cost of a step but are no recipe for training.
 """
 
 from __future__ import annotations
 
 import argparse
-import itertools
 import json
 import statistics
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import torch
 from _arguments import Parser
-from _measure import synchronize
+from _measure import in_own_process, synchronize
+from _results import show, write_results
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
-from torch_geometric.data import Batch, Data
+from torch_geometric.data import Batch
 from torch_geometric.loader import DataLoader
 from torch_geometric.nn import GINEConv, GPSConv, TransformerConv, global_add_pool, global_mean_pool
 
-from tg_lpe.checkpoints.files import write_json
 from tg_lpe.datasets.molecules import load_molecules
 from tg_lpe.ops import cpu
 from tg_lpe.training.build import build_model
 from tg_lpe.training.config import TrainConfig
 from tg_lpe.training.joint import JointTraining, resolved_precision
-from tg_lpe.training.run_folder import environment
 from tg_lpe.training.tasks import Regression
 
 BATCH, CHANNELS, HEADS, LAYERS = 128, 128, 8, 4
@@ -162,56 +154,6 @@ PEERS = {
 }
 ROWS = (*CONFIGS, *PEERS)
 
-VARIANTS: dict[str, tuple[bool, dict[str, Any] | None]] = {
-    "compiled": (False, {"dynamic": True}),
-    "padded": (True, None),
-    "padded, CUDA graphs": (True, {"dynamic": False, "mode": "reduce-overhead"}),
-}
-"""Whether batches are padded, and the arguments of torch.compile, on a device."""
-
-PADDING_NODES, PADDING_EDGES, PADDING_GRAPHS = 512, 1024, 24
-"""Padded batches have multiples of these numbers of nodes and directed edges, and this many additional graphs."""
-
-
-def variants_on(device: torch.device) -> dict[str, tuple[str, bool, dict[str, Any] | None]]:
-    """Row of the model, whether batches are padded, and arguments of torch.compile, by name."""
-    result = {}
-    for row, (name, (padding, options)) in itertools.product(("none", "GramTransformer"), VARIANTS.items()):
-        if options is not None and device.type == "cpu":
-            options = {"dynamic": options["dynamic"], "backend": "aot_eager"}  # traced; compiling takes minutes
-        if options is not None and "mode" in options and row != "none":
-            print(f"left out: {row}, {name}: sizes inside the encoder differ between batches")
-            continue
-        result[f"{row}, {name}"] = row, padding, options
-    return result
-
-
-def padded(batch: Batch, max_nodes: int) -> Batch:
-    """Pad a batch to round sizes by graphs without labels, one of which has ``max_nodes`` nodes.
-
-    Raises:
-        ValueError: if these graphs cannot have as many edges as needed.
-    """
-    spare = max_nodes + 4 * PADDING_GRAPHS
-    num_nodes = -(-(batch.num_nodes + spare) // PADDING_NODES) * PADDING_NODES - batch.num_nodes - max_nodes
-    num_edges = (-batch.num_edges % PADDING_EDGES) // 2
-    sizes = [max_nodes, *((num_nodes + number) // PADDING_GRAPHS for number in range(PADDING_GRAPHS))]
-    filler = []
-    for size in sizes:
-        pairs = torch.triu_indices(size, size, offset=1)[:, :num_edges]
-        num_edges -= pairs.size(1)
-        filler.append(
-            Data(
-                x=torch.zeros(size, *batch.x.shape[1:], dtype=batch.x.dtype),
-                edge_index=torch.cat([pairs, pairs.flip(0)], dim=1),
-                edge_attr=torch.zeros(2 * pairs.size(1), *batch.edge_attr.shape[1:], dtype=batch.edge_attr.dtype),
-                y=torch.full_like(batch.y[:1], torch.nan),
-            )
-        )
-    if num_edges:
-        raise ValueError(f"{PADDING_GRAPHS + 1} graphs have no room for {num_edges} more edges")
-    return Batch.from_data_list([*batch.to_data_list(), *filler])
-
 
 def training_of(row: str, splits: Any, device: torch.device) -> Any:
     if row in PEERS:
@@ -228,7 +170,6 @@ def step(training: Any, batch: Batch, generator: torch.Generator) -> float:
     device = batch.edge_index.device
     synchronize(device)
     start = time.perf_counter()
-    torch.compiler.cudagraph_mark_step_begin()
     loss = training.loss(batch, generator)
     training.optimizer.zero_grad(set_to_none=True)
     loss.backward()
@@ -295,69 +236,37 @@ def resident(field: str) -> float:
 
 
 def main() -> None:
-    parser = Parser(__doc__)
-    parser.add_argument("--quick", action="store_true", help="three models, a few steps, no peak memory")
+    parser = Parser(__doc__, "three models, a few steps, no peak memory", "training.json")
     parser.add_argument("--data", metavar="DIR", help="folder of ZINC molecules (train/val/test.smi)")
-    parser.add_argument("--device", type=torch.device, help="train there, such as cuda; further rows, see above")
+    parser.add_argument("--device", type=torch.device, default="cpu", help="train there, such as cuda")
     parser.add_argument("--peak", metavar="ROW", help=argparse.SUPPRESS)
-    parser.add_argument("--json", metavar="FILE", default="benchmarks/results/training.json")
     args = parser.parse_args()
     if args.peak:
         print(json.dumps(peak_mib(args.peak, args.data)))
         return
 
-    device = args.device or torch.device("cpu")
     num_steps, num_batches = (2, 1) if args.quick else (60, 20)
     splits = load(args.data, num_batches)
-    variants = variants_on(device) if args.device else {}
     rows = ("none", "GramTransformer", "PyG TransformerConv") if args.quick else ROWS
-    trainings, batches = {}, {}
-    for row in (*rows, *variants):
-        base, padding, options = variants.get(row, (row, False, None))
-        trainings[row] = training_of(base, splits, device)
-        trainings[row].model.train()
-        loaded = list(DataLoader(trainings[row].train_set, BATCH))
-        if padding:
-            largest = max(int(batch.ptr.diff().max()) for batch in loaded)
-            loaded = [padded(batch, largest) for batch in loaded]
-        batches[row] = [batch.to(str(device)) for batch in loaded]
-        if options is not None:
-            trainings[row].model.compile(**options)
-
-    generator = torch.Generator().manual_seed(0)
-    compiled = [row for row, (_, _, options) in variants.items() if options is not None]
-    for row, number in itertools.product(compiled, [*range(num_batches)] * 2):  # a size is compiled, then recorded
-        step(trainings[row], batches[row][number], generator)
-    seconds: dict[str, list[float]] = {row: [] for row in trainings}
-    encoder_seconds: dict[str, list[float]] = {row: [] for row in trainings}
-    for number in itertools.islice(itertools.cycle(range(num_batches)), num_steps + 2):
-        for row, training in trainings.items():
-            seconds[row].append(step(training, batches[row][number], generator))
-            encoder = getattr(training.model, "encoder", None)
-            if row in rows and encoder is not None and any(p.requires_grad for p in encoder.parameters()):
-                encoder_seconds[row].append(encoder_step(encoder, batches[row][number]))
-    # The same batch for all, outside the timing.
-    gflop = {row: forward_gflop(trainings[row], batches[row][0]) for row in rows}
-    gflop |= {row: gflop[variants[row][0]] for row in variants}
-    warm = {row: times[2:] for row, times in seconds.items()}
-
-    none = statistics.median(warm["none"])
+    trainings = {row: training_of(row, splits, args.device) for row in rows}
+    batches = {  # a training stores what its encoder computes beforehand in its graphs
+        row: [batch.to(str(args.device)) for batch in DataLoader(training.train_set, BATCH)]
+        for row, training in trainings.items()
+    }
+    seconds, encoder_seconds = times_of_steps(trainings, batches, num_steps)
     results = []
-    print(f"{'':44} ms a step   graphs/s   over none   encoder   GFLOP   parameters   peak MiB")
-    for row, times in warm.items():
+    for row, times in seconds.items():
         # The median of ratios of the same batch varies less than the ratio of medians.
-        ratio = statistics.median(ours / base for ours, base in zip(times, warm["none"], strict=True))
+        ratio = statistics.median(ours / base for ours, base in zip(times, seconds["none"], strict=True))
         share = None
         if encoder_seconds[row]:
-            alone = encoder_seconds[row][2:]
-            share = statistics.median(own / all_of_it for own, all_of_it in zip(alone, times, strict=True))
+            share = statistics.median(own / step for own, step in zip(encoder_seconds[row], times, strict=True))
         low, middle, high = statistics.quantiles(times, n=4)
         peak = None
-        if device.type == "cuda":
+        if args.device.type == "cuda":
             peak = peak_on_device(trainings[row], batches[row][0])
-        elif not args.quick and args.device is None:
-            command = [sys.executable, __file__, "--peak", row, *(["--data", args.data] if args.data else [])]
-            peak = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+        elif not args.quick:
+            peak = in_own_process(__file__, "--peak", row, *(["--data", args.data] if args.data else []))
         results.append(
             {
                 "row": row,
@@ -366,31 +275,39 @@ def main() -> None:
                 "graphs_per_second": BATCH / middle,
                 "ratio_to_none": ratio,
                 "encoder_share": share,
-                "gflop": gflop[row],
+                "gflop": forward_gflop(trainings[row], batches[row][0]),
                 "num_parameters": sum(p.numel() for p in trainings[row].model.parameters()),
                 "peak_mib": peak,
             }
         )
-        print(
-            f"{row:44} {1e3 * middle:9.1f}   {BATCH / middle:8.0f}   {ratio:9.3f}   "
-            f"{'' if share is None else f'{share:.1%}':>7}   {gflop[row]:5.2f}   "
-            f"{results[-1]['num_parameters']:10,}   {'' if peak is None else f'{peak:8.0f}'}",
-            flush=True,
-        )
-    machine = environment()
-    precision = "bfloat16" if trainings["none"].autocast_dtype else "float32"
-    print(f"{machine['processor']}, {machine['threads']} threads, {precision}")
-    write_json(
-        Path(args.json),
-        {
-            "batch_size": BATCH,
-            "data": "zinc" if args.data else "nci",
-            "precision": precision,
-            "seconds_none": none,
-            "results": results,
-            "machine": machine,
-        },
+        show(results[-1])
+    write_results(
+        args.json,
+        results,
+        batch_size=BATCH,
+        data="zinc" if args.data else "nci",
+        precision="bfloat16" if trainings["none"].autocast_dtype else "float32",
+        seconds_none=statistics.median(seconds["none"]),
     )
+
+
+def times_of_steps(
+    trainings: dict[str, Any], batches: dict[str, list[Batch]], num_steps: int
+) -> tuple[dict[str, list[float]], dict[str, list[float]]]:
+    """Return the seconds of steps, in which the models take turns, and of the steps of encoders that are trained."""
+    generator = torch.Generator().manual_seed(0)
+    seconds: dict[str, list[float]] = {row: [] for row in trainings}
+    encoder_seconds: dict[str, list[float]] = {row: [] for row in trainings}
+    for number in range(num_steps + 2):
+        for row, training in trainings.items():
+            training.model.train()
+            batch = batches[row][number % len(batches[row])]
+            seconds[row].append(step(training, batch, generator))
+            encoder = getattr(training.model, "encoder", None)
+            if encoder is not None and any(p.requires_grad for p in encoder.parameters()):
+                encoder_seconds[row].append(encoder_step(encoder, batch))
+    after_warm_up = [{row: times[2:] for row, times in part.items()} for part in (seconds, encoder_seconds)]
+    return after_warm_up[0], after_warm_up[1]
 
 
 if __name__ == "__main__":

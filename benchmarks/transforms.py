@@ -10,26 +10,25 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import networkx as nx
 import numpy as np
 import torch
 from _arguments import Parser
+from _measure import measure
+from _results import show, write_results
 from numpy.typing import NDArray
 from scipy.sparse.linalg import splu
-from throughput import measure, one_by_one
+from throughput import one_by_one
 from torch_geometric.data import Batch, Data
 from torch_geometric.transforms import AddLaplacianEigenvectorPE, AddRandomWalkPE
 from torch_geometric.utils import get_laplacian, to_scipy_sparse_matrix, to_undirected
 
 from tg_lpe import AddPositionalEncoding, Graph
-from tg_lpe.checkpoints.files import write_json
 from tg_lpe.datasets.molecules import load_molecules
 from tg_lpe.datasets.synthetic import grid_edges, random_regular_edges
 from tg_lpe.encoders import LaplacianEigenvectors, RandomWalk
-from tg_lpe.training.run_folder import environment
 from tg_lpe.transforms import AddEffectiveResistance, AddHeatKernelPE, AddLaplacianEigenvectors, AddResistiveEmbeddingPE
 
 K = 8
@@ -70,11 +69,12 @@ def resistances_by_scipy(data: Data) -> NDArray[np.float64]:
     return diagonal[tail] + diagonal[head] - 2 * between
 
 
+WALK = "AddPositionalEncoding(RandomWalk(16)), over AddRandomWalkPE"
+
+
 def main() -> None:
-    parser = Parser(__doc__)
-    parser.add_argument("--quick", action="store_true", help="a few small graphs")
+    parser = Parser(__doc__, "a few small graphs", "transforms.json")
     parser.add_argument("--data", metavar="DIR", help="folder of ZINC molecules (train/val/test.smi)")
-    parser.add_argument("--json", metavar="FILE", default="benchmarks/results/transforms.json")
     args = parser.parse_args()
 
     repeats, count, num_few, num_molecules = (2, 2, 32, 128) if args.quick else (15, 20, 128, 4096)
@@ -93,10 +93,9 @@ def main() -> None:
     ) -> float:
         seconds, spread = measure(run, repeats)
         row = {"what": what, "graphs": where, "seconds": seconds / count, "iqr_seconds": spread / count}
-        row["ratio"] = 1.0 if reference is None else reference / row["seconds"]
-        results.append(row)
-        print(f"{what:60} {where:28} {1e6 * row['seconds']:9,.0f} us   {row['ratio']:6.2f}")
-        return float(row["seconds"])
+        results.append({**row, "ratio": 1.0 if reference is None else reference / (seconds / count)})
+        show(results[-1])
+        return seconds / count
 
     for size in SIZES[:2] if args.quick else SIZES:
         graphs, where = random_graphs(size, count), f"{size} nodes, one at a time"
@@ -104,24 +103,22 @@ def main() -> None:
         for name, transform in ours.items():
             add(name, where, count, one_by_one(transform, graphs), reference)
 
-    beside: list[tuple[str, Callable[[Data], Any], str, Callable[[Data], Any]]] = [
-        (
-            "PyG AddRandomWalkPE(16)",
+    large_peers: dict[str, tuple[Callable[[Data], Any], str, Callable[[Data], Any]]] = {
+        "PyG AddRandomWalkPE(16)": (
             AddRandomWalkPE(16),
             "AddPositionalEncoding(RandomWalk(16, 0)), over AddRandomWalkPE",
             AddPositionalEncoding(RandomWalk(16, 0)),
         ),
-        (
-            "scipy splu, a system a node",
+        "scipy splu, a system a node": (
             resistances_by_scipy,
             "AddEffectiveResistance(), over splu",
             AddEffectiveResistance(),
         ),
-    ]
+    }
     for where, edges in (SMALL if args.quick else LARGE).items():
         index = edges()
         data = Data(edge_index=to_undirected(index), num_nodes=int(index.max()) + 1)
-        for peer_name, large_peer, name, own in beside:
+        for peer_name, (large_peer, name, own) in large_peers.items():
             reference = add(peer_name, where, 1, partial(large_peer, data), None, 3)
             add(name, where, 1, partial(own, data), reference)
 
@@ -129,45 +126,22 @@ def main() -> None:
     molecules = [data for data in (train[i] for i in range(min(num_molecules, len(train)))) if data.num_nodes > K]
     few, where = molecules[:num_few], "molecules, one at a time"
     reference = add("PyG AddLaplacianEigenvectorPE", where, len(few), one_by_one(peer, few), None)
-    walk = AddPositionalEncoding(RandomWalk(16))
-    walk_reference = add("PyG AddRandomWalkPE(16)", where, len(few), one_by_one(AddRandomWalkPE(16), few), None)
-    for name, transform in ours.items():
-        add(name, where, len(few), one_by_one(transform, few), reference)
-    add(
-        "AddPositionalEncoding(RandomWalk(16)), over AddRandomWalkPE",
-        where,
-        len(few),
-        one_by_one(walk, few),
-        walk_reference,
-    )
+    of_walk = add("PyG AddRandomWalkPE(16)", where, len(few), one_by_one(AddRandomWalkPE(16), few), None)
+    with_walk = {**ours, WALK: AddPositionalEncoding(RandomWalk(16))}
+    for name, transform in with_walk.items():
+        add(name, where, len(few), one_by_one(transform, few), of_walk if name == WALK else reference)
     for size in (num_few, len(molecules)):
-        part = molecules[:size]
-        batch, where = Batch.from_data_list(part), f"molecules, batch of {len(part)}"
-        for name, transform in ours.items():
-            add(name, where, len(part), partial(transform, batch), reference)
-        graph = Graph(batch.edge_index, batch.num_nodes, batch=batch.batch, num_graphs=len(part))
-        eigenvectors = LaplacianEigenvectors(K)
-        add(
-            f"LaplacianEigenvectors({K}).precompute",
-            where,
-            len(part),
-            partial(eigenvectors.precompute, graph),
-            reference,
-        )
-        add(
-            "AddPositionalEncoding(RandomWalk(16)), over AddRandomWalkPE",
-            where,
-            len(part),
-            partial(walk, batch),
-            walk_reference,
-        )
-    where = "molecules, encode_dataset"
+        batch = Batch.from_data_list(molecules[:size])
+        graph, where = Graph.from_data(batch), f"molecules, batch of {batch.num_graphs}"
+        eigenvectors = partial(LaplacianEigenvectors(K).precompute, graph)
+        add(f"LaplacianEigenvectors({K}).precompute", where, batch.num_graphs, eigenvectors, reference)
+        for name, transform in with_walk.items():
+            base = of_walk if name == WALK else reference
+            add(name, where, batch.num_graphs, partial(transform, batch), base)
     for name, transform in ours.items():
         run = partial(transform.encode_dataset, molecules, False)
-        add(name, where, len(molecules), run, reference)
-    machine = environment()
-    print(f"{machine['processor']}, {machine['threads']} threads")
-    write_json(Path(args.json), {"k": K, "num_molecules": len(molecules), "results": results, "machine": machine})
+        add(name, "molecules, encode_dataset", len(molecules), run, reference)
+    write_results(args.json, results, k=K, num_molecules=len(molecules))
 
 
 if __name__ == "__main__":

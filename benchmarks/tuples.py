@@ -13,21 +13,22 @@ from __future__ import annotations
 
 import statistics
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from _arguments import Parser
+from _measure import saved_bytes, take_turns
+from _results import show, write_results
 from torch import Tensor
 from torch_geometric.loader import DataLoader
 
 from tg_lpe import GramTransformer, Graph
-from tg_lpe.checkpoints.files import write_json
 from tg_lpe.datasets.molecules import load_molecules
 from tg_lpe.models.tuple_transformer import TupleTransformer
 from tg_lpe.nn.tuples import tuple_tokens
-from tg_lpe.training.run_folder import environment
 
 BATCH = 128
 ROWS = {
@@ -63,78 +64,47 @@ class Case:
             heads=heads,
             attention=attention,
         )
-        self.token_seconds: list[float] = []
-        self.forward_seconds: list[float] = []
-        self.training_seconds: list[float] = []
 
     def loss(self, batch: Any) -> Tensor:
         out: Tensor = self.model(batch.x, batch.edge_index, batch.edge_attr, batch.batch, num_graphs=batch.num_graphs)
         return out.square().sum()
 
-    def round(self) -> None:
-        for batch in self.batches:
-            start = time.perf_counter()
-            graph = Graph(batch.edge_index, batch.num_nodes, batch=batch.batch, num_graphs=batch.num_graphs)
-            tuple_tokens(graph, self.k, self.s)
-            self.token_seconds.append((time.perf_counter() - start) / batch.num_graphs)
-            start = time.perf_counter()
-            with torch.no_grad():
-                self.loss(batch)
-            self.forward_seconds.append((time.perf_counter() - start) / batch.num_graphs)
-            start = time.perf_counter()
-            self.loss(batch).backward()
-            self.training_seconds.append((time.perf_counter() - start) / batch.num_graphs)
-            self.model.zero_grad(set_to_none=True)
+    def tokens(self, batch: Any) -> Tensor:
+        """Return the number of tokens of each molecule."""
+        return tuple_tokens(Graph.from_data(batch), self.k, self.s).batch.bincount(minlength=batch.num_graphs)
 
-    def saved_bytes(self) -> int:
-        """Return the bytes kept for the backward pass of a batch, without weights."""
-        own = {tensor.untyped_storage().data_ptr() for tensor in self.model.parameters()}
-        kept: dict[int, int] = {}
+    @torch.no_grad()
+    def forward(self, batch: Any) -> None:
+        self.loss(batch)
 
-        def keep(tensor: Tensor) -> Tensor:
-            storage = tensor.untyped_storage()
-            if storage.data_ptr() not in own:
-                kept[storage.data_ptr()] = storage.nbytes()
-            return tensor
+    def train(self, batch: Any) -> None:
+        self.loss(batch).backward()
+        self.model.zero_grad(set_to_none=True)
 
-        with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-            loss = self.loss(self.batches[0])
-        del loss
-        return sum(kept.values())
-
-    def row(self) -> dict[str, Any]:
-        sizes = []
-        for batch in self.batches:
-            graph = Graph(batch.edge_index, batch.num_nodes, batch=batch.batch, num_graphs=batch.num_graphs)
-            sizes.append(tuple_tokens(graph, self.k, self.s).batch.bincount(minlength=batch.num_graphs))
-        tokens = torch.cat(sizes).numpy()
-        # The first call of a round warms up.
-        tokens_s, forward, training = (
-            statistics.median(times[1:] or times)
-            for times in (self.token_seconds, self.forward_seconds, self.training_seconds)
-        )
+    def row(self, seconds: dict[str, float]) -> dict[str, Any]:
+        """Return the figures of this case, from the seconds a molecule of each part."""
+        tokens = torch.cat([self.tokens(batch) for batch in self.batches]).numpy()
+        kept = saved_bytes(lambda: self.loss(self.batches[0]), self.model.parameters())
         return {
             "row": self.name,
             "molecules": len(tokens),
             "tokens_mean": float(tokens.mean()),
             "tokens_95": float(np.quantile(tokens, 0.95)),
             "tokens_max": int(tokens.max()),
-            "tokenized_a_second": 1.0 / tokens_s,
-            "forward_ms": 1e3 * forward,
-            "training_ms": 1e3 * training,
-            "seconds": training,
-            "kept_kib": self.saved_bytes() / 1024 / self.batches[0].num_graphs,
+            "tokenized_a_second": 1.0 / seconds["tokens"],
+            "forward_ms": 1e3 * seconds["forward"],
+            "training_ms": 1e3 * seconds["train"],
+            "seconds": seconds["train"],
+            "kept_kib": kept / 1024 / self.batches[0].num_graphs,
             "num_parameters": sum(p.numel() for p in self.model.parameters()),
         }
 
 
 def main() -> None:
-    parser = Parser(__doc__)
+    parser = Parser(__doc__, "one batch of 32 molecules, one round", "tuples.json")
     parser.add_argument("--data", type=Path, help="folder of ZINC-12k")
-    parser.add_argument("--quick", action="store_true", help="one batch of 32 molecules, one round")
     parser.add_argument("--batches", type=int, default=8, help="(default: %(default)s)")
     parser.add_argument("--rounds", type=int, default=5, help="(default: %(default)s)")
-    parser.add_argument("--json", metavar="FILE", default="benchmarks/results/tuples.json")
     args = parser.parse_args()
 
     torch.set_num_threads(1)
@@ -143,18 +113,23 @@ def main() -> None:
     batches = list(DataLoader(splits.train.copy(torch.arange(batch_size * count)), batch_size))
     types = {name: getattr(splits.spec, name) for name in ("num_node_types", "num_edge_types")}
     cases = [Case(name, batches, types) for name in ROWS]
-    for _ in range(1 if args.quick else args.rounds):
-        for case in cases:
-            case.round()
+    parts = ("tokens", "forward", "train")
+    runs = {
+        (case.name, part, number): partial(getattr(case, part), batch)
+        for case in cases
+        for number, batch in enumerate(batches)
+        for part in parts
+    }
+    seconds = take_turns(runs, 1 if args.quick else args.rounds, time.perf_counter)
     rows = []
     for case in cases:
-        row = case.row()
-        rows.append(row)
-        tokens = f"{row['tokens_mean']:5.0f} tokens, {row['tokenized_a_second']:9,.0f} molecules/s"
-        times = f"{row['forward_ms']:7.2f} ms forwards, {row['training_ms']:7.2f} in training"
-        print(f"{row['row']:42} {tokens}, {times}, {row['kept_kib']:8,.0f} KiB kept", flush=True)
-    machine = environment()
-    write_json(Path(args.json), {"results": rows, "machine": machine})
+        medians = {
+            part: statistics.median(time for n in range(count) for time in seconds[case.name, part, n]) / batch_size
+            for part in parts
+        }
+        rows.append(case.row(medians))
+        show(rows[-1])
+    write_results(args.json, rows)
 
 
 if __name__ == "__main__":

@@ -30,14 +30,13 @@ def test_benchmark_runs(words: list[str | Path], tmp_path: Path) -> None:
     assert result["machine"]["packages"]["torch"]
 
 
-def test_quick_figures_replace_no_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_quick_figures_replace_no_results(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(BENCHMARKS)
-    parser = importlib.import_module("_arguments").Parser("A benchmark.")
-    results = str(tmp_path / "results.json")
-    parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--json", default=results)
-    assert parser.parse_args([]).json == results
-    assert parser.parse_args(["--quick", "--json", "mine.json"]).json == "mine.json"
+    parser = importlib.import_module("_arguments").Parser("A benchmark.", "less", "results_{part}.json")
+    parser.add_argument("--part", default="a")
+    results = BENCHMARKS / "results"
+    assert parser.parse_args([]).json == results / "results_a.json"
+    assert parser.parse_args(["--quick", "--json", "mine.json"]).json == Path("mine.json")
     quick = parser.parse_args(["--quick"]).json
-    assert quick.name == "results.json" and quick.parent != tmp_path
+    assert quick.name == "results_a.json" and quick.parent != results
     quick.parent.rmdir()

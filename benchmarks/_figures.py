@@ -1,0 +1,393 @@
+"""Draw the charts of the README and of the documentation from the files under benchmarks/results.
+
+    python benchmarks/_figures.py [NAME ...]
+
+NAME is the name of a picture there without `.png`, or "all", the default. Scripts whose results have a chart draw
+it next to their JSON file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from _results import RESULTS
+from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator, NullLocator
+
+from tg_lpe.checkpoints.files import read_json, replacing
+from tg_lpe.data.units import MEV_IN
+from tg_lpe.datasets.molecules import QM9_UNITS
+
+Rows = Sequence[dict[str, Any]]
+OURS, GREY, BLUE, RED, ORANGE, VIOLET = "#1f8a5b", "#8a8a8a", "#3b7dd8", "#b04a5a", "#c98b2e", "#7a5195"
+
+
+def save(figure: Figure, path: Path, dpi: int = 110) -> None:
+    """Write a figure as PNG."""
+    with replacing(path) as temporary:
+        figure.savefig(temporary, format="png", dpi=dpi)
+
+
+def results_of(name: str) -> Rows:
+    """Read the rows of a results file."""
+    return list(read_json(RESULTS / f"{name}.json")["results"])
+
+
+ENCODING_COLORS = {
+    "none": GREY,
+    "laplacian": ORANGE,
+    "random-walk": BLUE,
+    "LinearTransformer, learned probes": RED,
+    "GramTransformer": OURS,
+}
+ENCODING_NAMES = {"LinearTransformer, learned probes": "row per\natom index"}
+
+
+def draw_encodings(path: Path) -> None:
+    """Draw validation errors by epoch, short and long, and test errors before and after renumbering the atoms."""
+    figure = Figure(figsize=(11.5, 3.7), layout="constrained")
+    panels = figure.subplots(1, 3)
+    short = results_of("zinc12k_15")
+    draw_curves(panels[0], short, "ZINC-12k, 15 epochs")
+    draw_curves(panels[1], results_of("zinc_100_summed"), "ZINC-250k, 100 epochs")
+    draw_bars(panels[2], {row["row"]: row for row in short})
+    save(figure, path)
+
+
+def draw_curves(axes: Any, rows: Rows, title: str) -> None:
+    """Draw the validation error of each seed by epoch."""
+    for row in rows:
+        encoding = row["row"].split(",")[0]
+        if encoding not in ENCODING_COLORS:
+            continue
+        for number, values in enumerate(row["val_mae_by_epoch"]):
+            label = f"{ENCODING_NAMES.get(encoding, encoding)}, test {row['test_mae']:.3f}" if number == 0 else None
+            epochs = range(1, len(values) + 1)
+            axes.plot(epochs, values, color=ENCODING_COLORS[encoding], label=label, linewidth=1.1)
+    axes.set(xlabel="epoch", ylabel="validation MAE", yscale="log", ylim=(None, 1.0))
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.yaxis.set_major_formatter("{x:.2f}")
+    axes.yaxis.set_minor_formatter("{x:.2f}")
+    axes.tick_params(axis="y", which="both", labelsize=7)
+    axes.grid(alpha=0.25, which="both")
+    axes.legend(frameon=False, fontsize=7)
+    axes.set_title(title)
+
+
+def draw_bars(axes: Any, rows: dict[str, dict[str, Any]]) -> None:
+    """Draw the test error before and after renumbering the atoms."""
+    shown = [name for name in ENCODING_COLORS if name in rows]
+    for offset, key, alpha, label in (
+        (-0.2, "test_mae", 1.0, "as listed"),
+        (0.2, "test_mae_relabelled", 0.45, "atoms numbered anew"),
+    ):
+        heights = [rows[name][key] for name in shown]
+        spread = [rows[name][f"{key}_std"] or 0.0 for name in shown]
+        places = [place + offset for place in range(len(shown))]
+        colors = [ENCODING_COLORS[name] for name in shown]
+        axes.bar(places, heights, 0.38, yerr=spread, color=colors, alpha=alpha)
+        axes.bar([0], [0], color="black", alpha=alpha, label=label)
+    axes.set_xticks(range(len(shown)), [ENCODING_NAMES.get(name, name) for name in shown], fontsize=6)
+    axes.set(ylabel="test MAE", title="ZINC-12k, 15 epochs")
+    axes.legend(frameon=False, fontsize=7)
+
+
+def draw_speed(path: Path) -> None:
+    """Draw graphs encoded and trained on per second, time per edge by size of the graph, and quality by time."""
+    figure = Figure(figsize=(13, 4.2), layout="constrained")
+    encoding, training, scaling, quality = panels = figure.subplots(1, 4)
+    names = {row["what"].replace(", ", ",\n", 1): row for row in results_of("throughput")}
+    draw_rates(encoding, names, ["Linear" in name for name in names], "encoding, ZINC", "log")
+    names = {row["row"]: row for row in results_of("training")}
+    draw_rates(training, names, [not name.startswith("PyG") for name in names], "training, ZINC", "linear")
+    for kind, style in (("grid", "o-"), ("random", "s-"), ("random, reordered", "^:")):
+        rows = [row for row in results_of("scaling") if row["graph"] == kind]
+        nodes, times = [row["num_nodes"] for row in rows], [row["ns_per_edge_and_layer"] for row in rows]
+        scaling.plot(nodes, times, style, label=kind, linewidth=1.1, markersize=4)
+    scaling.set(title="one graph, 9 layers", xlabel="nodes", ylabel="ns an edge and layer", xscale="log", ylim=(0, 16))
+    methods = results_of("eigenvectors")
+    for what in dict.fromkeys(row["what"] for row in methods):
+        rows = [row for row in methods if row["what"] == what]
+        color, style = OURS if what.startswith("ours") else None, "o--" if "Corollary" in what else "o-"
+        seconds, errors = [row["seconds"] for row in rows], [row["residual"] for row in rows]
+        quality.plot(seconds, errors, style, label=what.split(",")[0], color=color, linewidth=1.1, markersize=4)
+    quality.set(title="eigenvectors of a grid", xlabel="seconds", ylabel="residual", xscale="log", yscale="log")
+    for axes in (scaling, quality):
+        axes.legend(frameon=False, fontsize=7)
+    for axes in panels:
+        axes.tick_params(labelsize=6)
+        axes.grid(alpha=0.25)
+    save(figure, path)
+
+
+def draw_rates(axes: Any, rows: dict[str, dict[str, Any]], ours: list[bool], title: str, scale: str) -> None:
+    """Draw the graphs per second of each row, with this library in colour."""
+    places = range(len(rows), 0, -1)
+    rates = [row["graphs_per_second"] for row in rows.values()]
+    axes.barh(places, rates, color=[OURS if own else GREY for own in ours])
+    axes.set_yticks(places, list(rows), fontsize=6)
+    axes.set(title=title, xlabel="graphs a second", xscale=scale)
+
+
+REFERENCE, GAP = "walks", "qm9, gap"
+LIMIT = 10
+"""Standard errors of the strongest colours."""
+
+GRID_COLORS = LinearSegmentedColormap.from_list("difference", [RED, "#f3e3e5", "#ffffff", "#e0efe7", OURS])
+"""Colours from worse to better."""
+
+GRID_NAMES = {
+    "walks": "random walks",
+    "whitened-walks": "random walks, whitened",
+    "gram-k16": "LinearTransformerPE(k=16)",
+    "whitened gram-k16": "LinearTransformerPE, whitened",
+    "heat": "heat kernels",
+    "resistance": "resistances",
+    "cycles": "cycle counts",
+    "distances": "counts of nodes by distance",
+    "LPE": "LPE, Müller and Morris's",
+}
+"""Names of rows in the README."""
+
+GRID_TITLES = {
+    "accuracy": "accuracy, % ↑",
+    "average_precision": "precision, % ↑",
+    "balanced_accuracy": "accuracy, % ↑",
+    "mae": "error ↓",
+    "roc_auc": "ROC-AUC, % ↑",
+    "share": "told apart, % ↑",
+}
+"""Titles of metrics; an arrow points to better values."""
+
+
+def draw_grid(path: Path) -> None:
+    """Draw the reference grid: rows are encodings and columns kinds of data.
+
+    The colour is the paired difference to random walks in standard errors: green means that the encoding is better,
+    nearly white that the difference is within two standard errors, and grey that the cell was not run. Rows with at
+    least half of the columns come first, ordered by mean difference.
+    """
+    cells = results_of("grid")
+    columns, rows = (list(dict.fromkeys(cell[key] for cell in cells)) for key in ("column", "row"))
+    gains = {row: [gain(cell) for cell in cells if cell["row"] == row] for row in rows}
+    rows.sort(key=lambda row: (2 * len(gains[row]) < len(columns), -sum(gains[row]) / len(gains[row])))
+    figure = Figure(figsize=(1.9 + 0.87 * len(columns), 0.9 + 0.25 * len(rows)), layout="constrained")
+    axes = figure.subplots()
+    axes.set_facecolor("#eeeeee")
+    for cell in cells:
+        draw_cell(axes, cell, columns.index(cell["column"]), rows.index(cell["row"]))
+    axes.set(xlim=(-0.5, len(columns) - 0.5), ylim=(len(rows) - 0.5, -0.5))
+    titles = {cell["column"]: "meV ↓" if cell["column"] == GAP else GRID_TITLES[cell["metric"]] for cell in cells}
+    labels = [f"{column.replace(', no features', '').replace('-func', '')}\n{titles[column]}" for column in columns]
+    axes.set_xticks(range(len(columns)), labels, fontsize=7.5)
+    axes.set_yticks(range(len(rows)), [GRID_NAMES.get(row, row) for row in rows], fontsize=8)
+    axes.tick_params(length=0, top=True, labeltop=True, bottom=False, labelbottom=False)
+    axes.spines[:].set_visible(False)
+    save(figure, path, 120)
+
+
+def gain(cell: dict[str, Any]) -> float:
+    """Return the lead over random walks in standard errors, clipped to the limit; zero for random walks."""
+    pair = cell["differences"].get(REFERENCE)
+    if pair is None:
+        return 0.0
+    better = pair["mean"] if cell["direction"] == "max" else -pair["mean"]
+    error = pair["error"] or 1e-12  # all parts have the same difference
+    return max(-LIMIT, min(LIMIT, better / error))
+
+
+def draw_cell(axes: Any, cell: dict[str, Any], x: int, y: int) -> None:
+    """Draw the colour and the figure of a cell."""
+    shade = GRID_COLORS(0.5 + 0.5 * gain(cell) / LIMIT)
+    axes.fill([x - 0.5, x + 0.5, x + 0.5, x - 0.5], [y - 0.5, y - 0.5, y + 0.5, y + 0.5], color=shade)
+    value = cell["test"]["mean"]
+    if cell["column"] == GAP:
+        text = f"{MEV_IN[QM9_UNITS['gap']] * value:.0f}"
+    else:
+        text = f"{100 * value:.1f}" if cell["direction"] == "max" else f"{value:.2g}"
+    color = "white" if abs(gain(cell)) > 0.8 * LIMIT else "black"
+    axes.text(x, y, text, ha="center", va="center", fontsize=7.5, color=color)
+
+
+BUDGET_COLORS = {
+    "none": GREY,
+    "laplacian": RED,
+    "random-walk": BLUE,
+    "GramTransformer": OURS,
+    "gram-k16": VIOLET,
+    "gram-k16, frozen": "#d98324",
+}
+
+
+def draw_budget(rows: Rows, path: Path, source: str = "zinc12k") -> None:
+    """Draw the test error over the number of epochs: mean over seeds with its spread, and each seed as a dot."""
+    figure = Figure(figsize=(5.2, 3.7), layout="constrained")
+    axes = figure.subplots()
+    for name in dict.fromkeys(row["row"] for row in rows):
+        own = [row for row in rows if row["row"] == name]
+        epochs, means = [row["epochs"] for row in own], [row["test_mae"] for row in own]
+        spread, color = [row["test_mae_std"] or 0.0 for row in own], BUDGET_COLORS.get(name)
+        bars = axes.errorbar(epochs, means, spread, color=color, label=name, linewidth=1.2, capsize=3)
+        dots = [(row["epochs"], value) for row in own for value in row["test_mae_by_seed"]]
+        axes.scatter(*zip(*dots, strict=True), s=9, color=bars[0].get_color())
+    budgets = sorted({row["epochs"] for row in rows})
+    axes.set(xlabel="epochs", ylabel="test MAE", xscale="log", title=source)
+    axes.set_xticks(budgets, [f"{budget:,}" for budget in budgets])
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.yaxis.set_major_formatter("{x:.2f}")
+    axes.grid(alpha=0.25)
+    axes.legend(frameon=False, fontsize=8)
+    save(figure, path)
+
+
+def draw_less_computation(rows: Rows, path: Path) -> None:
+    """Draw test error and encoding time by layers and columns; no encoding and eigenvectors are horizontal lines."""
+    figure = Figure(figsize=(8.5, 6), layout="constrained")
+    panels = figure.subplots(2, 2, sharex="col", sharey="row")
+    learned = [row for row in rows if row["layers"] is not None]
+    for column, (axis, other, title) in enumerate((("layers", "k", "layers"), ("k", "layers", "columns of Φ"))):
+        common = most_common([row[other] for row in learned])
+        shown = sorted((row for row in learned if row[other] == common), key=lambda row: row[axis])
+        for axes, (key, name) in zip(
+            panels[:, column], (("test_mae", "test MAE"), ("microseconds_a_graph", "µs to encode a graph")), strict=True
+        ):
+            spread = [row.get(f"{key}_std") or 0.0 for row in shown]
+            places, values = [row[axis] for row in shown], [row[key] for row in shown]
+            axes.errorbar(places, values, spread, color=OURS, marker="o", markersize=4, label="linear transformer")
+            for row in rows:
+                if row["layers"] is None and key in row:
+                    axes.axhline(row[key], color=ENCODING_COLORS[row["row"]], linestyle="--", label=row["row"])
+            axes.grid(alpha=0.25)
+            axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+            if column == 0:
+                axes.set(ylabel=name)
+        axes.set(xlabel=f"{title} ({common} {'columns' if other == 'k' else 'layers'})")
+    panels[0][0].legend(frameon=False, fontsize=8)
+    save(figure, path)
+
+
+def most_common(values: list[int]) -> int:
+    """Return the most frequent value, the largest one if there are several."""
+    return max(values, key=lambda value: (values.count(value), value))
+
+
+K_COLORS = {
+    "gram-k16": OURS,
+    "nested": BLUE,
+    "nested, without walks": "#9dbfea",
+    "gram-k8": ORANGE,
+    "heat-k8": RED,
+    "random walk": GREY,
+}
+K_TITLES = {
+    "unexplained_molecules": "variance of kernels left, molecules",
+    "unexplained_random": "the same, random graphs",
+    "f1_other": "F1, atoms of 5-rings and of other rings (dashed)",
+    "label_mae": "label of ZINC-12k, MAE of ridge regression",
+}
+
+
+def draw_k(rows: Rows, path: Path) -> None:
+    """Draw every measure of benchmarks/k.py against the number of channels."""
+    figure = Figure(figsize=(13, 3.4), layout="constrained")
+    every = sorted({row["k"] for row in rows})
+    for axes, (measure, title) in zip(figure.subplots(1, len(K_TITLES)), K_TITLES.items(), strict=True):
+        for name, color in K_COLORS.items():
+            mine = [row for row in rows if row["encoding"] == name]
+            widths = [row["k"] for row in mine]
+            if measure == "f1_other":
+                axes.plot(widths, [row["f1_5"] for row in mine], color=color, marker="o", markersize=3, linewidth=1.2)
+            style = "--" if measure == "f1_other" else "-"
+            values = [row[measure] for row in mine]
+            axes.plot(widths, values, style, color=color, marker="o", markersize=3, linewidth=1.2, label=name)
+        axes.set(xlabel="k", xscale="log", title=title)
+        axes.title.set_fontsize(8)
+        axes.set_xticks(every, [str(k) for k in every])
+        axes.minorticks_off()
+        axes.grid(alpha=0.25)
+        axes.tick_params(labelsize=7)
+        if measure.startswith("unexplained"):
+            axes.set_yscale("log")
+    figure.axes[0].legend(frameon=False, fontsize=6)
+    save(figure, path, 100)
+
+
+SYNTHETIC_PANELS = {
+    "1a": (0, "electric, eq. (3)"),
+    "1b": (1, "resistive, eq. (3)"),
+    "1c": (2, "heat, eq. (3)"),
+    "3a": (4, "electric, eq. (7)"),
+    "3b": (5, "resistive, eq. (7)"),
+    "3c": (6, "heat, eq. (7)"),
+    "3d": (7, "eigenvectors 1-10, eq. (7)"),
+    "2d": (3, "eigenvectors 1-10, eq. (3)"),
+    "2e": (8, "each of 1-10, complete"),
+    "2f": (9, "each of 1-10, CSL"),
+    "2a": (12, "eigenvectors 1-5, eq. (3)"),
+    "2b": (13, "each of 1-5, complete"),
+    "2c": (14, "each of 1-5, CSL"),
+}
+"""Cell of a grid of four columns, and title."""
+
+KINDS = {"complete": (BLUE, "complete"), "csl": (RED, "CSL")}
+VECTORS = ("#440154", "#46327e", "#365c8d", "#277f8e", "#1fa187", "#4ac16d", "#a0da39", "#e3d01c", "#f39c12")
+
+
+def draw_synthetic(rows: Rows, path: Path) -> None:
+    """Draw figures 1, 2 and 3 of the paper as one: geometric mean over seeds, and their range, of every curve."""
+    figure = Figure(figsize=(13, 12), layout="constrained")
+    grid = figure.add_gridspec(4, 4)
+    for panel, (cell, title) in SYNTHETIC_PANELS.items():
+        axes = figure.add_subplot(grid[cell // 4, cell % 4])
+        draw_losses(axes, [row for row in rows if row["panel"] == panel])
+        axes.set_title(f"{panel[0]}({panel[1]}) {title}", fontsize=10)
+    save(figure, path, 90)
+
+
+def draw_losses(axes: Any, rows: Rows) -> None:
+    """Draw a panel: both kinds of graphs, or the eigenvectors of one kind."""
+    for row in rows:
+        if len({other["graphs"] for other in rows}) == len(rows) or row["curve"].startswith("loss_1-"):
+            color, label = KINDS[row["graphs"]]
+            label = f"{label}, slope {row['slope']:.2f}"
+        else:
+            number = int(row["curve"].removeprefix("loss_"))
+            color, label = VECTORS[number - 2], f"$v_{{{number}}}$"
+        middle = [math.prod(value ** (1 / len(values)) for value in sorted(values)) for values in row["loss"]]
+        axes.plot(row["depths"], middle, color=color, marker="o", markersize=3, linewidth=1.2, label=label)
+        low, high = ([extreme(values) for values in row["loss"]] for extreme in (min, max))
+        axes.fill_between(row["depths"], low, high, color=color, alpha=0.15, linewidth=0)
+    axes.set(xlabel="layers", ylabel="test loss", yscale="log")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.grid(alpha=0.25, which="both")
+    axes.tick_params(labelsize=7)
+    if rows:
+        axes.legend(frameon=False, fontsize=7, ncols=1 if len(rows) < 3 else 2)
+
+
+FIGURES: dict[str, Callable[[Path], None]] = {
+    "encodings": draw_encodings,
+    "speed": draw_speed,
+    "grid": draw_grid,
+    "zinc12k_budget": lambda path: draw_budget(results_of("zinc12k_budget"), path),
+    "less_computation": lambda path: draw_less_computation(results_of("less_computation"), path),
+    "k": lambda path: draw_k(results_of("k"), path),
+    "synthetic": lambda path: draw_synthetic(results_of("synthetic"), path),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", choices=["all", *FIGURES], default="all", metavar="NAME")
+    names = parser.parse_args().names
+    for name in FIGURES if "all" in names else names:
+        FIGURES[name](RESULTS / f"{name}.png")
+
+
+if __name__ == "__main__":
+    main()
