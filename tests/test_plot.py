@@ -95,6 +95,8 @@ def test_refusals() -> None:
         plot.stress_layout(RING.edge_index, 1001)
     with pytest.raises(TypeError, match="Data"):
         plot.graph("CCO", walk)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="one string, got list"):
+        plot.molecule(["CCO"], walk)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("wrong", "named"), [("gram-k8", "'gram-k8'"), (3, "int"), (None, "NoneType")])

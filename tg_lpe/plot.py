@@ -102,7 +102,7 @@ def molecule(
         columns: drawings in a row.
 
     Raises:
-        TypeError: if ``encoder`` is not an encoder.
+        TypeError: if ``encoder`` is not an encoder, or ``smiles`` not a string.
         ValueError: if the SMILES is invalid, a channel does not exist, or the encoder reads atom types and
             ``vocabulary`` is missing.
         ModuleNotFoundError: if RDKit is not installed.
@@ -110,6 +110,8 @@ def molecule(
     from tg_lpe.datasets.molecules import AtomVocabulary, _molecule, smiles_to_data
 
     _check(encoder, columns)
+    if not isinstance(smiles, str):
+        raise TypeError(f"smiles must be one string, got {type(smiles).__name__}")
     if vocabulary is None:
         if "x" in encoder.reads:
             raise ValueError(

@@ -448,6 +448,7 @@ def test_arguments_of_another_class() -> None:
     calls: list[tuple[Callable[[], Any], str]] = [
         (lambda: task_for([], "binary"), "splits must be a GraphSplits, which GraphSplits.of makes, got list"),
         (lambda: train(model, [], task), "splits must be a GraphSplits, which GraphSplits.of makes, got list"),
+        (lambda: train(torch.nn.Linear(2, 2), splits, task), "got a Linear: .* subclass of tg_lpe.models.Model"),
         (lambda: train(model, splits, "binary"), "task must be a Task, which task_for makes, got str"),
         (lambda: train(model, splits, task, {"epochs": 1}), "config must be a TrainConfig, got dict"),
         (lambda: build_model(splits, task, None), "spec must be a DataSpec, as splits.spec is, got GraphSplits"),

@@ -102,6 +102,9 @@ def train(
     """
     if isinstance(model, Encoder):
         raise TypeError(f"train takes a model, got a {type(model).__name__}: pass GraphTransformer(encoder=...)")
+    if not hasattr(model, "reads_graph_attr"):  # torch.compile's modules have the attributes of the model inside
+        hint = "a network of your own must be a subclass of tg_lpe.models.Model"
+        raise TypeError(f"train takes a tg_lpe.models.Model, got a {type(model).__name__}: {hint}")
     check_type("splits", splits, GraphSplits, ", which GraphSplits.of makes")
     task, config = task_for(splits) if task is None else task, TrainConfig() if config is None else config
     check_type("task", task, Task, ", which task_for makes")
