@@ -80,6 +80,8 @@ def masked(mask: torch.Tensor | None) -> GraphSplits:
         ),
         (lambda: GraphTransformer(edge_dim=1)(None, RING, torch.rand(9, 1)), "each of the 6 columns of edge_index$"),
         (lambda: GraphTransformer(pe_channels=1)(None, RING, pe=torch.rand(2, 1), num_nodes=3), "each of the 3 nodes"),
+        (lambda: GraphTransformer(pe_channels=1)(None, RING, pe=torch.rand(3, 5)), "pe_channels, 5 in place of 1$"),
+        (lambda: GraphTransformer(pe_channels=1)(None, RING, num_nodes=3), "pass pe=$"),
         (lambda: Graph(RING, edge_weight=WEIGHTS[:3]), r"to_undirected\(edge_index, edge_weight\)"),
         (lambda: Graph(RING, 3, batch=RING[0, :2]), "batch needs a row for each of the 3 nodes"),
         (lambda: Graph(RING, 3, batch=torch.zeros(3).int()), r"pass batch.long\(\)"),

@@ -20,7 +20,7 @@ from torch_geometric.data import Data
 
 from tg_lpe.data import GraphSplits
 from tg_lpe.testing.host_reads import HostReads
-from tg_lpe.training.metrics import METRICS, hits_at
+from tg_lpe.training.metrics import METRICS, Metric, hits_at
 from tg_lpe.training.tasks import (
     TASKS,
     Binary,
@@ -463,6 +463,23 @@ def test_a_users_own_task() -> None:
                 name = "huber"
     finally:
         TASKS._entries.pop("huber", None)
+
+
+def test_a_users_own_metric_may_be_defined_again() -> None:
+    def define(factor: float) -> None:
+        def own(predictions: Tensor, labels: Tensor) -> float:
+            return factor * float((predictions - labels).abs().max())
+
+        METRICS.register(Metric("own", "own", "min", own), name="own")
+
+    try:
+        for factor in (1.0, 2.0):  # as when a cell of a notebook runs again
+            define(factor)
+        assert METRICS["own"](torch.tensor([1.0, 3.0]), torch.tensor([1.0, 1.0])).mean == 4.0
+        with pytest.raises(ValueError, match="taken"):
+            METRICS.register(Metric("own", "other", "min", METRICS["mae"].column), name="own")
+    finally:
+        METRICS._entries.pop("own", None)
 
 
 @few

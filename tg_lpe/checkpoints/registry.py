@@ -60,4 +60,5 @@ class Registry(Mapping[str, Any]):
 
 
 def _origin(entry: Any) -> str:
-    return f"{getattr(entry, '__module__', '?')}.{getattr(entry, '__qualname__', repr(entry))}"
+    defined = entry if isinstance(entry, type) else getattr(entry, "column", entry)  # a metric is known by its function
+    return f"{getattr(defined, '__module__', '?')}.{getattr(defined, '__qualname__', repr(defined))}"

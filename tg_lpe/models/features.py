@@ -207,7 +207,12 @@ class FeatureModel(Model):
             if self.encoder is None and part is not None:
                 shape, got = (num_rows, part.in_features), None if encoding is None else tuple(encoding.shape)
                 if got != shape:
-                    hint = "" if encoding is None else rows_hint(name, encoding.size(0), num_rows, what)
+                    hint = f"; the model was made for an encoding: pass {name}=" if encoding is None else ""
+                    if encoding is not None:
+                        hint = rows_hint(name, encoding.size(0), num_rows, what)
+                    if not hint and encoding is not None and encoding.dim() == 2:
+                        option = "pe_channels" if name == "pe" else "edge_channels in pe_options"
+                        hint = f"; {encoding.size(1)} columns need {option}, {encoding.size(1)} in place of {shape[1]}"
                     raise ValueError(f"{name} must have shape {shape}, got {got}{hint}")
         for embedding, name, feature, num_rows in (
             (self.node_embedding, "x", x, graph.num_nodes),
