@@ -1,4 +1,4 @@
-"""Every benchmark runs with --quick and writes its JSON; the figure of error over budget is drawn from run folders."""
+"""Every benchmark runs with --quick and writes its JSON, and quick runs replace no results."""
 
 from __future__ import annotations
 
