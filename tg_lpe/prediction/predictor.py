@@ -420,9 +420,11 @@ class Predictor:
                 part, rows = result
                 values.append(rows)
                 outside += [Outside(start + first + i, "graph", why) for i, why in self._outside(part, rows).items()]
-        sizes = {"node": torch.bincount(chunk.batch, minlength=chunk.num_graphs), "edge": chunk.edge_ptr.diff()}
-        counts = sizes.get(self._level)
-        owner = None if counts is None else start + torch.arange(chunk.num_graphs).repeat_interleave(counts.cpu())
+        owner = None
+        if self._level in ("node", "edge"):
+            is_node = self._level == "node"
+            counts = torch.bincount(chunk.batch, minlength=chunk.num_graphs) if is_node else chunk.edge_ptr.diff()
+            owner = start + torch.arange(chunk.num_graphs).repeat_interleave(counts.cpu())
         return PredictedPart(start, chunk.num_graphs, torch.cat(values), refused, outside, graph=owner)
 
     def _outside(self, chunk: GraphChunk, rows: Tensor) -> dict[int, str]:
