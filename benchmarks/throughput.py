@@ -37,7 +37,7 @@ from tg_lpe.datasets.molecules import load_molecules
 from tg_lpe.graph.eigenvectors import laplacian_eigenvectors
 
 K = 8
-ENCODERS = ("gram-k8", "positions-k16")
+ENCODERS = ("gram-k16", "positions-k16")
 REFERENCE = "AddLaplacianEigenvectorPE, one graph at a time"
 """The method with which all others are compared; it is measured first."""
 
