@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 import torch_geometric
-from torch_geometric.data import Data, HeteroData
+from torch_geometric.data import Data, HeteroData, InMemoryDataset
 from torch_geometric.loader import DataLoader
 from torch_geometric.transforms import ToSparseTensor
 
@@ -62,7 +62,10 @@ def masked(mask: torch.Tensor | None) -> GraphSplits:
         (lambda: Graph(RING.numpy()), r"torch.as_tensor\(edge_index\)"),  # type: ignore[arg-type]
         (lambda: GraphTransformer(in_channels=1)([[1.0]] * 3, RING), r"torch.as_tensor\(x\)"),
         (lambda: GraphTransformer(num_node_types=3)(torch.rand(3), RING), r"pass x.long\(\)$"),
-        (lambda: GraphTransformer(num_node_types=3)(RING.t()[:3], RING), r"2 columns of types need num_node_types=\["),
+        (
+            lambda: GraphTransformer(num_node_types=3)(RING.t()[:3], RING),
+            r"num_node_types=\[...\] .* each column, 2 in all$",
+        ),
         (lambda: GraphTransformer(in_channels=1)(RING[0, :3].unsqueeze(1), RING), r"pass x.float\(\)$"),
         (lambda: GraphTransformer(in_channels=1)(RING[0, :3], RING), r"pass x.unsqueeze\(1\).float\(\)$"),
         (lambda: GraphTransformer(edge_dim=1)(None, RING, torch.rand(6)), r"pass edge_attr.unsqueeze\(1\)$"),
@@ -129,6 +132,15 @@ def test_what_is_no_dataset(call: Callable[[Any], Any]) -> None:
     for dataset, named in ((DataLoader(graphs), "a list"), (iter(graphs), "a list"), (table, "load_molecules")):
         with pytest.raises(TypeError, match=f"a dataset or a sequence of Data, got .*{named}"):
             call(dataset)
+
+
+def test_a_dataset_with_columns_of_its_own_is_no_table() -> None:
+    class Own(InMemoryDataset):
+        columns = ("y",)
+
+    dataset = Own()
+    dataset._data, dataset.slices = InMemoryDataset.collate([Data(edge_index=RING, num_nodes=3)] * 20)
+    assert [len(part) for part in random_split(dataset, seed=0)] == [16, 2, 2]
 
 
 def test_the_edges_of_adj_t() -> None:

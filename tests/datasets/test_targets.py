@@ -280,6 +280,15 @@ def test_numbers_that_float32_does_not_tell_apart(
         assert (f"'{column}': numbers are rounded by up to {rounding:.2g}" in caplog.text) == is_rounded
 
 
+@pytest.mark.filterwarnings("error")
+def test_equal_and_missing_numbers_are_not_rounded(
+    write_folder: Write, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    cells = "".join(f"{'C' * (n + 1)}O,0.1,{'7.3' * (n == 0)},\n" for n in range(9))
+    load(three(write_folder, f"smiles,equal,single,empty\n{cells}"), tmp_path, targets=["equal", "single", "empty"])
+    assert "rounded" not in caplog.text
+
+
 def test_words_are_classes(write_folder: Write, tmp_path: Path) -> None:
     """Numbered by name, as read and from the cache; missing cells are named."""
     table = "smiles,tox\nCCO,toxic\nCN,safe\nc1ccccc1,\nC#N,toxic\nCCCC,n/a\nCCN,safe\n"
@@ -295,6 +304,14 @@ def test_words_are_classes(write_folder: Write, tmp_path: Path) -> None:
     assert splits.target.classes == (("n/a", "safe", "toxic"),)
     with pytest.raises(ValueError, match=r"'tox': 3 cells are no names .*missing=\['n/a'\]$"):
         load(folder, tmp_path, targets=["tox"])
+    header, *lines = table.splitlines()
+    wider = "\n".join([f"{header},logp", *(f"{line},{n}" for n, line in enumerate(lines))])
+    with pytest.raises(ValueError, match=r"'logp', 'tox': 3 cells are no names"):
+        load(
+            write_folder({f"{part}.csv": wider for part in ("train", "val", "test")}, "wider"),
+            tmp_path,
+            targets=["logp", "tox"],
+        )
     for part in ("train", "val", "test"):  # Python reads 1_0 as 10
         words = table.replace("n/a", "").replace("toxic", "1_0").replace("safe", "2_0")
         (folder / f"{part}.csv").write_text(words, encoding="utf-8")

@@ -249,7 +249,7 @@ def test_what_is_given_must_be_molecules_or_graphs(zinc: Predictor, tmp_path: Pa
         with pytest.raises(TypeError, match=rf"list of SMILES strings.* of type {type(given[0]).__name__}$"):
             zinc.predict(given)
     (tmp_path / "mine.csv").write_text("smiles\nCCO\n", encoding="utf-8")
-    for path in (tmp_path / "mine.csv", str(tmp_path / "mine.csv")):
+    for path in (tmp_path / "mine.csv", str(tmp_path / "mine.csv"), tmp_path / "missing.csv"):
         with pytest.raises(TypeError, match=r"got the file .*predict_file"):
             zinc.predict(path)
     with pytest.raises(ValueError, match="graph 0 is Data with"):

@@ -71,7 +71,7 @@ class Feature:
                 if not hint and isinstance(feature, Tensor) and feature.shape in shapes:
                     hint = f"; pass {self._name}.long()"
                 elif not hint and isinstance(feature, Tensor) and feature.dim() == 2:
-                    hint = f"; {feature.size(1)} columns of types need num_{self.what}_types=[...], a number for each"
+                    hint = f"; num_{self.what}_types=[...] must have a number for each column, {feature.size(1)} in all"
                 raise ValueError(f"{self.what} types must be int64 {allowed}, got {_form(feature)}{hint}")
             if columns == 1:
                 checks.in_range(f"{self.what} types", feature, self.width)

@@ -15,7 +15,7 @@ from torch_geometric.data.data import BaseData
 def check_collection(graphs: Any) -> None:
     """Raise ``TypeError`` for a single graph, a batch or a table, and say what to write instead."""
     name = type(graphs).__name__
-    if isinstance(graphs, str | os.PathLike) and os.path.isfile(graphs):
+    if isinstance(graphs, os.PathLike) or (isinstance(graphs, str) and os.path.isfile(graphs)):
         hint = f"tg_lpe.prediction.predict_file(predictor, {str(graphs)!r}, 'predictions.csv') reads it"
         raise TypeError(f"predict takes a list of SMILES or graphs, got the file {str(graphs)!r}: {hint}")
     if isinstance(graphs, Batch):

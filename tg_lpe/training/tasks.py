@@ -432,8 +432,8 @@ class Multiclass(Task):
         if len(known) > 1 and bool((known == known.floor()).all()) and known.tolist() != list(range(len(known))):
             arguments |= {"num_classes": len(known), "values": known.tolist()}
             if known.tolist() == list(range(-1, len(known) - 1)):
-                hint = "if it marks missing labels, make them NaN, or leave their cells of a table empty"
-                _LOGGER.warning("-1 is a class, next to 0 to %d; %s", len(known) - 2, hint)
+                hint = "if -1 marks missing labels, make them NaN, or leave their cells of a table empty"
+                _LOGGER.warning("the classes are -1 to %d; %s", len(known) - 2, hint)
         return arguments
 
     @property

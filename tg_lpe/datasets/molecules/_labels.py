@@ -81,7 +81,7 @@ def read_labels(
             for position, word in words.items():
                 if has_numbers or word.lower() in MARKS:  # without numbers, other words are classes
                     wrong.setdefault(word, []).append(rows[position])
-            are_numbers |= has_numbers
+            are_numbers |= has_numbers and bool(words)
             names = ()
             _warn_of_rounding(column, numbers)
         read.append(numbers)
@@ -115,8 +115,10 @@ def read_numbers(
 def _warn_of_rounding(column: str, numbers: Sequence[float]) -> None:
     """Warn if float32, in which numbers are stored, does not tell apart numbers that differ little for their size."""
     known = torch.tensor([number for number in numbers if not math.isnan(number)], dtype=torch.float64)
-    rounding = (known - known.float().double()).abs().max() if known.numel() > 1 else torch.zeros(())
-    if rounding > ROUNDED * known.std() > 0:
+    if known.numel() == 0 or bool(known.min() == known.max()):  # the computed deviation of equal numbers may be above 0
+        return
+    rounding = (known - known.float().double()).abs().max()
+    if rounding > ROUNDED * known.std():
         near = known[(known - known.median()).abs().argmin()]
         message = "column %r: numbers are rounded by up to %.2g: float32 holds 7 digits; subtract %.7g in the file"
         _LOGGER.warning(message, column, float(rounding), float(near))
