@@ -18,7 +18,6 @@ PLAIN_TESTS := tests/ops tests/graph tests/nn tests/encoders tests/models
 # Those that `make test-oldest` and `make test-newest` run, with nothing but what users install and pytest.
 COMPATIBILITY_TESTS := tests/ops tests/graph tests/nn tests/models tests/data tests/checkpoints tests/prediction tests/peers \
 	tests/encoders/test_contract.py tests/training/test_train.py tests/training/test_resume.py tests/test_cli.py
-BENCHMARKS := $(filter-out benchmarks/_%,$(sort $(wildcard benchmarks/*.py)))
 
 # Graphs here are small: a worker per core with one thread each beats one worker with all threads.
 PYTEST := OMP_NUM_THREADS=1 MPLBACKEND=Agg $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
@@ -28,7 +27,7 @@ export PIP_NO_INPUT := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test test-all test-rest test-oldest test-newest wheel sanitize lint docs bench gpu clean
+.PHONY: help setup demo test test-all test-rest test-oldest test-newest wheel sanitize lint docs gpu clean
 
 help:
 	@echo "make demo   set up for a user, then pretrain, train, compare encodings and report on molecules; writes runs/demo"
@@ -39,7 +38,6 @@ help:
 	@echo "make sanitize  set up, then the C++ part's tests under AddressSanitizer, UBSan and ThreadSanitizer"
 	@echo "make lint   set up, then ruff, mypy, import-linter and the check of docstrings"
 	@echo "make docs   set up, then the pages of docs/ and the API as HTML, into docs/_build/html"
-	@echo "make bench  set up, then run every script in benchmarks/"
 	@echo "make gpu    set up, then the tests of devices, throughput and training steps on DEVICE=cuda"
 	@echo "make setup  only the set-up"
 	@echo "make clean  remove caches and build products; keeps .venv and runs"
@@ -95,9 +93,6 @@ lint: $(DEV_STAMP)
 docs: $(DOCS_STAMP)
 	$(BIN)/python -m sphinx -q -W --keep-going -d docs/_build/doctrees docs docs/_build/html
 	@echo "docs/_build/html/index.html"
-
-bench: $(DEV_STAMP)
-	@set -e; for script in $(BENCHMARKS); do echo "== $$script"; $(BIN)/python $$script; done
 
 DEVICE ?= cuda
 
