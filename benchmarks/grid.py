@@ -37,6 +37,7 @@ import brec
 import torch
 from _arguments import Parser
 from _links import Links
+from _readme import GRID_COLUMNS
 from _results import write_results
 from torch_geometric.data import Data
 
@@ -331,7 +332,7 @@ def main() -> None:
             results += (fill_links if name in LINKS else fill)(name, list(rows), args, folder)
     earlier = read_json(args.json) if args.add else {"results": [], "costs": {}}
     results += [cell for cell in earlier["results"] if cell["column"] not in args.columns]
-    columns = list(dict.fromkeys([*(cell["column"] for cell in earlier["results"]), *args.columns]))
+    columns = sorted({*(cell["column"] for cell in earlier["results"]), *args.columns}, key=list(GRID_COLUMNS).index)
     results.sort(key=lambda cell: (columns.index(cell["column"]), list(ROWS).index(cell["row"])))
     costs = encoding_costs() if (args.collect and not args.add) or args.quick else earlier["costs"]
     wanted = sum(row not in NOT_FOR[name] for name in columns for row in ROWS)
