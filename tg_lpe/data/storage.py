@@ -149,15 +149,16 @@ def _num_edges(data: Data) -> int | None:
 
 def check_sequence(dataset: Any, must: str) -> None:
     """Raise ``TypeError`` unless a dataset has graphs by number; ``must`` begins the message."""
-    name = type(dataset).__name__
+    is_one = isinstance(dataset, str) or not hasattr(dataset, "__iter__")
+    got = repr(dataset) if is_one else type(dataset).__name__
     is_table = hasattr(type(dataset), "columns") and not isinstance(dataset, torch.utils.data.Dataset)
     if is_table or isinstance(dataset, str | Path):
-        hint = "tg_lpe.datasets.molecules.load_molecules reads the file of a table of molecules"
+        hint = "; tg_lpe.datasets.molecules.load_molecules reads the file of a table of molecules"
     elif isinstance(dataset, Mapping) or not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
-        hint = "pass the dataset that it reads, or a list"
+        hint = "; pass the dataset that it reads, or a list" * (not is_one)
     else:
         return
-    raise TypeError(f"{must} a dataset or a sequence of Data, got {name}; {hint}")
+    raise TypeError(f"{must} a dataset or a sequence of Data, got {got}{hint}")
 
 
 def check_single(data: Any, name: str) -> None:
