@@ -310,9 +310,11 @@ def test_refuses_what_is_no_dataset(name: str) -> None:
         transform.encode_dataset(data, progress=False)
     with pytest.raises(TypeError, match=r"got one DataBatch; call the transform itself, or pass batch\.to_data_list"):
         transform.encode_dataset(Batch.from_data_list([data]), progress=False)
-    for given in (DataLoader([data]), iter([data]), None):
+    for given in (DataLoader([data]), iter([data])):
         with pytest.raises(TypeError, match=rf"sequence of Data, got {type(given).__name__}; pass the dataset that it"):
             transform.encode_dataset(given, progress=False)
+    with pytest.raises(TypeError, match=r"sequence of Data, got None$"):
+        transform.encode_dataset(None, progress=False)
     with pytest.raises(TypeError, match=r"[Gg]raph 1 is str|got str"):
         transform.encode_dataset([data, "x"], progress=False)
 
