@@ -69,10 +69,7 @@ def summary(runs: Mapping[int, RunFolder], metric: str = "mae") -> dict[str, Any
     entry: dict[str, Any] = {"seeds": list(runs)}
     test, validation = f"test_{metric}", f"val_{metric}"
     for name in (test, f"{test}_relabelled", validation):
-        values = [result[name] for result in results]
-        entry[name] = statistics.fmean(values)
-        entry[f"{name}_std"] = statistics.stdev(values) if len(values) > 1 else None
-        entry[f"{name}_by_seed"] = values
+        entry |= over_seeds(name, [result[name] for result in results])
     if columns := results[0].get("test_mae_columns"):
         entry["test_mae_columns"] = {
             name: statistics.fmean(result["test_mae_columns"][name] for result in results) for name in columns
@@ -87,6 +84,34 @@ def summary(runs: Mapping[int, RunFolder], metric: str = "mae") -> dict[str, Any
         "seconds": statistics.fmean(sum(line["seconds"] for line in lines) for lines in metrics),
         f"{validation}_by_epoch": [[round(line[validation], 5) for line in lines] for lines in metrics],
     }
+
+
+def over_seeds(name: str, values: Sequence[float]) -> dict[str, Any]:
+    """Return mean and spread of a figure over seeds, and the figure of each seed."""
+    spread = statistics.stdev(values) if len(values) > 1 else None
+    return {name: statistics.fmean(values), f"{name}_std": spread, f"{name}_by_seed": list(values)}
+
+
+def with_earlier_seeds(entry: Mapping[str, Any], earlier: Mapping[str, Any]) -> dict[str, Any]:
+    """Add the seeds of an earlier summary of the same row to a summary, except those that it has itself.
+
+    What is not a figure of a seed is that of the newer summary.
+    """
+    found = [(seed, entry, place) for place, seed in enumerate(entry["seeds"])]
+    kept = [(seed, earlier, place) for place, seed in enumerate(earlier["seeds"]) if seed not in entry["seeds"]]
+    order = sorted([*found, *kept], key=lambda one: one[0])
+    merged = {**entry, "seeds": [seed for seed, _, _ in order]}
+    for name in entry:
+        if name.endswith("_by_epoch"):
+            merged[name] = [source[name][place] for _, source, place in order]
+        elif name.endswith("_by_seed"):
+            merged |= over_seeds(name.removesuffix("_by_seed"), [source[name][place] for _, source, place in order])
+    merged["largest_relabelling_gap"] = max(source["largest_relabelling_gap"] for _, source, _ in order)
+    for name in ("seconds", "seconds_an_epoch"):
+        merged[name] = statistics.fmean(source[name] for _, source, _ in order)
+    if "machine" in earlier:
+        merged["machine_of_earlier_seeds"] = earlier["machine"]
+    return merged
 
 
 def machine_of(folder: RunFolder) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Reproduce Table 2 of "Graph Transformers Dream of Electric Flow": six cells, also with renumbered test atoms.
 
     python benchmarks/table2.py --data DIR [--cells CELL ...] [--epochs N] [--seeds 0 1 2]
-    python benchmarks/table2.py --data DIR --cells zinc-linear-transformer --epochs 200
+    python benchmarks/table2.py --data DIR --cells zinc-linear-transformer --epochs 200 --seeds 1 --add
 
 DIR holds the folders zinc and qm9, each with train, val and test. Every run is one `tg-lpe train --preset paper`
 command with its own folder under --out. Complete runs are not repeated, a stopped run is resumed, and a run of another
@@ -13,7 +13,7 @@ types, which is equivariant.
 
 The complete runs under --out are collected into a JSON file: for each cell and number of epochs the mean and spread
 over seeds of the test error, the same after the atoms of every test molecule are renumbered at random, parameters and
-time.
+time. --add keeps the file's other cells, and the seeds that are not run again.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from pathlib import Path
 from typing import Any
 
 from _arguments import Parser
-from _runs import complete_runs, run, summary, write_runs
+from _results import earlier_rows
+from _runs import complete_runs, run, summary, with_earlier_seeds, write_runs
 
 from tg_lpe.checkpoints.files import read_json
 from tg_lpe.training.run_folder import RunFolder
@@ -73,7 +74,7 @@ def main() -> None:
     parser.add_argument(
         "--precision", choices=("float32", "bfloat16"), default="float32", help="of the training (default: %(default)s)"
     )
-    parser.add_options("--seeds", "--device", "--threads", "--collect")
+    parser.add_options("--seeds", "--device", "--threads", "--collect", "--add")
     args = parser.parse_args()
     if args.quick:
         args.cells, args.data = [f"nci-{row}" for row in ROWS], None
@@ -83,7 +84,11 @@ def main() -> None:
     for seed in [] if args.collect else args.seeds:
         for cell in args.cells:
             train(cell, seed, args)
-    write_runs(args.json, collect(args.out), args.out, "table2")
+    found = {place(entry): entry for entry in (earlier_rows(args.json) if args.add else [])}
+    for entry in collect(args.out):
+        earlier = found.get(place(entry))
+        found[place(entry)] = with_earlier_seeds(entry, earlier) if earlier else entry
+    write_runs(args.json, [found[key] for key in sorted(found)], args.out, "table2")
 
 
 def train(cell: str, seed: int, args: argparse.Namespace) -> None:
@@ -121,12 +126,10 @@ def pretrained(cell: str, data: Path | None, args: argparse.Namespace) -> Path |
 
 
 def collect(base: Path) -> list[dict[str, Any]]:
-    """Return the figures of each cell and number of epochs over all complete seeds, in table order."""
+    """Return the figures of each cell and number of epochs over all complete seeds."""
     found = {match for path in base.glob("*-s[0-9]*") if (match := re.fullmatch(r"(.+)-(\d+)-s\d+", path.name))}
-    keys = {(match[1], int(match[2])) for match in found}
-    order = {row: place for place, row in enumerate(ROWS)}
     entries = []
-    for cell, epochs in sorted(keys, key=lambda key: (key[0].partition("-")[0], order[key[0].partition("-")[2]], key)):
+    for cell, epochs in {(match[1], int(match[2])) for match in found}:
         runs = complete_runs(base, f"{cell}-{epochs}")
         if not runs:
             continue
@@ -141,6 +144,11 @@ def collect(base: Path) -> list[dict[str, Any]]:
             entry["pretraining"] = {name: result[name] for name in ("test_loss", "max_loss", "epochs")}
         entries.append({**entry, "paper": PAPER.get(cell)})
     return entries
+
+
+def place(entry: dict[str, Any]) -> tuple[str, int, int]:
+    """Return where a cell stands in the table."""
+    return entry["set"], list(ROWS).index(entry["row"]), entry["epochs"]
 
 
 if __name__ == "__main__":

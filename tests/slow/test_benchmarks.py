@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -40,3 +41,19 @@ def test_quick_figures_replace_no_results(monkeypatch: pytest.MonkeyPatch) -> No
     quick = parser.parse_args(["--quick"]).json
     assert quick.name == "results_a.json" and quick.parent != results
     quick.parent.rmdir()
+
+
+def test_earlier_seeds_are_added(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    runs = importlib.import_module("_runs")
+
+    def summary(errors: dict[int, float], seconds: float) -> dict[str, Any]:
+        by_epoch = [[error + 1, error] for error in errors.values()]
+        figures = {**runs.over_seeds("test_mae", list(errors.values())), "val_mae_by_epoch": by_epoch}
+        about = {"largest_relabelling_gap": seconds, "seconds": seconds, "seconds_an_epoch": seconds / 2}
+        return {"seeds": list(errors), **figures, **about, "encoder_parameters": 3}
+
+    newer, older = summary({1: 0.5}, 30.0), summary({0: 0.25, 1: 9.0, 2: 0.75}, 60.0)
+    merged = runs.with_earlier_seeds(newer, {**older, "machine": "the first"})
+    assert merged.pop("machine_of_earlier_seeds") == "the first"
+    assert merged == {**summary({0: 0.25, 1: 0.5, 2: 0.75}, 50.0), "largest_relabelling_gap": 60.0}
