@@ -46,6 +46,13 @@ def test_card_describes_the_checkpoint(name: str) -> None:
     assert name in text and any(figure in text for figure in figures)
 
 
+@pytest.mark.parametrize("name", [name for name in zoo.names() if zoo.card(name)["command"].startswith("tg-lpe ")])
+def test_the_command_of_a_card_has_options_that_there_are(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main([*shlex.split(zoo.card(name)["command"])[1:], "--print_config"])
+    assert stopped.value.code == 0, capsys.readouterr().err
+
+
 SMILES = [
     "CC(=O)Nc1ccc(O)cc1",
     "c1ccccc1",
