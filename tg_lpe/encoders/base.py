@@ -60,9 +60,9 @@ class Encoder(CheckpointMixin, nn.Module, ABC):
     """Base class of all positional encodings of nodes and, optionally, edges and pairs of nodes.
 
     A subclass sets :attr:`out_channels`, :attr:`edge_out_channels` and :attr:`reads`, and implements :meth:`encode`.
-    Work that depends on the graph but on no weight belongs in :meth:`precompute`, whose result datasets store. The
-    constructor takes JSON-able arguments, so that checkpoints, configuration files and the command line can create the
-    encoder. :func:`tg_lpe.encoders.register` registers it by name. The encoder then works as a transform, inside
+    Put work that depends only on the graph into :meth:`precompute`; datasets store its result. The constructor takes
+    JSON-able arguments, so that checkpoints, configuration files and the command line can create the encoder.
+    :func:`tg_lpe.encoders.register` registers it by name. The encoder then works as a transform, inside
     :class:`~tg_lpe.GraphTransformer`, in ``tg-lpe train``, in checkpoints and in reports.
 
     An encoder may also encode pairs of nodes, see :meth:`encode_with_pairs`. Pairs are not part of :class:`Encoding`
@@ -166,7 +166,7 @@ class Encoder(CheckpointMixin, nn.Module, ABC):
         raise NotImplementedError(f"{name} sets pair_out_channels={width} and must define encode_with_pairs")
 
     def precompute(self, graph: Graph) -> dict[str, Tensor]:
-        """Compute the part of the encoding that depends on the graph but on no weight.
+        """Compute the part of the encoding that depends only on the graph and its edge weights.
 
         Args:
             graph: the graph or batch.
@@ -236,8 +236,8 @@ class Encoder(CheckpointMixin, nn.Module, ABC):
         Raises:
             TypeError: if ``x`` or ``edge_index`` is not a tensor, or ``generator`` is not a generator.
             ValueError: if the graph is malformed, a required feature is missing or does not fit, ``edge_weight`` or
-                ``reduce`` is passed to an encoder that does not read edge weights, or an argument of a graph is passed
-                next to one.
+                ``reduce`` is passed to an encoder that does not read edge weights, or ``edge_index`` is a graph and its
+                batch, weights, counts or ``reduce`` are passed too.
         """
         check_generator(generator)
         if isinstance(edge_index, Graph):
@@ -326,7 +326,7 @@ class Encoder(CheckpointMixin, nn.Module, ABC):
 
     @contextmanager
     def kept_frozen(self) -> Iterator[None]:
-        """Freeze the encoder inside a ``with`` block, whoever calls :meth:`train` there; it is left in eval mode."""
+        """Freeze the encoder inside a ``with`` block, even if :meth:`train` is called, and leave it in eval mode."""
         flags = [(parameter, parameter.requires_grad) for parameter in self.parameters()]
         was_frozen = self._is_frozen
         try:
@@ -374,7 +374,7 @@ def warn_if_untrained(encoder: Encoder) -> None:
         return
 
     def is_drawn_now() -> bool:
-        """Whether the constructor would draw these weights."""
+        """Return whether a new encoder, drawn from the current random state, has these weights."""
         drawn = dict(encoder.made_anew().named_parameters())
         return drawn.keys() == weights.keys() and all(
             torch.equal(drawn[name].to(weight), weight) for name, weight in weights.items()

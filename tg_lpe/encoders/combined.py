@@ -32,7 +32,7 @@ class Combined(Encoder):
             :class:`~tg_lpe.encoders.RandomWalk` and :class:`~tg_lpe.encoders.LaplacianEigenvectors`.
 
     Raises:
-        TypeError: if ``encoders`` is not a list, or an element is none of these.
+        TypeError: if ``encoders`` is not a list, or an element has another type.
         ValueError: if the list is empty, a class or checkpoint is unknown, or an argument is out of range.
 
     Example:

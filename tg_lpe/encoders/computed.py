@@ -57,7 +57,7 @@ class ComputedEncoder(Encoder):
                 f"{level}_out_channels of this {type(self).__name__} must be {width}, or 0 for no {level} encoding, "
                 f"got {wanted!r}"
             )
-        return width if wanted is None else int(wanted)  # an integer of NumPy is no JSON
+        return width if wanted is None else int(wanted)  # NumPy integers are not JSON-able
 
     @without_autocast
     def encode(
@@ -92,7 +92,7 @@ class ComputedEncoder(Encoder):
         return encoding, self.cast(self.values_of_pairs(graph, pairs, options["precomputed"]))
 
     def values_of_pairs(self, graph: Graph, pairs: Tensor, precomputed: Mapping[str, Tensor]) -> Tensor:
-        """Compute the values of some pairs, ``[num_pairs, pair_out_channels]``; by default, with those of all pairs."""
+        """Compute the values of some pairs, ``[num_pairs, pair_out_channels]``; the default selects from all pairs."""
         with torch.no_grad():
             values = self.compute_pairs(graph)
         return values if pairs is graph.pairs else values.index_select(0, graph.pair_number(*pairs))

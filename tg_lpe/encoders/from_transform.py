@@ -114,7 +114,7 @@ class FromTransform(NodeEdgeEncoder):
 
 
 def _make_transform(name: str, options: Mapping[str, Any]) -> Callable[[Data], Data]:
-    """Create a transform by name; only names of PyTorch Geometric, so that no checkpoint imports other code."""
+    """Create a transform of PyTorch Geometric by name; other names are refused, as checkpoints must not import code."""
     cls = getattr(transforms, name) if name in transforms.__all__ else None
     if cls is None:
         examples = ", ".join(other for other in transforms.__all__ if other.startswith("Add") and "PE" in other)

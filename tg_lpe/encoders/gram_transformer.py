@@ -77,10 +77,10 @@ class GramTransformer(Encoder):
       2 num_edges)`` is at most 1e10, which takes about a second on two cores. With the default arguments and three
       edges a node, these are graphs of up to 4,700 nodes.
     - In a transform, which encodes each graph once, the limit is 3e11: about six seconds, up to 26,000 such nodes.
-    - In still larger graphs, an order ``t`` at a node is exact if its walks from the node and back see at most 640
-      edges. These are all orders in grids and road networks, and the first four to six in graphs that expand. The
-      second order at edges is exact too, unless the ends of lower degree have more than 64 neighbours on average. All
-      other values are estimated.
+    - In still larger graphs, the value of layer ``t`` at a node is exact if the walks of ``t`` steps from the node back
+      to itself see at most 640 edges. This holds for all layers in grids and road networks, and for the first four to
+      six in expanders. The second layer at edges is exact too, unless the ends of lower degree have more than 64
+      neighbours on average. All other values are estimated.
 
     The exact part is equivariant. The estimated part is equivariant in distribution: relabelling changes it as much as
     another seed does.

@@ -20,8 +20,8 @@ def encode_on_disk(
 ) -> Tensor:
     """Encode the nodes of a graph on disk, estimated from random probes.
 
-    The result is that of the encoder with ``probes="rademacher"`` in memory, up to rounding. Some columns of random
-    signs pass through the layers at a time, and each pass reads the edges once, sequentially. In float32, memory holds
+    The result is that of the encoder with ``probes="rademacher"`` in memory, up to rounding. The layers process
+    ``columns`` probes at a time; each pass reads the edges once, sequentially. In float32, memory holds
     ``9 * columns + 4 * out_channels + 20`` bytes a node.
 
     Args:
@@ -85,7 +85,7 @@ def _add_probes(
         graph: the graph.
         diagonal: diagonal of ``L``, ``[num_nodes]``.
         signs: signs of the probes, int8 ``[num_nodes, num_columns]``.
-        encoder: for its basis and number of layers.
+        encoder: the encoder, which has the basis and the number of layers.
         block_entries: see :func:`encode_on_disk`.
     """
     alpha, gamma = BASES[encoder.basis]

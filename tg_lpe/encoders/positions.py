@@ -63,8 +63,8 @@ MOST_LOOPS = 10
 class Positions(ComputedEncoder):
     """Encode nodes by the leading eigenvectors of their connected component, on graphs of any size.
 
-    Nodes of the same community, or of the same end of a grid, have similar rows. Structural encodings do not do that:
-    nodes with equal surroundings get equal rows, wherever they are.
+    Nodes of the same community, or of the same end of a grid, have similar rows. Structural encodings give equal
+    rows to nodes with equal surroundings, wherever the nodes are.
     :func:`tg_lpe.graph.subspace.leading_subspace` computes the eigenvectors by loops of layers, which are passes over
     the edges, and orthogonalisation, as in `Graph Transformers Dream of Electric Flow
     <https://arxiv.org/abs/2410.16699>`_, Lemmas 6 to 8. Each component fills up to ``k`` columns with its non-trivial
@@ -179,7 +179,7 @@ class Positions(ComputedEncoder):
         return _of_mean_square_one(subspace)
 
     def _forms(self, positions: Tensor, first: Tensor, second: Tensor) -> Tensor:
-        """Inner products and squared distances of rows, divided by ``k``, ``[num_pairs, 2]``."""
+        """Return inner products and squared distances of rows, divided by ``k``, ``[num_pairs, 2]``."""
         u, v = positions[first], positions[second]
         return torch.stack([(u * v).sum(1), (u - v).square().sum(1)], 1) / self.k
 

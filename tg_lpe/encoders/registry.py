@@ -26,7 +26,7 @@ def register(cls: E) -> E:
         class Degree(tg_lpe.Encoder): ...
 
     Raises:
-        TypeError: if it is not a subclass of :class:`~tg_lpe.Encoder`.
+        TypeError: if the class is not a subclass of :class:`~tg_lpe.Encoder`.
         ValueError: if another class has the same name.
     """
     if not (isinstance(cls, type) and issubclass(cls, Encoder)):
@@ -127,7 +127,7 @@ def as_encoder(encoder: Encoder | Mapping[str, Any] | None) -> Encoder | None:
     """Return an encoder from an encoder or from its configuration (class and arguments).
 
     Raises:
-        TypeError: if ``encoder`` is neither, or it does not declare its widths and ``reads``.
+        TypeError: if ``encoder`` has another type, or does not declare its widths and ``reads``.
         ValueError: if the configuration is invalid (see :func:`make_encoder`), or a width is out of range.
     """
     if encoder is None:

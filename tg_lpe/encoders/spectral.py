@@ -182,8 +182,8 @@ class SpectralEncoder(EigenpairEncoder):
         num_layers: number of transformer layers. A deep set does not read ``num_layers``, ``heads``,
             ``feedforward_channels`` and ``dropout``.
         heads: number of attention heads.
-        feedforward_channels: hidden width of the feed-forward nets. The published models have 2048, which is nearly
-            all of their work.
+        feedforward_channels: hidden width of the feed-forward nets. The published models use 2048, which causes
+            nearly all of their cost.
         tokens: ``"eigenspaces"`` or ``"eigenvectors"``.
         normalization: ``"sym"`` or ``None``, normalization of the Laplacian as in PyG.
         row_norm: whether to scale the entries of each node to norm one, as the published code does.
@@ -269,7 +269,7 @@ class SpectralKernel(EigenpairEncoder):
     ``(1 - lambda) / (1 + lambda)`` without normalisation. A net of ``lambda`` itself learns functions too smooth to
     distinguish the eigenvalues. The encoding is independent of signs and bases.
 
-    With as many eigenpairs as nodes and ``f(lambda) = (1 - lambda)^t`` it equals the Gram read-out of ``t`` layers, see
+    With as many eigenpairs as nodes and ``f(lambda) = (1 - lambda)^t``, it equals the Gram read-out of ``t`` layers of
     :class:`~tg_lpe.GramTransformer`. Here ``f`` can be any function, and the spectrum is cut off at ``num_eigenpairs``.
 
     Args:

@@ -36,9 +36,9 @@ class Whitened(Encoder):
     .. math:: \operatorname{diag}(\lambda)^{-1/2}\, U^T (p - \mu) .
 
     Edge encodings are whitened in the same way, with the statistics of edges. The channels are uncorrelated on the
-    training set and sorted by their variance before scaling. The information is that of ``p``, but textbook encodings
-    are strongly correlated, which slows gradient descent. Use this encoder as a control: it shows whether another
-    encoding wins by information or by conditioning.
+    training set and sorted by their variance before scaling. Whitening keeps the information of ``p``. The
+    channels of textbook encodings are strongly correlated, which slows gradient descent. Use this encoder as a control:
+    it shows whether another encoding wins by information or by conditioning.
 
     :meth:`fit` computes the statistics from training graphs; ``tg-lpe train`` and :func:`tg_lpe.training.train` do so
     with the training part of the data. Checkpoints include the statistics. The inner encoder is a frozen copy.
@@ -56,7 +56,7 @@ class Whitened(Encoder):
             :class:`~tg_lpe.encoders.RandomWalk`.
 
     Raises:
-        TypeError: if ``encoder`` is none of these.
+        TypeError: if ``encoder`` has another type.
         ValueError: if its class or checkpoint is unknown, or its arguments are out of range.
 
     Example:
@@ -94,7 +94,7 @@ class Whitened(Encoder):
 
     @property
     def is_fitted(self) -> bool:
-        """Whether there are statistics, from :meth:`fit` or a checkpoint."""
+        """Whether the encoder has statistics, from :meth:`fit` or a checkpoint."""
         return bool(self.num_fitted)
 
     def fit(self, dataset: InMemoryDataset | Sequence[Data], *, generator: torch.Generator | None = None) -> Whitened:
