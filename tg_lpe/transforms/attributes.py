@@ -137,7 +137,7 @@ def with_features(x: Tensor | None, name: str | None, encoding: Tensor) -> Tenso
 
 
 def _differs(floats: Tensor, integers: Tensor) -> Tensor:
-    """Return whether a float differs from the integer that it was converted from."""
+    """Return whether the conversion of each integer to a float changed its value."""
     floats, integers = floats.cpu(), integers.cpu()  # not every device has float64
     # On some processors, a float outside of the integer's range converts back to the integer: compare as floats too.
     return (floats.double() != integers.double()) | (floats.to(integers.dtype) != integers)

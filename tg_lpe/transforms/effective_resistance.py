@@ -32,8 +32,8 @@ class AddEffectiveResistance(GraphTransform):
             ``"all"`` writes ``data[attr_name]``, ``[num_nodes^2]``, and the pairs of nodes, ``data[attr_name +
             "_index"]``, int64 ``[2, num_nodes^2]``, which PyG increments in batches. Resistances between components are
             infinite.
-        attr_name: attribute to write. If a graph has as many nodes as edges, PyG's ``subgraph`` and others only take it
-            for an edge attribute if its name contains ``edge``, such as ``"edge_resistance"``.
+        attr_name: attribute to write. If a graph has as many nodes as edges, PyG treats it as an edge attribute, for
+            example in ``subgraph``, only if its name contains ``edge``, as in ``"edge_resistance"``.
         method: how to compute: ``"dense"``, ``"iterative"``, for large sparse graphs, or ``"auto"``, which chooses.
         edge_weight, reduce, hetero: see :class:`~tg_lpe.transforms.base.GraphTransform`.
 

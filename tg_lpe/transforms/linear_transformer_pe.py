@@ -47,7 +47,7 @@ class LinearTransformerPE(AddPositionalEncoding):
         reduce, hetero: see :class:`AddPositionalEncoding`.
 
     Raises:
-        ValueError: if ``k`` is not an integer or larger than the encoder's ``out_channels``, or ``edge_attr_name`` is
+        ValueError: if ``k`` is not an integer from 1 to the encoder's ``out_channels``, or ``edge_attr_name`` is
             set and the encoder has no edge channels.
         TypeError: if ``encoder`` is not an :class:`~tg_lpe.Encoder`.
 

@@ -46,8 +46,8 @@ class AddPositionalEncoding(GraphTransform):
 
     Raises:
         TypeError: if ``encoder`` is not an :class:`~tg_lpe.Encoder`, or does not declare its widths and ``reads``.
-        ValueError: if ``edge_attr_name`` is set and the encoder has no edge channels, or the reverse for an encoder
-            that only encodes edges; if both names are equal, or PyG would read a name as node numbers, such as
+        ValueError: if ``edge_attr_name`` is set and the encoder has no edge channels, or is ``None`` and the encoder
+            only encodes edges; if both names are equal, or PyG would read a name as node numbers, such as
             one with ``index``; or if ``reduce`` is set and the encoder does not read edge weights.
 
     Example:
