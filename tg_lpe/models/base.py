@@ -134,7 +134,7 @@ class Model(CheckpointMixin, nn.Module, ABC):
 
     @classmethod
     def merge_arguments(cls, defaults: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-        """Return constructor arguments: ``given``, completed by ``defaults``, also inside mappings.
+        """Return ``given`` with missing arguments, and missing keys of mappings, taken from ``defaults``.
 
         The defaults of ``NAME_options`` are ignored if ``given`` has another ``NAME``, which has other options.
         """

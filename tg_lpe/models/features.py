@@ -82,8 +82,9 @@ class FeatureModel(Model):
     ) -> Any:
         """Predict one row per graph, node or edge.
 
-        Checking all arguments takes one synchronisation with the device, sorting undirected edges for an encoder
-        another. Pass ``num_graphs`` and ``num_nodes`` to avoid one more for each.
+        Checking the arguments synchronises with the device once, and sorting undirected edges for an encoder once
+        more. Pass ``num_graphs`` if there is a ``batch``, and ``num_nodes`` if there is no ``x``, ``batch`` or ``pe``:
+        inferring either synchronises once more.
 
         Args:
             x: node types int64 ``[num_nodes]`` or ``[num_nodes, num_columns]``, or features ``[num_nodes,
@@ -247,7 +248,7 @@ class FeatureModel(Model):
 def encoding_widths(
     encoder: Encoder | None, pe_channels: int | None, edge_channels: int | None
 ) -> tuple[int | None, int | None]:
-    """Return the encoder's widths of nodes and edges, or those given; raise ``ValueError`` if both are and differ."""
+    """Return the widths of node and edge encodings; raise ``ValueError`` if those passed differ from the encoder's."""
     if encoder is None:
         return pe_channels, edge_channels
     widths = encoder.out_channels or None, encoder.edge_out_channels or None

@@ -26,7 +26,7 @@ def register(cls: M) -> M:
         class DeepSet(tg_lpe.models.Model): ...
 
     Raises:
-        TypeError: if it is not a subclass of :class:`~tg_lpe.models.Model`, or has no argument ``out_channels``.
+        TypeError: if the class is not a subclass of :class:`~tg_lpe.models.Model`, or has no argument ``out_channels``.
         ValueError: if another class has the same name.
     """
     model_class(cls)
@@ -38,10 +38,10 @@ def register(cls: M) -> M:
 
 
 def model_class(model: str | type[Model]) -> type[Model]:
-    """Return the class of a model, given as the class or as its name.
+    """Return a model class, from the class itself or its name.
 
     Raises:
-        TypeError: if it is no subclass of :class:`~tg_lpe.models.Model`.
+        TypeError: if ``model`` is neither a name nor a subclass of :class:`~tg_lpe.models.Model`.
         ValueError: if no class has the name.
     """
     cls: type[Model] = MODELS[model] if isinstance(model, str) else model
