@@ -20,16 +20,16 @@ ROWS_AT_ONCE = 512
 def dot_product_attention(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None, dropout: float = 0.0
 ) -> Tensor:
-    """Compute ``softmax(Q K^T / sqrt(width)) V`` by torch; on processors in float32 at least.
+    """Compute ``softmax(Q K^T / sqrt(width)) V`` by torch; on the CPU, in float32 at least.
 
-    There, torch's backward pass in bfloat16 mostly takes more than three times as long as in float32.
+    On the CPU, torch's backward pass in bfloat16 mostly takes more than three times as long as in float32.
 
     Args:
         query: ``[num_graphs, heads, num_queries, width]``.
         key: ``[num_graphs, heads, num_keys, width]``.
         value: ``[num_graphs, heads, num_keys, width]``.
-        mask: whether a key takes part, bool, or a differentiable bias of the scores, floating point; its shape expands
-            to ``[num_graphs, heads, num_queries, num_keys]``.
+        mask: bool, ``True`` for keys to attend to; or floating point, a differentiable bias of the scores. Its shape
+            expands to ``[num_graphs, heads, num_queries, num_keys]``.
         dropout: share of the weights that is dropped.
 
     Returns:

@@ -167,7 +167,7 @@ class FeatureEmbedding(Resettable):
 
     @property
     def expects_feature(self) -> bool:
-        """Whether there is a feature to embed."""
+        """Whether :meth:`forward` needs a feature."""
         return self.feature.counts is not None or self.feature.channels is not None
 
     def check(self, feature: Tensor | None, num_rows: int, checks: ValueChecks) -> None:

@@ -62,7 +62,7 @@ def gather(x: Tensor) -> Tensor:
 
 
 def mean(value: Tensor, weight: int) -> Tensor:
-    """Compute the weighted mean of a scalar over the processes, such as of means over their rows."""
+    """Compute the weighted mean of a scalar over the processes, for example of their means over rows."""
     if not _is_divided:
         return value
     rows = _gathered(torch.stack([weight * value, torch.full_like(value, weight)]).unsqueeze(0))
@@ -89,7 +89,7 @@ def moments(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def rows_before(num_rows: int) -> tuple[int, int]:
-    """Return the number of rows of all previous processes, and that of all processes."""
+    """Return the number of rows of all previous processes, and the number of rows of all processes."""
     if not _is_divided:
         return 0, num_rows
     sizes = _sizes(num_rows)

@@ -91,7 +91,7 @@ class RandomProbes(nn.Module):
         Args:
             graph: the batch.
             x: not read.
-            generator: draws the seed of this call; without it, the seed is the module's.
+            generator: draws the seed of this call; without it, the call uses the module's seed.
         """
         largest = graph.num_nodes if graph.num_graphs == 1 else graph.max_nodes
         like = self.unit
@@ -136,7 +136,7 @@ class LearnedProbes(nn.Module):
         nn.init.normal_(self.rows)
 
     def forward(self, graph: Graph, x: Tensor | None, generator: torch.Generator | None) -> Tensor:
-        """``Phi_0``, ``[num_nodes, k]``; ``x`` and ``generator`` are not used."""
+        """Return ``Phi_0``, ``[num_nodes, k]``; ``x`` and ``generator`` are not read."""
         largest = graph.max_nodes
         if largest > self.rows.size(0):
             raise ValueError(
@@ -187,7 +187,7 @@ def draw_seed(generator: torch.Generator) -> int:
 
 
 def draw_signs(num_graphs: int, num_columns: int, generator: torch.Generator) -> Tensor:
-    """Draw signs for each graph, ``[num_graphs, num_columns]``; equal however processes divide the batch."""
+    """Draw signs for each graph, ``[num_graphs, num_columns]``, independent of how processes divide the batch."""
     first, total = parallel.rows_before(num_graphs)
     bits = torch.randint(0, 2, (total, num_columns), generator=generator, device=generator.device)
     return 2 * bits[first : first + num_graphs] - 1

@@ -38,7 +38,7 @@ class TupleTokens(NamedTuple):
 
 
 def tuple_tokens(graph: Graph, k: int, s: int | None = None) -> TupleTokens:
-    """List the ``k``-tuples of nodes with at most ``s`` components, all if absent, and their atomic types.
+    """List the ``k``-tuples with at most ``s`` components (``None`` for all tuples) and their atomic types.
 
     See :func:`~tg_lpe.graph.tuples.component_tuples`, and `Aligning Transformers with Weisfeiler-Leman
     <https://arxiv.org/abs/2406.03148>`_, sections 3 and 4.
@@ -172,7 +172,7 @@ class Attention(ABC):
 
 
 def padded_tokens(graphs: RowGroups, rows_at_once: Callable[[int], int]) -> tuple[PaddedRows, list[Tensor]]:
-    """Return buckets of graphs with similar numbers of tokens, and whether their rows are tokens or padding.
+    """Return buckets of graphs with similar numbers of tokens, and masks that distinguish tokens from padding.
 
     Args:
         graphs: the graph of each token.
@@ -220,7 +220,7 @@ class FullAttention(Attention):
 
 
 class MaskedAttention(Attention):
-    """Attend from each token to its neighbours, in each head to one kind of neighbours; zero without neighbours.
+    """Attend from each token to one kind of neighbours in each head; a token without neighbours gets zero.
 
     Head ``i`` has kind ``i`` modulo the number of kinds. Only the scores of neighbours are computed, in chunks that fit
     into the cache.
