@@ -82,9 +82,8 @@ class FeatureModel(Model):
     ) -> Any:
         """Predict one row per graph, node or edge.
 
-        Checking the arguments synchronises with the device once, and sorting undirected edges for an encoder once
-        more. Pass ``num_graphs`` if there is a ``batch``, and ``num_nodes`` if there is no ``x``, ``batch`` or ``pe``:
-        inferring either synchronises once more.
+        Checking the arguments synchronises with the device once, and padding the graphs of a batch for an encoder once
+        more. Without ``x``, ``batch`` and ``pe``, pass ``num_nodes``: inferring it synchronises, too.
 
         Args:
             x: node types int64 ``[num_nodes]`` or ``[num_nodes, num_columns]``, or features ``[num_nodes,

@@ -50,6 +50,9 @@ class AddPositionalEncoding(GraphTransform):
             only encodes edges; if both names are equal, or PyG would read a name as node numbers, such as
             one with ``index``; or if ``reduce`` is set and the encoder does not read edge weights.
 
+    Warns:
+        UserWarning: if the encoder has weights that were never trained.
+
     Example:
         >>> import torch
         >>> from torch_geometric.data import Data
