@@ -10,13 +10,13 @@ written next to the JSON file. With --keep, the file's other points and seeds ar
 from __future__ import annotations
 
 import argparse
-import statistics
 import sys
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
 from _figures import draw_budget
+from _runs import over_seeds
 
 from tg_lpe import zoo
 from tg_lpe.checkpoints.files import read_json, write_json
@@ -89,9 +89,7 @@ def _shared(run: Run) -> dict[str, Any]:
 def _point(name: str, epochs: int, by_seed: dict[int, dict[str, float]]) -> dict[str, Any]:
     row: dict[str, Any] = {"row": name, "epochs": epochs, "seeds": sorted(by_seed)}
     for figure in FIGURES:
-        values = [by_seed[seed][figure] for seed in sorted(by_seed)]
-        spread = statistics.stdev(values) if len(values) > 1 else None
-        row |= {figure: statistics.fmean(values), f"{figure}_std": spread, f"{figure}_by_seed": values}
+        row |= over_seeds(figure, [by_seed[seed][figure] for seed in sorted(by_seed)])
     return row
 
 

@@ -74,14 +74,12 @@ def summary(runs: Mapping[int, RunFolder], metric: str = "mae") -> dict[str, Any
         entry["test_mae_columns"] = {
             name: statistics.fmean(result["test_mae_columns"][name] for result in results) for name in columns
         }
-    gaps = [abs(result[test] - result[f"{test}_relabelled"]) for result in results]
     return entry | {
-        "largest_relabelling_gap": max(gaps),
         "num_parameters": results[0]["num_parameters"],
         "encoder_parameters": results[0]["encoder_parameters"],
         "precision": ", ".join(dict.fromkeys(result["precision"] for result in results)),
         "molecules": [results[0][f"num_{split}"] for split in ("train", "val", "test")],
-        "seconds": statistics.fmean(sum(line["seconds"] for line in lines) for lines in metrics),
+        **over_seeds("seconds", [sum(line["seconds"] for line in lines) for lines in metrics]),
         f"{validation}_by_epoch": [[round(line[validation], 5) for line in lines] for lines in metrics],
     }
 
@@ -95,8 +93,9 @@ def over_seeds(name: str, values: Sequence[float]) -> dict[str, Any]:
 def with_earlier_seeds(entry: Mapping[str, Any], earlier: Mapping[str, Any]) -> dict[str, Any]:
     """Add the seeds of an earlier summary of the same row to a summary, except those that it has itself.
 
-    What is not a figure of a seed is that of the newer summary.
+    What is neither a figure of a seed nor their precision is that of the newer summary.
     """
+    earlier = {"seconds_by_seed": [earlier["seconds"]] * len(earlier["seeds"]), **earlier}
     found = [(seed, entry, place) for place, seed in enumerate(entry["seeds"])]
     kept = [(seed, earlier, place) for place, seed in enumerate(earlier["seeds"]) if seed not in entry["seeds"]]
     order = sorted([*found, *kept], key=lambda one: one[0])
@@ -106,11 +105,10 @@ def with_earlier_seeds(entry: Mapping[str, Any], earlier: Mapping[str, Any]) -> 
             merged[name] = [source[name][place] for _, source, place in order]
         elif name.endswith("_by_seed"):
             merged |= over_seeds(name.removesuffix("_by_seed"), [source[name][place] for _, source, place in order])
-    merged["largest_relabelling_gap"] = max(source["largest_relabelling_gap"] for _, source, _ in order)
-    for name in ("seconds", "seconds_an_epoch"):
-        merged[name] = statistics.fmean(source[name] for _, source, _ in order)
-    if "machine" in earlier:
-        merged["machine_of_earlier_seeds"] = earlier["machine"]
+    precisions = (name for _, source, _ in order for name in source["precision"].split(", "))
+    merged["precision"] = ", ".join(dict.fromkeys(precisions))
+    if kept and (machine := earlier.get("machine_of_earlier_seeds", earlier.get("machine"))):
+        merged["machine_of_earlier_seeds"] = machine
     return merged
 
 

@@ -135,8 +135,6 @@ def collect(base: Path) -> list[dict[str, Any]]:
             continue
         name, _, row = cell.partition("-")
         entry = {"cell": cell, "set": name, "row": row, "epochs": epochs, **summary(runs)}
-        entry["seconds_an_epoch"] = entry["seconds"] / epochs
-        entry["precision"] = read_json(next(iter(runs.values())).result)["precision"]
         start = read_json(next(iter(runs.values())).config)["pretrained"]
         if start is not None:
             pretraining = RunFolder(Path(start).parent)
