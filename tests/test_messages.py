@@ -21,9 +21,11 @@ from tg_lpe import (
     GraphTransformer,
     LinearTransformerPE,
     compare,
+    plot,
 )
-from tg_lpe.data import DataSpec, GraphSplits, random_folds, random_split
+from tg_lpe.data import DataSpec, GraphSplits, random_folds, random_link_split, random_split
 from tg_lpe.encoders import RandomWalk, ResistiveEmbedding, make_encoder
+from tg_lpe.theory import wl
 
 RING = torch.tensor([[0, 1, 2, 1, 2, 0], [1, 2, 0, 0, 1, 2]])
 WEIGHTS = torch.arange(1.0, 7.0)  # another one in each direction
@@ -149,6 +151,27 @@ def test_the_edges_of_adj_t() -> None:
         GraphTransformer()(None, adj_t)
     edge_index = torch_geometric.utils.to_edge_index(adj_t.t())[0]
     assert edge_index.tolist() == [[2, 0, 1], [0, 1, 2]]
+
+
+def test_a_graph_with_adj_t_in_place_of_edge_index() -> None:
+    sparse = ToSparseTensor(layout=torch.sparse_coo)
+    data = sparse(Data(edge_index=RING, num_nodes=3, y=torch.tensor([1.5])))
+    bare = HeteroData()
+    bare["a"].num_nodes = 3
+    bare["a", "to", "a"].adj_t = data.adj_t
+    for call in (
+        lambda: LinearTransformerPE(8)(data),
+        lambda: LinearTransformerPE(8).encode_dataset([data, data], progress=False),
+        lambda: LinearTransformerPE(8, hetero="whole")(bare),
+        lambda: DataSpec.of([data, data]),
+        lambda: Graph.from_data(data),
+        lambda: GraphTransformer()(None, data.edge_index, num_nodes=3),
+        lambda: wl.exact_walks(data),
+        lambda: random_link_split(data, seed=0),
+        lambda: plot.graph(data, RandomWalk(2)),
+    ):
+        with pytest.raises((TypeError, ValueError), match=r"ToSparseTensor, .* comes after .*to_edge_index"):
+            call()
 
 
 def test_that_directions_are_dropped_is_said_where_it_is_so() -> None:

@@ -11,6 +11,12 @@ import numpy as np
 import torch
 from torch_geometric.data.data import BaseData
 
+WITHOUT_EDGE_INDEX = (
+    "a graph without edges has an empty edge_index, [2, 0]; T.ToSparseTensor, which replaces edge_index by adj_t, "
+    "comes after the encoding, and torch_geometric.utils.to_edge_index(adj_t.t())[0] restores edge_index"
+)
+"""End of the error messages for graphs without ``edge_index``."""
+
 
 class ArgumentError(ValueError):
     """Report a wrong argument; the message can spell arguments as in Python or as on a command line.

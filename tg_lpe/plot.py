@@ -21,6 +21,7 @@ from scipy.sparse.csgraph import shortest_path
 from torch import Tensor
 from torch_geometric.data import Data
 
+from tg_lpe.arguments import WITHOUT_EDGE_INDEX
 from tg_lpe.checkpoints.files import replacing
 from tg_lpe.encoders.base import Encoder
 from tg_lpe.graph.graph import Graph
@@ -157,7 +158,8 @@ def graph(
         ModuleNotFoundError: if matplotlib is not installed.
     """
     if not isinstance(data, Data) or data.edge_index is None:
-        raise TypeError(f"a graph must be Data with edge_index, got {data!r}")
+        hint = f"; {WITHOUT_EDGE_INDEX}" * isinstance(data, Data)
+        raise TypeError(f"a graph must be Data with edge_index, got {data!r}{hint}")
     _check(encoder, columns)
     if not data.num_nodes:
         raise ValueError("the graph has no nodes to draw")

@@ -15,7 +15,7 @@ from torch_geometric.data import Data, HeteroData, InMemoryDataset
 from torch_geometric.transforms import RandomLinkSplit
 from torch_geometric.utils import coalesce, contains_self_loops, is_undirected
 
-from tg_lpe.arguments import check_choice, check_count, check_type
+from tg_lpe.arguments import WITHOUT_EDGE_INDEX, check_choice, check_count, check_type
 from tg_lpe.data.spec import DataSpec
 from tg_lpe.data.storage import GraphDataset, check_sequence, node_slices, whole, with_attribute
 
@@ -391,11 +391,14 @@ def random_link_split(data: Data, seed: int, val: float = 0.05, test: float = 0.
 
     Raises:
         TypeError: if ``data`` is not a ``Data``, or ``seed`` no integer.
-        ValueError: if a share is not between 0 and 1, nothing is left for training, or the edges are not listed so.
+        ValueError: if a share is not between 0 and 1, nothing is left for training, or the edges are missing or not
+            listed so.
     """
     check_type("data", data, Data)
     _check_shares(seed, val, test)
     edge_index = cast(Tensor, data.edge_index)
+    if edge_index is None:
+        raise ValueError(f"data needs edge_index, got data with {data.keys()}; {WITHOUT_EDGE_INDEX}")
     faults = {
         "edges in one direction only": not is_undirected(edge_index, num_nodes=data.num_nodes),
         "edges listed twice": coalesce(edge_index, num_nodes=data.num_nodes).size(1) < edge_index.size(1),

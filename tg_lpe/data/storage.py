@@ -15,7 +15,7 @@ from torch import Tensor
 from torch_geometric.data import Batch, Data, InMemoryDataset
 from torch_geometric.data.hypergraph_data import HyperGraphData
 
-from tg_lpe.arguments import outside_nodes
+from tg_lpe.arguments import WITHOUT_EDGE_INDEX, outside_nodes
 
 T = TypeVar("T")
 
@@ -116,7 +116,9 @@ def _chunks(
         data = dataset[index]
         check_single(data, f"graph {index}")
         if data.edge_index is None:
-            raise ValueError(f"each graph needs edge_index, graph {index} is Data with {data.keys()}")
+            raise ValueError(
+                f"each graph needs edge_index, graph {index} is Data with {data.keys()}; {WITHOUT_EDGE_INDEX}"
+            )
         return data  # type: ignore[no-any-return]
 
     def form(numbered: tuple[int, Data]) -> list[tuple[str, Any, Any, Any]]:
@@ -311,7 +313,7 @@ def whole(dataset: Any) -> InMemoryDataset:
     check_sequence(dataset, "expected")
     result = GraphDataset.from_data_list([dataset[index] for index in range(len(dataset))])
     if result._data.edge_index is None:
-        raise ValueError(f"each graph needs edge_index, got data with {result._data.keys()}")
+        raise ValueError(f"each graph needs edge_index, got data with {result._data.keys()}; {WITHOUT_EDGE_INDEX}")
     _check_rows(result)
     return result
 

@@ -15,7 +15,7 @@ from torch_geometric import EdgeIndex, Index
 from torch_geometric.data import Batch, Data
 from torch_geometric.data.storage import N_KEYS
 
-from tg_lpe.arguments import check_choice, rows_hint
+from tg_lpe.arguments import WITHOUT_EDGE_INDEX, check_choice, rows_hint
 from tg_lpe.graph.buckets import PaddedRows
 from tg_lpe.ops import cpu, edges
 from tg_lpe.ops.checks import ValueChecks
@@ -172,7 +172,7 @@ class Graph:
         if getattr(data, "edge_index", None) is None:
             raise ValueError(
                 f"data must have edge_index, got {type(data).__name__} with {data.keys()}; to_homogeneous() makes one "
-                "graph of HeteroData, torch_geometric.utils.to_edge_index(adj_t.t())[0] are the edges of PyG's adj_t"
+                f"graph of HeteroData; {WITHOUT_EDGE_INDEX}"
             )
         num_nodes, num_graphs = counts_of(data)
         return cls(
@@ -756,6 +756,7 @@ def check_edge_index(edge_index: Tensor) -> None:
         raise TypeError(
             f"edge_index must be an int64 or int32 tensor [2, num_directed_edges], got {type(edge_index).__name__}"
             + "; torch.as_tensor(edge_index) makes one" * isinstance(edge_index, np.ndarray | list | tuple)
+            + f"; {WITHOUT_EDGE_INDEX}" * (edge_index is None)
         )
     if edge_index.layout != torch.strided:
         raise ValueError(

@@ -39,7 +39,7 @@ from scipy.sparse import csr_matrix
 from torch import Tensor
 from torch_geometric.data import Batch, Data
 
-from tg_lpe.arguments import check_count
+from tg_lpe.arguments import WITHOUT_EDGE_INDEX, check_count
 from tg_lpe.graph.graph import Graph
 from tg_lpe.graph.tuples import MAX_TUPLES, check_number, component_tuples, edge_between
 from tg_lpe.ops.segment import repeat_ranges
@@ -396,7 +396,7 @@ def _incidence(data: Data) -> Graph:
     if not isinstance(data, Data):
         raise TypeError(f"a graph must be a torch_geometric.data.Data, got {type(data).__name__}")
     if not isinstance(data.edge_index, Tensor):
-        raise ValueError(f"a graph needs edge_index, [2, num_directed_edges], got {data}")
+        raise ValueError(f"a graph needs edge_index, [2, num_directed_edges], got {data}; {WITHOUT_EDGE_INDEX}")
     return Graph(data.edge_index.cpu(), data.num_nodes)
 
 

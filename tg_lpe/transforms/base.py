@@ -14,7 +14,7 @@ from torch_geometric.data.hypergraph_data import HyperGraphData
 from torch_geometric.transforms import BaseTransform
 from tqdm import tqdm
 
-from tg_lpe.arguments import check_choice
+from tg_lpe.arguments import WITHOUT_EDGE_INDEX, check_choice
 from tg_lpe.data.storage import check_sequence, is_collated, iterate_chunks, with_attribute
 from tg_lpe.graph.graph import REDUCTIONS, Graph, as_plain, counts_of
 from tg_lpe.ops.blas import torch_threads_for
@@ -115,10 +115,7 @@ class GraphTransform(BaseTransform, ABC):
         if not isinstance(data, Data) or isinstance(data, HyperGraphData):
             raise TypeError(_not_one_graph(name, data))
         if data.edge_index is None:
-            raise ValueError(
-                f"{name} needs edge_index, got data with {data.keys()}; for a graph without edges it is "
-                "an empty [2, 0] tensor, and T.ToSparseTensor, which removes it, comes after this transform"
-            )
+            raise ValueError(f"{name} needs edge_index, got data with {data.keys()}; {WITHOUT_EDGE_INDEX}")
         self._check_weight([data])
         num_nodes, num_graphs = counts_of(data)
         computed = self._compute(data.edge_index, num_nodes, data.get("batch"), num_graphs, data.get)

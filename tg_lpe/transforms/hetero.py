@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Batch, HeteroData
 
+from tg_lpe.arguments import WITHOUT_EDGE_INDEX
 from tg_lpe.data.storage import RESERVED
 from tg_lpe.graph.graph import as_plain, check_edge_index
 from tg_lpe.transforms.attributes import record_slices, warn_of_loss, with_features
@@ -100,7 +101,7 @@ def _part(data: HeteroData, node_types: list[str], edge_types: list[EdgeType], s
             raise ValueError(f"node type {kind!r} has neither features nor num_nodes")
     for edge_type in edge_types:
         if data[edge_type].get("edge_index") is None:
-            raise ValueError(f"edge type {edge_type} has no edge_index")
+            raise ValueError(f"edge type {edge_type} has no edge_index; {WITHOUT_EDGE_INDEX}")
         try:
             check_edge_index(data[edge_type].edge_index)
         except (TypeError, ValueError) as error:
