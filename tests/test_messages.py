@@ -72,6 +72,12 @@ def masked(mask: torch.Tensor | None) -> GraphSplits:
         (lambda: GraphTransformer(in_channels=1)(RING[0, :3], RING), r"pass x.unsqueeze\(1\).float\(\)$"),
         (lambda: GraphTransformer(edge_dim=1)(None, RING, torch.rand(6)), r"pass edge_attr.unsqueeze\(1\)$"),
         (lambda: GraphTransformer(edge_dim=2)(None, RING, torch.rand(6)), r"got torch.float32 \[6\]$"),
+        (
+            lambda: GraphTransformer()(None, RING, WEIGHTS),
+            r"edge_dim=1 and pass edge_attr.unsqueeze\(1\), .* edge_weight=$",
+        ),
+        (lambda: GraphTransformer()(None, RING, torch.rand(6, 2)), "edge_dim=2, or call it with edge_attr=None$"),
+        (lambda: GraphTransformer()(torch.rand(3), RING), r"in_channels=1 and pass x.unsqueeze\(1\), .* x=None$"),
         (lambda: RandomWalk(4)(None, Graph(RING), reduce="add", num_nodes=3), "own num_nodes and reduce: pass them to"),
         (lambda: GraphTransformer(in_channels=1)(torch.rand(4, 1), RING, torch.zeros(4).long()), "batch=batch"),
         (lambda: make_encoder({"class": "Elsewhere"}), "--import"),

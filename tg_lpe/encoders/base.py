@@ -223,7 +223,8 @@ class Encoder(CheckpointMixin, nn.Module, ABC):
         Models call their encoder with a :class:`~tg_lpe.Graph`, so forward hooks of the encoder run.
 
         Args:
-            x, edge_attr, generator, precomputed: see :meth:`encode`.
+            x, edge_attr, generator, precomputed: see :meth:`encode`. Features that the encoder does not read are
+                ignored; pass weights as ``edge_weight``.
             edge_index, batch, edge_weight, reduce: see :class:`~tg_lpe.Graph`; ``edge_index`` may be a graph, which
                 has its own batch, weights and counts. Precomputed tensors pass no gradient to edge weights.
             num_nodes: number of nodes; inferred from ``batch``, ``x`` or ``edge_index`` if absent.

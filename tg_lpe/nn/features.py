@@ -184,11 +184,15 @@ class FeatureEmbedding(Resettable):
         if feature is None and self.expects_feature:
             raise ValueError(f"the model was built for {what} features, but none were given: {name} is missing")
         if feature is not None and not self.expects_feature:
-            is_real = feature.is_floating_point()
-            option = f"{width}={feature.size(-1)}" if is_real else f"num_{what}_types=, the number of categories"
+            is_column = feature.dim() == 1
+            option = f"num_{what}_types=, the number of categories"
+            if feature.is_floating_point():
+                fit = f" and pass {name}.unsqueeze(1)" * is_column
+                option = f"{width}={1 if is_column else feature.size(-1)}{fit}"
+            weights = "; weights are an argument of their own, edge_weight=" * (is_column and what == "edge")
             raise ValueError(
                 f"the model was built without {what} features, but some were given: make it with {option}, or call it "
-                f"with {name}=None"
+                f"with {name}=None{weights}"
             )
         self.feature.check(feature, num_rows, checks)
 
