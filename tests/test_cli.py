@@ -126,6 +126,8 @@ def test_help_of_every_command(capsys: pytest.CaptureFixture[str], command: str)
     assert ("--out" in text) == (command not in ("encode", "predict", "zoo"))
     assert "default: null" not in text, "an option without a default says what its absence means"
     assert "`" not in text and not re.search(r":(class|func|meth|mod):", text)
+    if command == "train":
+        assert re.search(r'^ +- "spectral": ', text, re.MULTILINE), "each item of a list starts a line"
     if command in ("demo", "zoo"):
         return
     with pytest.raises(SystemExit) as stopped:

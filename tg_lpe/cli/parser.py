@@ -32,6 +32,11 @@ class PlainHelp(DefaultHelpFormatter):
     def _expand_help(self, action: Action) -> str:
         return re.sub(r"Optional\[(.*)\]", r"\1 | null", plain(super()._expand_help(action)))
 
+    def _split_lines(self, text: str, width: int) -> list[str]:
+        """Start each item of a list on its own line."""
+        items = re.split(r"\n\s*(?=- )", text)
+        return [line for item in items for line in super(PlainHelp, self)._split_lines(item, width)]
+
     def _format_action_invocation(self, action: Action) -> str:
         return super()._format_action_invocation(action).replace(".class ", " ")  # --encoder.class is --encoder
 

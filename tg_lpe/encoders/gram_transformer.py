@@ -111,9 +111,11 @@ class GramTransformer(Encoder):
         seed: seed of random probes.
         num_edge_types, edge_dim: number of types or width of the edge features that conductances depend on.
         num_node_types, in_channels: number of types or width of the node features that ground conductances depend on.
-        conductances: ``"learned"``: edge conductances depend on edge features, and ground conductances are learned;
-            ``"ground"``: only ground conductances are learned; ``"fixed"``: no ground, and the edge weights of the
-            graph.
+        conductances: which conductances are learned.
+
+            - ``"learned"``: those of edges, from edge features, and those to the ground
+            - ``"ground"``: only those to the ground
+            - ``"fixed"``: none; there is no ground, and conductances are the edge weights of the graph
         pair_out_channels: width of the encoding of pairs, computed by a linear map; ``None`` for all values, 0 for no
             encoding of pairs.
         direction: potential ``q`` of a magnetic Laplacian, which reads the directions of edges; if absent, directions
@@ -459,7 +461,7 @@ class GramTransformer(Encoder):
 def _factor(graph: Graph, conductance: Tensor, at_least_one: bool) -> Tensor:
     """Return a power of two for each graph that scales its largest conductance into [1/2, 1), ``[num_graphs]``.
 
-    With ``at_least_one``, there are also learned conductances of about one, which must not grow.
+    With ``at_least_one``, the factor is at most 1/2: it also scales learned ground conductances of about one.
     """
     largest = conductance.new_zeros(graph.num_graphs)
     largest = largest.scatter_reduce(0, graph.batch[graph.tail], conductance, "amax")

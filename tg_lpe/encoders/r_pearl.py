@@ -31,11 +31,11 @@ class RPEARL(Encoder):
     The authors' code uses the Laplacian as ``S``, which spans the same filters, and batch norm. Here layer norm makes
     the encoding independent of the other graphs of the batch.
 
-    The encoding is random. A number depends on the seed, the sample and the node's index within its graph, so a graph
-    always gets the same encoding, alone or in a batch, until its nodes are renumbered. Two draws agree in expectation
-    and differ by about :math:`1 / \sqrt{M}`. With a ``generator``, as in training, each call draws new numbers. The
-    encoding is structural: nodes that a symmetry exchanges have equal rows in expectation. A step takes
-    ``O(m M (K + h))`` for ``m`` edges and ``h`` hidden channels, without eigenvectors.
+    The encoding is random. Each random number depends only on the seed, the sample and the node's index within its
+    graph, so a graph always gets the same encoding, alone or in a batch, until its nodes are renumbered. Two draws
+    agree in expectation and differ by about :math:`1 / \sqrt{M}`. With a ``generator``, as in training, each call
+    draws new numbers. The encoding is structural: nodes that a symmetry exchanges have equal rows in expectation. A
+    step takes ``O(m M (K + h))`` for ``m`` edges and ``h`` hidden channels, without eigenvectors.
 
     Args:
         out_channels: width of the encoding.

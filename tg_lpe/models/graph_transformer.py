@@ -53,32 +53,44 @@ class GraphTransformer(FeatureModel):
         heads: number of attention heads.
         num_layers: number of attention layers.
         out_channels: number of predictions per graph or node.
-        readout: hidden layers of the map from pooled features to predictions: ``"mlp"``, one layer of
-            ``hidden_channels``, trains reliably; ``"paper"``, one layer of width 1; ``"pyramid"``, layers of a half and
-            a quarter of ``hidden_channels``, as in the benchmarks of Dwivedi et al.; or a list of widths, empty for a
-            linear map. Or a dictionary of options. ``hidden``: one of the above. ``pooling``: ``"mean"`` over the
-            nodes, as in the paper; ``"sum"``, for targets that grow with the graph; ``"max"``; or ``"both"``, mean and
-            sum concatenated. ``norm``: norm of the pooled features, one of those in ``attention_options`` except
-            ``"graph"``; by default ``"batch"`` with ``pooling="both"``, because sums are much larger than means, and
-            ``"none"`` otherwise. ``level``: ``"graph"`` for a prediction per graph, ``"node"`` for a prediction per
-            node, without pooling; a task determines it.
-        attention: attention layer: ``"edge"``, that of Dwivedi & Bresson; ``"gps"``, PyTorch Geometric's ``GPSConv``;
-            ``"spectral"``, with ``full`` also over pairs without an edge; ``"hybrid"``, message passing plus a global
-            attention that an option chooses, as in Primphormer; ``"bias"`` and ``"pairs"``, over all pairs of nodes,
-            with the encoder's encoding of pairs, as in Graphormer and GRIT; or the name of your own, see
-            :func:`~tg_lpe.nn.attention.register_attention`.
-        attention_options: a dictionary of further arguments of the attention layers, such as ``dropout`` and ``norm``:
-            ``"bounded"``, ``"batch"``, ``"running"``, ``"layer"``, ``"graph"`` or ``"none"``, see
-            :mod:`tg_lpe.nn.norms`. ``"edge"`` also has ``local``, ``residual``, ``attention_dropout`` and
-            ``drop_path``, see :class:`~tg_lpe.nn.attention.EdgeAttentionLayer`. ``local`` adds message passing,
-            ``"gine"`` or any convolution of PyTorch Geometric, such as ``"GATv2Conv"``.
-        pe_options: a dictionary of options for encodings. ``norm``: ``True`` normalises each channel to mean zero and
-            variance one by batch norm; ``"unit"`` scales each channel to length one within each graph. ``merge``:
-            ``"add"`` adds a linear map of the encoding to the embedded features; ``"concat"`` concatenates the encoding
-            and features embedded into fewer channels, as in spectral attention; ``"apart"`` leaves the node features
-            unchanged, and only layers that read encodings use a linear map of it, such as ``"hybrid"`` with
-            ``pe_gate``. ``edge_channels``: width of the encoding of edges passed to :meth:`forward`; with an encoder of
-            edges, its ``edge_out_channels``.
+        readout: how to predict from the features of the last layer; a dictionary of options, or only ``hidden``.
+
+            - ``hidden``: hidden layers of the map to predictions: ``"mlp"``, one layer of ``hidden_channels``, trains
+              reliably; ``"paper"``, one layer of width 1; ``"pyramid"``, layers of a half and a quarter of
+              ``hidden_channels``, as in the benchmarks of Dwivedi et al.; or a list of widths, empty for a linear map.
+            - ``pooling``: ``"mean"`` over the nodes, as in the paper; ``"sum"``, for targets that grow with the graph;
+              ``"max"``; or ``"both"``, mean and sum concatenated.
+            - ``norm``: norm of the pooled features, one of those in ``attention_options`` except ``"graph"``. The
+              default is ``"batch"`` with ``pooling="both"``, because sums are much larger than means, and ``"none"``
+              otherwise.
+            - ``level``: ``"graph"`` for a prediction per graph; ``"node"`` for a prediction per node, without pooling.
+              A task determines it.
+        attention: attention layer.
+
+            - ``"edge"``: that of Dwivedi & Bresson
+            - ``"gps"``: PyTorch Geometric's ``GPSConv``
+            - ``"spectral"``: that of SAN; with the option ``full`` also over pairs without an edge
+            - ``"hybrid"``: message passing plus a global attention that an option chooses, as in Primphormer
+            - ``"bias"``, ``"pairs"``: over all pairs of nodes, with the encoder's encoding of pairs, as in Graphormer
+              and GRIT
+            - the name of your own, see :func:`~tg_lpe.nn.attention.register_attention`
+        attention_options: a dictionary of further arguments of the attention layers, such as ``dropout``.
+
+            - ``norm``: ``"bounded"``, ``"batch"``, ``"running"``, ``"layer"``, ``"graph"`` or ``"none"``, see
+              :mod:`tg_lpe.nn.norms`
+            - ``local``, with ``"edge"``: message passing next to the attention, ``"gine"`` or any convolution of
+              PyTorch Geometric, such as ``"GATv2Conv"``
+            - others: see the layers in :mod:`tg_lpe.nn.attention`
+        pe_options: a dictionary of options for encodings.
+
+            - ``norm``: ``True`` normalises each channel to mean zero and variance one by batch norm; ``"unit"`` scales
+              each channel to length one within each graph.
+            - ``merge``: ``"add"`` adds a linear map of the encoding to the embedded features. ``"concat"`` concatenates
+              the encoding and features embedded into fewer channels, as in spectral attention. ``"apart"`` leaves the
+              node features unchanged, and only layers that read encodings use a linear map of it, such as ``"hybrid"``
+              with ``pe_gate``.
+            - ``edge_channels``: width of the encoding of edges passed to :meth:`forward`; with an encoder of edges, its
+              ``edge_out_channels``.
         graph_dim: number of real features of whole graphs, such as a temperature, passed to :meth:`forward` as
             ``graph_attr``. They are standardised by the training set, and a linear map of them is added to the features
             before the read-out.

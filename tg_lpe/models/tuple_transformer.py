@@ -102,22 +102,30 @@ class TupleTransformer(FeatureModel):
         heads: number of attention heads. ``"local"`` needs at least ``k`` heads and ``"delta"`` at least ``2 k``.
         num_layers: number of layers.
         out_channels: number of predictions per graph, node or edge.
-        readout: a dictionary of options. ``pooling`` of graphs: the graph's ``"token"``, or the ``"mean"``, ``"sum"``
-            or ``"max"`` of the tuples. ``level``: ``"graph"`` for a prediction per graph; ``"node"`` for a prediction
-            per node ``v``, from the token ``(v, .., v)`` and the mean of the tokens that begin with ``v``; ``"edge"``
-            for a prediction per directed edge, from the token ``(u, v, .., v)``.
-        attention: ``"full"``, between all tokens of a graph; ``"local"``, only between tuples that differ by a step to
-            a neighbour; ``"delta"``, as ``"local"``, but in every second head by a step to any node; or
-            ``"performer"``, an estimate of ``"full"`` for large graphs.
-        attention_options: a dictionary of options. ``dropout``: dropout of the attention's output.
-            ``attention_dropout``: dropout of attention weights; ``"performer"`` has none. ``drop_path``: stochastic
-            depth of the last layer; it grows linearly from the first. ``random_features``: their number for
-            ``"performer"``, drawn once for all layers.
+        readout: a dictionary of options.
+
+            - ``pooling`` of graphs: the graph's ``"token"``, or the ``"mean"``, ``"sum"`` or ``"max"`` of the tuples.
+            - ``level``: ``"graph"`` for a prediction per graph; ``"node"`` for a prediction per node ``v``, from the
+              token ``(v, .., v)`` and the mean of the tokens that begin with ``v``; ``"edge"`` for a prediction per
+              directed edge, from the token ``(u, v, .., v)``.
+        attention: the tokens that attend to each other.
+
+            - ``"full"``: all tokens of a graph
+            - ``"local"``: only tuples that differ by a step to a neighbour
+            - ``"delta"``: as ``"local"``, but in every second head by a step to any node
+            - ``"performer"``: an estimate of ``"full"`` for large graphs
+        attention_options: a dictionary of options.
+
+            - ``dropout``: dropout of the attention's output
+            - ``attention_dropout``: dropout of attention weights; ``"performer"`` has none
+            - ``drop_path``: stochastic depth of the last layer; it grows linearly from the first
+            - ``random_features``: number of random features of ``"performer"``, drawn once for all layers
         pe_options: a dictionary of options for encodings: ``edge_channels`` and ``norm`` of
             :class:`~tg_lpe.GraphTransformer`.
-        node_tokens: features of a node before the map of its position: ``"linear"``, its embedded features, encoding
-            and degree concatenated, as in the published code; ``"feed_forward"``, ``F + FFN(deg + PE)``, eqs. (1) and
-            (2).
+        node_tokens: features of a node before the map of its position.
+
+            - ``"linear"``: its embedded features, encoding and degree concatenated, as in the published code
+            - ``"feed_forward"``: ``F + FFN(deg + PE)``, eqs. (1) and (2)
         graph_dim: number of real features of whole graphs, as in :class:`~tg_lpe.GraphTransformer`.
 
     Raises:

@@ -25,10 +25,13 @@ class LoopConfig:
         epochs: passes over the training set.
         batch_size: graphs per step, over all processes together.
         lr: peak learning rate of AdamW.
-        schedule: course of the learning rate. "one-cycle" rises to lr and then falls; "decay" falls exponentially from
-            lr to 2^-2.5 lr, as in `Graph Transformers Dream of Electric Flow <https://arxiv.org/abs/2410.16699>`_;
-            "plateau" halves it when the validation loss has not fallen for more than patience epochs, and ends the
-            training below min_lr.
+        schedule: course of the learning rate.
+
+            - "one-cycle" rises to lr and then falls.
+            - "decay" falls exponentially from lr to 2^-2.5 lr, as in `Graph Transformers Dream of Electric Flow
+              <https://arxiv.org/abs/2410.16699>`_.
+            - "plateau" halves it when the validation loss has not fallen for more than patience epochs, and ends the
+              training below min_lr.
         warmup: share of the steps in which "one-cycle" rises.
         patience: epochs without a lower validation loss before "plateau" halves the learning rate.
         min_lr: "plateau" ends the training when the halved lr is below this.

@@ -59,10 +59,13 @@ class GraphTransform(BaseTransform, ABC):
             absent; any other name must exist in the graph, or in some graph of a dataset.
         reduce: how to merge the weights of an edge that is listed several times, ``"error"``, ``"add"`` or ``"mean"``,
             see :class:`~tg_lpe.Graph`.
-        hetero: how to treat ``HeteroData``. ``"error"`` raises an error. ``"whole"`` encodes all nodes and edges as one
-            graph, as in ``to_homogeneous``, and each node type gets its rows. ``"edge_type"`` encodes each edge type,
-            with the nodes at its ends, as a separate graph; the name of the node attribute then ends in the edge type,
-            such as ``pe_user__rates__film``.
+        hetero: how to treat ``HeteroData``.
+
+            - ``"error"``: raise an error
+            - ``"whole"``: encode all nodes and edges as one graph, as in ``to_homogeneous``; each node type gets its
+              rows
+            - ``"edge_type"``: encode each edge type, with the nodes at its ends, as a separate graph; the name of the
+              node attribute then ends in the edge type, such as ``pe_user__rates__film``
 
     Raises:
         TypeError: if ``edge_weight`` is not a name.

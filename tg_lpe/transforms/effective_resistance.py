@@ -28,10 +28,11 @@ class AddEffectiveResistance(GraphTransform):
     Directions of edges are dropped, see :class:`~tg_lpe.transforms.base.GraphTransform`.
 
     Args:
-        pairs: ``"edges"`` writes ``data[attr_name]``, ``[num_edges]``, one value for each column of ``edge_index``.
-            ``"all"`` writes ``data[attr_name]``, ``[num_nodes^2]``, and the pairs of nodes, ``data[attr_name +
-            "_index"]``, int64 ``[2, num_nodes^2]``, which PyG increments in batches. Resistances between components are
-            infinite.
+        pairs: the pairs of nodes whose resistances to write. Those between components are infinite.
+
+            - ``"edges"``: ``data[attr_name]``, ``[num_edges]``, one value for each column of ``edge_index``
+            - ``"all"``: ``data[attr_name]``, ``[num_nodes^2]``, and the pairs, ``data[attr_name + "_index"]``, int64
+              ``[2, num_nodes^2]``, which PyG increments in batches
         attr_name: attribute to write. If a graph has as many nodes as edges, PyG treats it as an edge attribute, for
             example in ``subgraph``, only if its name contains ``edge``, as in ``"edge_resistance"``.
         method: how to compute: ``"dense"``, ``"iterative"``, for large sparse graphs, or ``"auto"``, which chooses.

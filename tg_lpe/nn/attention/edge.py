@@ -78,10 +78,12 @@ class EdgeAttentionLayer(Resettable):
         dropout: share of the attention's output and of the hidden units that is dropped in training.
         norm: name of a normalisation in :data:`~tg_lpe.nn.norms.NORMS`.
         residual: whether input is added to output around attention and feed-forward net.
-        local: message passing whose output is added to that of the attention. ``"gine"``: a net of
-            ``h_i + sum_j relu(h_j + e_ij)``, see :class:`LocalPart`; with ``norm="batch"``, graphs unlike the training
-            set may overflow. ``"none"``: no message passing. Otherwise a convolution, see
-            :func:`~tg_lpe.nn.attention.local.make_convolution`.
+        local: message passing whose output is added to that of the attention.
+
+            - ``"none"``: no message passing
+            - ``"gine"``: a net of ``h_i + sum_j relu(h_j + e_ij)``, see :class:`LocalPart`; with ``norm="batch"``,
+              graphs unlike the training set may overflow
+            - otherwise a convolution, see :func:`~tg_lpe.nn.attention.local.make_convolution`
         local_options: further arguments of the convolution's constructor.
         attention_dropout: share of the attention weights that is dropped in training.
         drop_path: probability that a graph skips the attention, or the feed-forward net, in training; needs
