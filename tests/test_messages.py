@@ -22,8 +22,9 @@ from tg_lpe import (
     LinearTransformerPE,
     compare,
     plot,
+    zoo,
 )
-from tg_lpe.data import DataSpec, GraphSplits, random_folds, random_link_split, random_split
+from tg_lpe.data import DataSpec, GraphSplits, random_folds, random_link_split, random_node_masks, random_split
 from tg_lpe.encoders import RandomWalk, ResistiveEmbedding, make_encoder
 from tg_lpe.theory import wl
 
@@ -178,6 +179,38 @@ def test_a_graph_with_adj_t_in_place_of_edge_index() -> None:
     ):
         with pytest.raises((TypeError, ValueError), match=r"ToSparseTensor, .* comes after .*to_edge_index"):
             call()
+
+
+def test_several_node_types_where_one_is_taken() -> None:
+    data = HeteroData({"a": {"x": torch.ones(3, 1)}, ("a", "to", "a"): {"edge_index": RING}})
+    predictor = zoo.load("transformer-qm9-gap")
+    for call in (
+        lambda: DataSpec.of([data]),
+        lambda: GraphSplits.of_masks(data),  # type: ignore[arg-type]
+        lambda: random_link_split(data, seed=0),  # type: ignore[arg-type]
+        lambda: random_node_masks(data, seed=0),  # type: ignore[arg-type]
+        lambda: plot.graph(data, RandomWalk(2)),  # type: ignore[arg-type]
+        lambda: predictor.predict([data]),
+    ):
+        with pytest.raises(TypeError, match=r"to_homogeneous\(\)"):
+            call()
+    with pytest.raises(TypeError, match=r"got one HeteroData: pass \[...\]"):
+        predictor.predict(data)
+
+
+@pytest.mark.parametrize("layout", [torch.sparse_coo, torch.sparse_csr])
+def test_sparse_features(layout: torch.layout) -> None:
+    """PyG joins sparse features of several graphs to a list."""
+    data = Data(x=torch.eye(3).to_sparse(layout=layout), edge_index=RING)
+    for graphs in ([data], [data, data]):
+        with pytest.raises(ValueError, match=r"x must be dense, got the layout .*; write x.to_dense\(\)"):
+            DataSpec.of(graphs)
+
+
+def test_labels_that_are_strings_are_quoted() -> None:
+    graphs = [Data(edge_index=RING, num_nodes=3, y="1.5")] * 20
+    with pytest.raises(TypeError, match=r"y must be tensors or numbers, got '1\.5'"):
+        GraphSplits.of(*random_split(graphs, seed=0))
 
 
 def test_that_directions_are_dropped_is_said_where_it_is_so() -> None:

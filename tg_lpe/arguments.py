@@ -6,9 +6,11 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from numbers import Real
+from typing import Any
 
 import numpy as np
 import torch
+from torch_geometric import EdgeIndex, Index
 from torch_geometric.data.data import BaseData
 
 WITHOUT_EDGE_INDEX = (
@@ -16,6 +18,9 @@ WITHOUT_EDGE_INDEX = (
     "comes after the encoding, and torch_geometric.utils.to_edge_index(adj_t.t())[0] restores edge_index"
 )
 """End of the error messages for graphs without ``edge_index``."""
+
+HOMOGENEOUS = "to_homogeneous() makes one graph of HeteroData"
+"""End of the error messages for functions that do not take ``HeteroData``."""
 
 
 class ArgumentError(ValueError):
@@ -191,6 +196,11 @@ def check_generator(generator: object) -> None:
         raise TypeError(
             f"generator must be a torch.Generator or None, got {generator!r}; pass torch.Generator().manual_seed(0)"
         )
+
+
+def as_plain(tensor: Any) -> Any:
+    """Return the plain tensor of PyTorch Geometric's ``EdgeIndex`` or ``Index``; anything else unchanged."""
+    return tensor.as_tensor() if isinstance(tensor, (EdgeIndex, Index)) else tensor
 
 
 def check_heads(hidden_channels: int, heads: int) -> None:

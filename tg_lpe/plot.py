@@ -19,9 +19,9 @@ import torch
 from scipy.sparse import coo_matrix
 from scipy.sparse.csgraph import shortest_path
 from torch import Tensor
-from torch_geometric.data import Data
+from torch_geometric.data import Data, HeteroData
 
-from tg_lpe.arguments import WITHOUT_EDGE_INDEX
+from tg_lpe.arguments import HOMOGENEOUS, WITHOUT_EDGE_INDEX
 from tg_lpe.checkpoints.files import replacing
 from tg_lpe.encoders.base import Encoder
 from tg_lpe.graph.graph import Graph
@@ -158,7 +158,7 @@ def graph(
         ModuleNotFoundError: if matplotlib is not installed.
     """
     if not isinstance(data, Data) or data.edge_index is None:
-        hint = f"; {WITHOUT_EDGE_INDEX}" * isinstance(data, Data)
+        hint = f"; {WITHOUT_EDGE_INDEX}" * isinstance(data, Data) + f"; {HOMOGENEOUS}" * isinstance(data, HeteroData)
         raise TypeError(f"a graph must be Data with edge_index, got {data!r}{hint}")
     _check(encoder, columns)
     if not data.num_nodes:

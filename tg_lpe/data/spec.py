@@ -102,8 +102,11 @@ def _form(name: str, feature: Any) -> tuple[str, int]:
     """Return the kind of a feature, ``none``, ``real`` or ``types``, and its number of columns."""
     if feature is None:
         return "none", 0
+    one = feature[0] if isinstance(feature, list) and feature else feature  # PyG lists what it cannot stack
+    if isinstance(one, Tensor) and one.layout != torch.strided:
+        raise ValueError(f"{name} must be dense, got the layout {one.layout}; write {name}.to_dense()")
     if not isinstance(feature, Tensor):
-        raise ValueError(f"{name} must be a tensor, got {type(feature).__name__}")
+        raise ValueError(f"{name} must be a tensor, got {one!r:.80}")
     if feature.is_floating_point():
         if feature.dim() != 2:
             hint = f"; write {name}.{'unsqueeze(1)' if feature.dim() < 2 else 'flatten(1)'}"

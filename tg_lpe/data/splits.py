@@ -15,7 +15,7 @@ from torch_geometric.data import Data, HeteroData, InMemoryDataset
 from torch_geometric.transforms import RandomLinkSplit
 from torch_geometric.utils import coalesce, contains_self_loops, is_undirected
 
-from tg_lpe.arguments import WITHOUT_EDGE_INDEX, check_choice, check_count, check_type
+from tg_lpe.arguments import WITHOUT_EDGE_INDEX, as_plain, check_choice, check_count, check_type
 from tg_lpe.data.spec import DataSpec
 from tg_lpe.data.storage import GraphDataset, check_sequence, node_slices, whole, with_attribute
 
@@ -160,7 +160,7 @@ class GraphSplits:
             TypeError: if ``data`` is not a ``Data``.
             ValueError: if a mask or the labels are missing or of another shape, a mask is empty, or two overlap.
         """
-        check_type("data", data, Data)
+        check_type("data", data, Data, ", which to_homogeneous() makes of HeteroData")
         num_nodes = data.num_nodes or 0
         y = data.get("y")
         if not isinstance(y, Tensor) or y.dim() == 0 or y.size(0) != num_nodes:
@@ -334,7 +334,7 @@ def random_node_masks(data: Data, seed: int, val: float | int = 0.2, test: float
         ValueError: if nothing is left for training (of some class, for integers), or if integers are given and ``y`` is
             not a class of each node.
     """
-    check_type("data", data, Data)
+    check_type("data", data, Data, ", which to_homogeneous() makes of HeteroData")
     result = copy.copy(data)
     num_nodes = data.num_nodes or 0
     if isinstance(val, int) and isinstance(test, int):
@@ -394,9 +394,9 @@ def random_link_split(data: Data, seed: int, val: float = 0.05, test: float = 0.
         ValueError: if a share is not between 0 and 1, nothing is left for training, or the edges are missing or not
             listed so.
     """
-    check_type("data", data, Data)
+    check_type("data", data, Data, ", which to_homogeneous() makes of HeteroData")
     _check_shares(seed, val, test)
-    edge_index = cast(Tensor, data.edge_index)
+    edge_index = cast(Tensor, as_plain(data.edge_index))  # PyG's is_undirected fails on some EdgeIndex
     if edge_index is None:
         raise ValueError(f"data needs edge_index, got data with {data.keys()}; {WITHOUT_EDGE_INDEX}")
     faults = {
@@ -483,7 +483,8 @@ def _labels_and_rows(dataset: InMemoryDataset) -> tuple[Tensor, Tensor]:
     """Return ``y`` of all graphs, and the number of its rows in each graph."""
     y = dataset._data.y
     if not isinstance(y, (Tensor, int, float)):
-        raise TypeError(f"labels y must be tensors or numbers, got {type(y).__name__}")
+        one = y[0] if isinstance(y, list) and y else y  # PyG lists what it cannot stack
+        raise TypeError(f"labels y must be tensors or numbers, got {one!r:.80}")
     y = torch.as_tensor(y)
     y = y.reshape(1) if y.dim() == 0 else y
     return y, torch.tensor([y.size(0)]) if dataset.slices is None else dataset.slices["y"].diff()

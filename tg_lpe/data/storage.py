@@ -12,10 +12,10 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
-from torch_geometric.data import Batch, Data, InMemoryDataset
+from torch_geometric.data import Batch, Data, HeteroData, InMemoryDataset
 from torch_geometric.data.hypergraph_data import HyperGraphData
 
-from tg_lpe.arguments import WITHOUT_EDGE_INDEX, outside_nodes
+from tg_lpe.arguments import HOMOGENEOUS, WITHOUT_EDGE_INDEX, outside_nodes
 
 T = TypeVar("T")
 
@@ -166,7 +166,8 @@ def check_sequence(dataset: Any, must: str) -> None:
 def check_single(data: Any, name: str) -> None:
     """Raise ``TypeError`` unless ``data`` is one graph; an attribute ``batch`` may separate several."""
     if not isinstance(data, Data):
-        raise TypeError(f"graphs must be Data, {name} is of type {type(data).__name__}")
+        hint = f"; {HOMOGENEOUS}" * isinstance(data, HeteroData)
+        raise TypeError(f"graphs must be Data, {name} is of type {type(data).__name__}{hint}")
     if isinstance(data, Batch):
         raise TypeError(
             f"expected single graphs, but {name} is a {type(data).__name__}; batch.to_data_list() gives its graphs"

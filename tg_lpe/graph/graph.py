@@ -11,11 +11,10 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch_geometric import EdgeIndex, Index
 from torch_geometric.data import Batch, Data
 from torch_geometric.data.storage import N_KEYS
 
-from tg_lpe.arguments import WITHOUT_EDGE_INDEX, check_choice, rows_hint
+from tg_lpe.arguments import HOMOGENEOUS, WITHOUT_EDGE_INDEX, as_plain, check_choice, rows_hint
 from tg_lpe.graph.buckets import PaddedRows
 from tg_lpe.ops import cpu, edges
 from tg_lpe.ops.checks import ValueChecks
@@ -171,8 +170,8 @@ class Graph:
         """
         if getattr(data, "edge_index", None) is None:
             raise ValueError(
-                f"data must have edge_index, got {type(data).__name__} with {data.keys()}; to_homogeneous() makes one "
-                f"graph of HeteroData; {WITHOUT_EDGE_INDEX}"
+                f"data must have edge_index, got {type(data).__name__} with {data.keys()}; {HOMOGENEOUS}; "
+                f"{WITHOUT_EDGE_INDEX}"
             )
         num_nodes, num_graphs = counts_of(data)
         return cls(
@@ -743,11 +742,6 @@ def _root(w: Tensor) -> Tensor:
 def inverse_sqrt(x: Tensor) -> Tensor:
     """Return ``1/sqrt(x)``; where ``x`` is zero (a node without edges), one, with a zero derivative."""
     return x.masked_fill(x == 0, 1.0).rsqrt()
-
-
-def as_plain(tensor: Any) -> Any:
-    """Return the plain tensor of PyTorch Geometric's ``EdgeIndex`` or ``Index``; anything else unchanged."""
-    return tensor.as_tensor() if isinstance(tensor, (EdgeIndex, Index)) else tensor
 
 
 def check_edge_index(edge_index: Tensor) -> None:

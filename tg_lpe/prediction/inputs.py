@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from numbers import Real
 from typing import Any
 
-from torch_geometric.data import Batch, Data
+from torch_geometric.data import Batch
 from torch_geometric.data.data import BaseData
 
 
@@ -20,7 +20,7 @@ def check_collection(graphs: Any) -> None:
         raise TypeError(f"predict takes a list of SMILES or graphs, got the file {str(graphs)!r}: {hint}")
     if isinstance(graphs, Batch):
         raise TypeError(f"predict takes a list of SMILES or graphs, got a {name}: pass batch.to_data_list()")
-    if isinstance(graphs, Data) or is_molecule(graphs):
+    if isinstance(graphs, BaseData) or is_molecule(graphs):
         raise TypeError(f"predict takes a list of SMILES or graphs, got one {name}: pass [...]")
     columns = graphs if isinstance(graphs, Mapping) else getattr(graphs, "columns", None)
     if columns is not None:

@@ -14,9 +14,9 @@ from torch_geometric.data.hypergraph_data import HyperGraphData
 from torch_geometric.transforms import BaseTransform
 from tqdm import tqdm
 
-from tg_lpe.arguments import WITHOUT_EDGE_INDEX, check_choice
+from tg_lpe.arguments import WITHOUT_EDGE_INDEX, as_plain, check_choice
 from tg_lpe.data.storage import check_sequence, is_collated, iterate_chunks, with_attribute
-from tg_lpe.graph.graph import REDUCTIONS, Graph, as_plain, counts_of
+from tg_lpe.graph.graph import REDUCTIONS, Graph, counts_of
 from tg_lpe.ops.blas import torch_threads_for
 from tg_lpe.transforms import hetero as heterogeneous
 from tg_lpe.transforms.attributes import record_slices, warn_of_loss, with_features

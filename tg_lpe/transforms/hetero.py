@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Batch, HeteroData
 
-from tg_lpe.arguments import WITHOUT_EDGE_INDEX
+from tg_lpe.arguments import WITHOUT_EDGE_INDEX, as_plain
 from tg_lpe.data.storage import RESERVED
-from tg_lpe.graph.graph import as_plain, check_edge_index
+from tg_lpe.graph.graph import check_edge_index
 from tg_lpe.transforms.attributes import record_slices, warn_of_loss, with_features
 
 EdgeType = tuple[str, str, str]
