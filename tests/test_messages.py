@@ -82,6 +82,10 @@ def masked(mask: torch.Tensor | None) -> GraphSplits:
         (lambda: RandomWalk(4)(None, Graph(RING), reduce="add", num_nodes=3), "own num_nodes and reduce: pass them to"),
         (lambda: GraphTransformer(in_channels=1)(torch.rand(4, 1), RING, torch.zeros(4).long()), "batch=batch"),
         (lambda: make_encoder({"class": "Elsewhere"}), "--import"),
+        (
+            lambda: LinearTransformerPE(8, hetero="whole")(HeteroData({("a", "to", "b"): {"edge_index": RING}})),
+            r"set data\['a'\].num_nodes",
+        ),
         (lambda: GraphTransformer()(Data(edge_index=RING, num_nodes=3)), r"write model\(data.x, data.edge_index"),
         (lambda: RandomWalk(4)(Data(edge_index=RING, num_nodes=3)), r"data.x, data.edge_index"),
         (lambda: GraphTransformer()(None), "edge_index must be an int64 or int32 tensor"),

@@ -98,7 +98,7 @@ def _part(data: HeteroData, node_types: list[str], edge_types: list[EdgeType], s
     ends = (kind for edge_type in edge_types for kind in (edge_type[0], edge_type[2]))
     for kind in dict.fromkeys((*node_types, *ends)):
         if kind not in data.node_types or data[kind].num_nodes is None:
-            raise ValueError(f"node type {kind!r} has neither features nor num_nodes")
+            raise ValueError(f"node type {kind!r} has neither features nor num_nodes; set data[{kind!r}].num_nodes")
     for edge_type in edge_types:
         if data[edge_type].get("edge_index") is None:
             raise ValueError(f"edge type {edge_type} has no edge_index; {WITHOUT_EDGE_INDEX}")
