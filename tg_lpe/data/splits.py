@@ -22,6 +22,7 @@ from tg_lpe.data.storage import GraphDataset, check_sequence, node_slices, whole
 Level = Literal["graph", "node"]
 LEVELS: tuple[str, ...] = get_args(Level)
 PARTS = ("train", "val", "test")
+FROM_HETERO = ", which to_homogeneous() makes of HeteroData"
 DIGESTED = ("edge_index", "x", "edge_attr", "edge_weight", "y", "graph_attr", "graph_weight")
 
 
@@ -160,7 +161,7 @@ class GraphSplits:
             TypeError: if ``data`` is not a ``Data``.
             ValueError: if a mask or the labels are missing or of another shape, a mask is empty, or two overlap.
         """
-        check_type("data", data, Data, ", which to_homogeneous() makes of HeteroData")
+        check_type("data", data, Data, FROM_HETERO)
         num_nodes = data.num_nodes or 0
         y = data.get("y")
         if not isinstance(y, Tensor) or y.dim() == 0 or y.size(0) != num_nodes:
@@ -334,7 +335,7 @@ def random_node_masks(data: Data, seed: int, val: float | int = 0.2, test: float
         ValueError: if nothing is left for training (of some class, for integers), or if integers are given and ``y`` is
             not a class of each node.
     """
-    check_type("data", data, Data, ", which to_homogeneous() makes of HeteroData")
+    check_type("data", data, Data, FROM_HETERO)
     result = copy.copy(data)
     num_nodes = data.num_nodes or 0
     if isinstance(val, int) and isinstance(test, int):
@@ -394,7 +395,7 @@ def random_link_split(data: Data, seed: int, val: float = 0.05, test: float = 0.
         ValueError: if a share is not between 0 and 1, nothing is left for training, or the edges are missing or not
             listed so.
     """
-    check_type("data", data, Data, ", which to_homogeneous() makes of HeteroData")
+    check_type("data", data, Data, FROM_HETERO)
     _check_shares(seed, val, test)
     edge_index = cast(Tensor, as_plain(data.edge_index))  # PyG's is_undirected fails on some EdgeIndex
     if edge_index is None:

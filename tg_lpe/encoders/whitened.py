@@ -36,10 +36,9 @@ class Whitened(Encoder):
     .. math:: \operatorname{diag}(\lambda)^{-1/2}\, U^T (p - \mu) .
 
     Edge encodings are whitened in the same way, with the statistics of edges. The channels are uncorrelated on the
-    training set and sorted by their variance before scaling. Whitening keeps the information of ``p``, but
-    for its smallest components (see below). The channels of textbook encodings are strongly correlated, which slows
-    gradient descent. Use this encoder as a control: it shows whether another encoding wins by information or by
-    conditioning.
+    training set and sorted by their variance before scaling. Whitening keeps the information of ``p`` except its
+    smallest components, see below. The channels of textbook encodings are strongly correlated, which slows gradient
+    descent. Use this encoder as a control: it shows whether another encoding wins by information or by conditioning.
 
     :meth:`fit` computes the statistics from training graphs; ``tg-lpe train`` and :func:`tg_lpe.training.train` do so
     with the training part of the data. Checkpoints include the statistics. The inner encoder is a frozen copy.

@@ -184,12 +184,12 @@ class FeatureEmbedding(Resettable):
         if feature is None and self.expects_feature:
             raise ValueError(f"the model was built for {what} features, but none were given: {name} is missing")
         if feature is not None and not self.expects_feature:
-            is_column = feature.dim() == 1
-            option = f"num_{what}_types=, the number of categories"
+            option, weights = f"num_{what}_types=, the number of categories", ""
             if feature.is_floating_point():
+                is_column = feature.dim() == 1
                 fit = f" and pass {name}.unsqueeze(1)" * is_column
                 option = f"{width}={1 if is_column else feature.size(-1)}{fit}"
-            weights = "; weights are an argument of their own, edge_weight=" * (is_column and what == "edge")
+                weights = "; weights are an argument of their own, edge_weight=" * (is_column and what == "edge")
             raise ValueError(
                 f"the model was built without {what} features, but some were given: make it with {option}, or call it "
                 f"with {name}=None{weights}"
