@@ -314,18 +314,15 @@ class EncodingJob:
     def _molecules(self, table: Any) -> tuple[_GraphsOf, list[str | None]]:
         """Return the valid SMILES of a table as graphs, and for each row ``None`` or the reason why it is invalid."""
         from tg_lpe.datasets.molecules._pool import read_smiles
-        from tg_lpe.datasets.molecules.reader import dataset_of, molecules_of
+        from tg_lpe.datasets.molecules.reader import dataset_of, molecules_of, reasons_of
 
         smiles = [string if isinstance(string, str) else "" for string in table[self.smiles_column].to_pylist()]
         if self.reader is not None:
             [batch] = self.reader.read(smiles, batch_size=len(smiles), num_workers=0)
-            graphs, reasons = batch.graphs, batch.reasons
-        else:
-            [answer] = read_smiles(smiles, repair_radicals=False, canonical=True, num_workers=0, chunk_size=len(smiles))
-            molecules = molecules_of(answer)
-            reasons = [molecule if isinstance(molecule, str) else None for molecule in molecules]
-            graphs = dataset_of(molecules, [(float("nan"),)] * reasons.count(None))
-        return partial(_part, graphs), list(reasons)
+            return partial(_part, batch.graphs), batch.reasons
+        [answer] = read_smiles(smiles, repair_radicals=False, canonical=True, num_workers=0, chunk_size=len(smiles))
+        molecules = molecules_of(answer)
+        return partial(_part, dataset_of(molecules)), reasons_of(molecules)
 
     def _graphs(self, table: Any) -> tuple[_GraphsOf, list[str | None]]:
         """Return the graphs of a table, and ``None`` for each row, since faults only show up later."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple, cast
 
@@ -22,7 +22,7 @@ from tg_lpe.datasets.molecules.files import Row
 from tg_lpe.datasets.molecules.molecule_dataset import MoleculeDataset, MoleculeSplits, spec_of
 from tg_lpe.datasets.molecules.qm9 import qm9_split
 from tg_lpe.datasets.molecules.reader import Molecule, dataset_of, molecules_of, number_atoms
-from tg_lpe.datasets.molecules.report import FileCount, LoadReport, MissingLabels, SkippedMolecule, first_few
+from tg_lpe.datasets.molecules.report import FileCount, LoadReport, MissingLabels, SkippedMolecule, with_examples
 from tg_lpe.datasets.molecules.solubility import SolubilityNormalization
 from tg_lpe.datasets.molecules.vocabulary import BOND_TYPES, AtomVocabulary
 
@@ -60,6 +60,11 @@ class BuildOptions:
     num_workers: int | None = None
     progress: bool = True
 
+    @property
+    def label_columns(self) -> tuple[str, ...]:
+        """The columns of the files that hold the labels; none for a computed target."""
+        return self.target.columns if self.target.computed is None else ()
+
 
 Entries = Sequence[Molecule | str]
 """The molecule of each row, or the reason why there is none."""
@@ -86,7 +91,7 @@ def read_rows(rows: Mapping[str, Sequence[Row]], options: BuildOptions) -> ReadR
         ModuleNotFoundError: If ogb's features are requested and ogb is not installed.
     """
     flat = [row for split in rows.values() for row in split]
-    columns = options.target.columns if options.target.computed is None else ()
+    columns = options.label_columns
     labels, classes = read_labels(flat, columns, options.missing, options.with_commas)  # first: a bad cell fails early
     extra = _read_extra(flat, len(columns), options)
     kinship = options.split if "all" in rows and options.split in OF_KIN else None
@@ -105,29 +110,27 @@ def build_splits(rows: Mapping[str, Sequence[Row]], options: BuildOptions, read:
         ValueError: If a split has no usable molecule.
     """
     flat, labels, classes, extra, names, molecules = read
-    columns = options.target.columns if options.target.computed is None else ()
     sizes = _molecule.ogb_feature_sizes() if options.features == "ogb" else None
-    usable, report = _sift(flat, molecules, columns, labels)
-    members = _members(rows, usable, molecules, options, report)
-    report = _with_repeated(report, flat, molecules, members)
+    usable, report = _sift(flat, molecules, options.label_columns, labels)
+    members = _members(rows, usable, options, report)
+    report = _with_repeated(report, flat, usable, members)
 
     normalization = options.normalization
+    targets = {position: labels[position] or (math.nan,) for position in usable}
     if options.target.computed is not None:
-        terms = [None if isinstance(molecule, str) else molecule.terms for molecule in molecules]
+        terms = {position: molecule.terms for position, molecule in usable.items() if molecule.terms is not None}
         if normalization is None:
-            of_training = [terms[position] for position in members["train"]]
-            normalization = SolubilityNormalization.from_terms([term for term in of_training if term is not None])
-        labels = [(math.nan,) if term is None else (normalization(*term),) for term in terms]
-    elif not columns:
-        labels = [(math.nan,)] * len(flat)
+            normalization = SolubilityNormalization.from_terms([terms[position] for position in members["train"]])
+        targets = {position: (normalization(*values),) for position, values in terms.items()}
     vocabulary = options.vocabulary
+    numbered: Mapping[int, Molecule | str] = usable
     if sizes is None and vocabulary is None:
-        vocabulary = _collect_types(names, molecules, members)
-        molecules = number_atoms(molecules, names, vocabulary)
+        vocabulary = _collect_types(names, usable, set(members["train"]))
+        numbered = dict(zip(usable, number_atoms(usable.values(), names, vocabulary), strict=True))
     widths = (1, 1) if sizes is None else (len(sizes[0]), len(sizes[1]))
     datasets = {}
     for split, part in members.items():
-        dataset = dataset_of([molecules[at] for at in part], [labels[at] for at in part], widths)
+        dataset = dataset_of([numbered[at] for at in part], [targets[at] for at in part], widths)
         datasets[split] = _with_extra(dataset, [extra[at] for at in part], options)
     spec = spec_of(datasets.values(), *(sizes or (len(vocabulary or ()), len(BOND_TYPES))))
     return MoleculeSplits(
@@ -196,24 +199,22 @@ def build_list(
     usable, report = _sift(rows, molecules, (), [()] * len(rows))
     if not usable:
         raise ValueError(f"no usable molecule: {report.summary()}")
-    vocabulary = options.vocabulary
+    vocabulary, numbered = options.vocabulary, list[Molecule | str](usable.values())
     if vocabulary is None:
-        vocabulary = _collect_types(names, molecules, {"train": usable})
-        molecules = number_atoms(molecules, names, vocabulary)
-    dataset = dataset_of([molecules[position] for position in usable], [(math.nan,)] * len(usable))
-    return dataset, vocabulary, report, [rows[position] for position in usable]
+        vocabulary = _collect_types(names, usable, usable)
+        numbered = number_atoms(numbered, names, vocabulary)
+    return dataset_of(numbered), vocabulary, report, [rows[position] for position in usable]
 
 
 def _with_repeated(
-    report: LoadReport, rows: Sequence[Row], molecules: Entries, members: Mapping[str, Sequence[int]]
+    report: LoadReport, rows: Sequence[Row], usable: Mapping[int, Molecule], members: Mapping[str, Sequence[int]]
 ) -> LoadReport:
     """Add to the report the molecules of validation and test that the training set contains too."""
-    names = [None if isinstance(molecule, str) else molecule.name for molecule in molecules]
-    trained = {names[position]: rows[position] for position in reversed(members["train"])}
-    repeated = [position for part in PARTS[1:] for position in members[part] if names[position] in trained]
+    trained = {usable[position].name: rows[position] for position in reversed(members["train"])}
+    repeated = [position for part in PARTS[1:] for position in members[part] if usable[position].name in trained]
     if not repeated:
         return report
-    row, twin = rows[repeated[0]], trained[names[repeated[0]]]
+    row, twin = rows[repeated[0]], trained[usable[repeated[0]].name]
     return replace(
         report, num_repeated=len(repeated), repeated=f"{row.file}:{row.line} ({row.smiles}) is {twin.file}:{twin.line}"
     )
@@ -254,73 +255,70 @@ def _read(
 
 def _sift(
     rows: Sequence[Row], molecules: Entries, columns: Sequence[str], labels: Sequence[tuple[float, ...]]
-) -> tuple[list[int], LoadReport]:
-    """Return the positions of the usable rows, and the report of unusable rows and missing labels."""
-    usable, skipped = [], []
+) -> tuple[dict[int, Molecule], LoadReport]:
+    """Return the usable molecules by the position of their row, and the report of other rows and missing labels."""
+    usable, skipped = {}, []
     for position, (row, molecule, numbers) in enumerate(zip(rows, molecules, labels, strict=True)):
-        reason = molecule if isinstance(molecule, str) else None
-        if reason is None and numbers and all(map(math.isnan, numbers)):
+        if isinstance(molecule, str):
+            skipped.append(SkippedMolecule(row.file, row.line, row.smiles, molecule))
+        elif numbers and all(map(math.isnan, numbers)):
             reason = "its label is missing" if len(numbers) == 1 else "all its labels are missing"
-        if reason is None:
-            usable.append(position)
-        else:
             skipped.append(SkippedMolecule(row.file, row.line, row.smiles, reason))
-    read, kept = Counter(row.file for row in rows), Counter(rows[position].file for position in usable)
+        else:
+            usable[position] = molecule
+    read, used = Counter(row.file for row in rows), Counter(rows[position].file for position in usable)
     missing = [
         MissingLabels(column, sum(math.isnan(labels[position][number]) for position in usable))
         for number, column in enumerate(columns)
     ]
     return usable, LoadReport(
-        tuple(FileCount(file, count, kept[file]) for file, count in read.items()),
+        tuple(FileCount(file, count, used[file]) for file, count in read.items()),
         tuple(skipped),
         tuple(entry for entry in missing if entry.number),
     )
 
 
 def _members(
-    rows: Mapping[str, Sequence[Row]],
-    usable: Sequence[int],
-    molecules: Entries,
-    options: BuildOptions,
-    report: LoadReport,
+    rows: Mapping[str, Sequence[Row]], usable: Mapping[int, Molecule], options: BuildOptions, report: LoadReport
 ) -> dict[str, list[int]]:
     """Return the positions of the usable rows of each split."""
-    kin: list[str] = []
     if "all" not in rows:
-        members, start, is_usable = {}, 0, set(usable)
+        members, start = {}, 0
         for split, part in rows.items():
-            members[split] = [position for position in range(start, start + len(part)) if position in is_usable]
+            members[split] = [position for position in range(start, start + len(part)) if position in usable]
             start += len(part)
-    elif len(usable) < 3:
-        members = {"train": [], "val": list(usable[:1]), "test": list(usable[1:])}
+        if all(members.values()):
+            return members
+        fault = f"no usable molecule for {', '.join(split for split, part in members.items() if not part)}"
+    elif len(usable) >= len(PARTS):
+        positions = list(usable)
+        parts = _divide(list(usable.values()), options)
+        return {split: [positions[place] for place in part] for split, part in parts.items()}
     else:
-        if options.split in OF_KIN:
-            entries = [molecules[position] for position in usable]
-            kin = [entry.kinship or "" for entry in entries if not isinstance(entry, str)]
-            if options.split == "butina":
-                kin = list(map(str, butina_clusters([list(map(int, bits.split())) for bits in kin])))
-            parts = scaffold_split(kin)
-        else:
-            if options.fold is not None:
-                drawn = fold_indices(len(usable), options.seed, options.fold)
-            else:
-                drawn = (qm9_split if options.split == "standard" else split_indices)(len(usable), options.seed)
-            parts = dict(zip(PARTS, drawn, strict=True))
-        members = {split: [usable[place] for place in part] for split, part in parts.items()}
-    empty = [split for split, part in members.items() if not part]
-    if empty and kin:
+        few = "train, val and test need at least 3 molecules"
+        fault = few if usable else f"no usable molecule for {', '.join(PARTS)}"
+    raise ValueError(f"{fault}: {with_examples(report)}")
+
+
+def _divide(molecules: Sequence[Molecule], options: BuildOptions) -> Mapping[str, Sequence[int]]:
+    """Divide molecules at random or by kinship, and return their positions by split."""
+    if options.fold is not None:
+        return dict(zip(PARTS, fold_indices(len(molecules), options.seed, options.fold), strict=True))
+    if options.split not in OF_KIN:
+        draw = qm9_split if options.split == "standard" else split_indices
+        return dict(zip(PARTS, draw(len(molecules), options.seed), strict=True))
+    kin = [molecule.kinship or "" for molecule in molecules]
+    if options.split == "butina":
+        kin = list(map(str, butina_clusters([list(map(int, bits.split())) for bits in kin])))
+    parts = scaffold_split(kin)
+    if empty := [split for split, part in parts.items() if not part]:
         scaffold, count = Counter(kin).most_common(1)[0]
         shared = f"have the scaffold {scaffold!r}" if scaffold else "have no ring, and so the same, empty scaffold"
         if options.split == "butina":
             shared = "are one cluster"
         message = "{split} leaves no molecule for {}: {:,} of the {:,} usable molecules {}; use a random split"
-        raise ArgumentError(message, ", ".join(empty), count, len(usable), shared, split=options.split)
-    if empty:
-        lines = "\n  ".join([report.summary(), *first_few(report.skipped, 5)])
-        few = "all" in rows and 0 < len(usable) < 3
-        fault = "train, val and test need at least 3 molecules" if few else f"no usable molecule for {', '.join(empty)}"
-        raise ValueError(f"{fault}: {lines}")
-    return members
+        raise ArgumentError(message, ", ".join(empty), count, len(molecules), shared, split=options.split)
+    return parts
 
 
 def scaffold_split(scaffolds: Sequence[str]) -> dict[str, list[int]]:
@@ -350,12 +348,9 @@ def scaffold_split(scaffolds: Sequence[str]) -> dict[str, list[int]]:
     return {split: sorted(part) for split, part in parts.items()}
 
 
-def _collect_types(names: Sequence[str], molecules: Entries, members: Mapping[str, Sequence[int]]) -> AtomVocabulary:
-    """Collect the atom types of the splits; types that the training set lacks come last."""
+def _collect_types(names: Sequence[str], usable: Mapping[int, Molecule], train: Container[int]) -> AtomVocabulary:
+    """Collect the atom types; those that the training set, the positions ``train``, lacks come last."""
     counts: Counter[int] = Counter()
-    for split, positions in members.items():
-        for position in positions:
-            molecule = molecules[position]
-            if not isinstance(molecule, str):
-                counts.update(molecule.atoms if split == "train" else dict.fromkeys(molecule.atoms, 0))
+    for position, molecule in usable.items():
+        counts.update(molecule.atoms if position in train else dict.fromkeys(molecule.atoms, 0))
     return AtomVocabulary.from_counts({names[code]: count for code, count in counts.items()})

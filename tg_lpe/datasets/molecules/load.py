@@ -31,7 +31,7 @@ from tg_lpe.datasets.molecules.files import STDIN, MoleculeFile, find_split
 from tg_lpe.datasets.molecules.molecule_dataset import MoleculeDataset, MoleculeSplits
 from tg_lpe.datasets.molecules.qm9 import QM9_UNITS, check_qm9_targets, qm9_table
 from tg_lpe.datasets.molecules.reader import MoleculeReader
-from tg_lpe.datasets.molecules.report import LoadReport, first_few
+from tg_lpe.datasets.molecules.report import LoadReport, with_examples
 from tg_lpe.datasets.molecules.solubility import SolubilityNormalization
 from tg_lpe.datasets.molecules.vocabulary import AtomVocabulary
 
@@ -187,8 +187,8 @@ def load_molecules(
     all_files = [file for part in files.values() for file in part]
     if tuple(train_files) != _TRAIN_FILES and "all" in files:
         raise ValueError(f"train_files={tuple(train_files)} is for a folder, but {source} is a single file")
-    single = [("weight_column", weight_column), ("split_column", split_column)]
     others = [("extra_columns", column) for column in extra_columns or ()]
+    single = [("weight_column", weight_column), ("split_column", split_column)]
     others += [(option, column) for option, column in single if column is not None]
     target = _choose_target(all_files, source, name, targets, computed, normalization, others)
     chosen = normalization or _NORMALIZATIONS.get(name or "")
@@ -226,8 +226,7 @@ def load_molecules(
 
     splits = _cache.load(path_of(options))
     if splits is None:
-        labels = target.columns if target.computed is None else ()
-        columns = [*labels, *(column for _, column in others)]
+        columns = [*options.label_columns, *(column for _, column in others)]
         rows = {part: [row for file in listed for row in file.rows(columns)] for part, listed in files.items()}
         if split_column is not None:
             rows = divide_by_column(rows["all"], split_column)
@@ -240,14 +239,7 @@ def load_molecules(
                 of_fold = replace(options, fold=other)
                 _cache.store(build_splits(rows, of_fold, read), path_of(of_fold))
     _announce(source, splits.report, strict)
-    _name_untrained(source, splits)
-    if splits.report.num_repeated:
-        _LOGGER.warning(
-            "%s: %s of the %s molecules of val and test are also in the training set, which makes their figures look "
-            "better than for new molecules: first, %s; the splits scaffold and butina keep equal molecules together",
-            *(source, f"{splits.report.num_repeated:,}", f"{len(splits.val) + len(splits.test):,}"),
-            splits.report.repeated,
-        )
+    _warn_of_training_set(source, splits)
     if "all" not in files:
         how: dict[str, object] = {"kind": "given"}
     elif split_column is not None:
@@ -380,20 +372,25 @@ def _named(source: str | Path) -> Iterator[None]:
 def _announce(source: str | Path, report: LoadReport, strict: bool) -> None:
     """Log which molecules were left out, or raise an error if `strict` is set."""
     if strict and report.skipped:
-        lines = "\n  ".join([report.summary(), *first_few(report.skipped, 5)])
-        raise ValueError(f"{source} holds unusable molecules, and strict is set: {lines}")
+        raise ValueError(f"{source} holds unusable molecules, and strict is set: {with_examples(report)}")
     first = f"; the first left out: {report.skipped[0]}" if report.skipped else ""
     _LOGGER.log(logging.WARNING if first else logging.INFO, "%s: %s%s", source, report.summary(), first)
 
 
-def _name_untrained(source: str | Path, splits: MoleculeSplits) -> None:
-    """Log the atom types that the training set lacks, since their weights are not trained."""
-    if splits.vocabulary is None:
-        return
-    train, *others = ({int(code) for code in part.x.unique()} for part in (splits.train, splits.val, splits.test))
-    if codes := sorted(set().union(*others) - train):
-        names = ", ".join(repr(splits.vocabulary.types[code]) for code in codes)
-        _LOGGER.warning("%s: the training set lacks these atom types, so they stay untrained: %s", source, names)
+def _warn_of_training_set(source: str | Path, splits: MoleculeSplits) -> None:
+    """Log the atom types that the training set lacks, and how many molecules of the other sets it contains."""
+    if splits.vocabulary is not None:
+        train, *others = (set(part.x.unique().tolist()) for part in (splits.train, splits.val, splits.test))
+        if codes := sorted(set().union(*others) - train):
+            names = ", ".join(repr(splits.vocabulary.types[code]) for code in codes)
+            _LOGGER.warning("%s: the training set lacks these atom types, so they stay untrained: %s", source, names)
+    if splits.report.num_repeated:
+        _LOGGER.warning(
+            "%s: %s of the %s molecules of val and test are also in the training set, which makes their figures look "
+            "better than for new molecules: first, %s; the splits scaffold and butina keep equal molecules together",
+            *(source, f"{splits.report.num_repeated:,}", f"{len(splits.val) + len(splits.test):,}"),
+            splits.report.repeated,
+        )
 
 
 def _check_targets(

@@ -35,6 +35,11 @@ def molecules_of(answer: Mapping[str, Any]) -> list[Molecule | str]:
     return [entry if isinstance(entry, str) else Molecule(*entry) for entry in answer["molecules"]]
 
 
+def reasons_of(molecules: Iterable[Molecule | str]) -> list[str | None]:
+    """Return for each molecule why it is unusable; `None` if it is usable."""
+    return [molecule if isinstance(molecule, str) else None for molecule in molecules]
+
+
 def number_atoms(
     molecules: Iterable[Molecule | str], names: Sequence[str], vocabulary: AtomVocabulary
 ) -> list[Molecule | str]:
@@ -58,16 +63,19 @@ def number_atoms(
 
 
 def dataset_of(
-    molecules: Iterable[Molecule | str], labels: Sequence[tuple[float, ...]], widths: tuple[int, ...] = (1, 1)
+    molecules: Iterable[Molecule | str],
+    labels: Sequence[tuple[float, ...]] | None = None,
+    widths: tuple[int, ...] = (1, 1),
 ) -> MoleculeDataset:
     """Make the graphs of molecules.
 
     Args:
         molecules: The molecules; reasons are skipped.
-        labels: Labels of each molecule; if each has one, `y` is a vector.
+        labels: Labels of each molecule that is no reason, NaN by default; if each has one, `y` is a vector.
         widths: Integers per atom and per bond.
     """
     usable = [molecule for molecule in molecules if not isinstance(molecule, str)]
+    labels = [(math.nan,)] * len(usable) if labels is None else labels
     return MoleculeDataset.from_graphs(
         atoms=[molecule.atoms for molecule in usable],
         bonds=[molecule.bonds for molecule in usable],
@@ -151,9 +159,7 @@ class MoleculeReader:
             molecules = molecules_of(answer)
             if self.vocabulary is not None:
                 molecules = number_atoms(molecules, answer["types"], self.vocabulary)
-            reasons = [molecule if isinstance(molecule, str) else None for molecule in molecules]
-            graphs = dataset_of(molecules, [(math.nan,)] * reasons.count(None), widths)
-            yield MoleculeBatch(answer["smiles"], graphs, reasons)
+            yield MoleculeBatch(answer["smiles"], dataset_of(molecules, widths=widths), reasons_of(molecules))
 
 
 def smiles_to_data(smiles: str, vocabulary: AtomVocabulary, canonical: bool = True) -> Data:

@@ -90,10 +90,15 @@ class LoadReport:
     def __str__(self) -> str:
         lines = [self.summary()]
         lines += [f"  {count.file}: {count.kept:,} of {count.read:,}" for count in self.files]
-        return "\n".join(lines + [f"  {line}" for line in first_few(self.skipped, _SHOWN)])
+        return "\n".join(lines + [f"  {line}" for line in _first_few(self.skipped, _SHOWN)])
 
 
-def first_few(skipped: Sequence[SkippedMolecule], limit: int) -> list[str]:
+def with_examples(report: LoadReport) -> str:
+    """Return the summary, and lines that name the first five skipped molecules."""
+    return "\n  ".join([report.summary(), *_first_few(report.skipped, 5)])
+
+
+def _first_few(skipped: Sequence[SkippedMolecule], limit: int) -> list[str]:
     """Return lines that name the first `limit` skipped molecules and count the rest."""
     lines = [str(molecule) for molecule in skipped[:limit]]
     return lines + ([f"and {len(skipped) - limit:,} more"] if len(skipped) > limit else [])
