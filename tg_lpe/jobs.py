@@ -44,7 +44,7 @@ _LOGGER = logging.getLogger("tg_lpe.jobs")
 
 
 class Shard(NamedTuple):
-    """Consecutive rows of an input file, and the name of the output file."""
+    """Name consecutive rows of an input file, and their output file."""
 
     name: str
     source: Path
@@ -53,7 +53,7 @@ class Shard(NamedTuple):
 
 
 class JobReport(NamedTuple):
-    """Counts of a call of :meth:`EncodingJob.run`."""
+    """Count what a call of :meth:`EncodingJob.run` encoded."""
 
     num_shards: int
     """Number of shards that this call encoded."""
@@ -198,6 +198,7 @@ class EncodingJob:
 
     def manifest(self) -> dict[str, Any]:
         """Return everything that the shards depend on, JSON-able; this reads the input once for its digests."""
+        # Read without an import, which would make this module depend on all modules of the package.
         release: dict[str, Any] = {"tg_lpe": vars(sys.modules["tg_lpe"])["__version__"]}
         if self.smiles_column is not None:
             from rdkit import rdBase
@@ -306,10 +307,10 @@ class EncodingJob:
         except ValueError:
             is_whole, job = False, ""
         is_of_job = not job or self._digest in (None, job)
-        if not (is_whole and is_of_job):
-            fault = "damaged" if not is_whole else "a shard of another job"
-            _LOGGER.warning("%s is %s and will be replaced", path, fault)
-        return bool(is_whole and is_of_job)
+        if is_whole and is_of_job:
+            return True
+        _LOGGER.warning("%s is %s and will be replaced", path, "a shard of another job" if is_whole else "damaged")
+        return False
 
     def _molecules(self, table: Any) -> tuple[_GraphsOf, list[str | None]]:
         """Return the valid SMILES of a table as graphs, and for each row ``None`` or the reason why it is invalid."""
@@ -351,7 +352,7 @@ _GraphsOf = Callable[[int, int], GraphDataset]
 
 
 class _Piece(NamedTuple):
-    """Encoded graphs of consecutive usable rows."""
+    """Hold the encoded graphs of consecutive usable rows."""
 
     start: int
     """The first row."""

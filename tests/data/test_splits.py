@@ -7,6 +7,7 @@ import math
 import random
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from helpers import Stored
@@ -284,6 +285,15 @@ def test_several_published_splits_with_one_test_mask() -> None:
     assert found.split == {"kind": "published", "number": 1}
 
 
+def test_a_mask_of_numpy_is_refused_by_its_name() -> None:
+    data = node_graph(train_mask=np.array([True, False, False, False]))
+    with pytest.raises(ValueError, match="train_mask must"):
+        node_splits(data, 0)
+    data = node_graph(val_mask=np.array([False, True, False, False]), train_mask=torch.eye(4, 2, dtype=torch.bool))
+    with pytest.raises(ValueError, match="val_mask must"):
+        node_splits(data, 0)
+
+
 def test_random_node_masks() -> None:
     data = Data(x=torch.rand(50, 1), edge_index=EDGES)
     masked = random_node_masks(data, seed=3)
@@ -410,3 +420,5 @@ def test_link_split_refuses_other_arguments() -> None:
         random_link_split(data, None)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="data"):
         random_link_split([data], 0)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="edge_index must"):
+        random_link_split(Data(edge_index=data.edge_index.numpy(), num_nodes=data.num_nodes), 0)

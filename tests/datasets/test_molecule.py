@@ -15,6 +15,7 @@ from torch_geometric.data import Data
 
 from tg_lpe.datasets.molecules import (
     AtomVocabulary,
+    MoleculeReader,
     SolubilityNormalization,
     constrained_solubility,
     smiles_to_data,
@@ -260,6 +261,9 @@ def test_wrong_argument_types() -> None:
         smiles_to_data(3, VOCABULARY)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="AtomVocabulary, got list"):
         smiles_to_data("C", ["C"])  # type: ignore[arg-type]
+    for strings in (["C"], iter(["C"])):
+        with pytest.raises(ValueError, match="batch_size must"):
+            next(MoleculeReader(VOCABULARY).read(strings, batch_size=0))
 
 
 def test_target_errors() -> None:

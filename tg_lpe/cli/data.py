@@ -17,13 +17,14 @@ from tg_lpe.cli.pretrained import features_of, vocabulary_for, vocabulary_of
 from tg_lpe.data import GraphSplits
 from tg_lpe.data.splits import node_splits
 from tg_lpe.datasets import load_block_model, load_node_graph
+from tg_lpe.datasets.block_models import BLOCK_MODELS
 from tg_lpe.encoders import ENCODERS
 from tg_lpe.prediction import Predictor
 
 SOURCES = ("zinc", "zinc12k", "qm9", "qm9-solubility", "nci", "molhiv")
 """Named datasets of molecules with their conventions."""
 
-GENERATED = ("pattern", "cluster")
+GENERATED = tuple(BLOCK_MODELS)
 """Datasets that are generated."""
 
 
@@ -170,15 +171,13 @@ def _load_node_graph(
 
 def _refuse_options_of_molecules(args: Namespace, targets: Mapping[str, Any]) -> None:
     """Raise ``ValueError`` for options that are only for molecules."""
-    options = {
-        name: args[name]
-        for name in ("data", "smiles_column", "split", "split_column", "cache", "strict", "features", "canonical")
-    }
-    options["folds"] = args.get("folds")
+    names = ("data", "smiles_column", "split", "split_column", "cache", "features", "canonical")
+    options = {name: args[name] for name in names}
+    options |= {"strict": args.strict or None, "folds": args.get("folds")}
+    options |= {"target" if name == "targets" else name: value for name, value in targets.items()}
     if args.source not in GENERATED:
         options["graphs"] = args.graphs
-    options |= {"target" if name == "targets" else name: value for name, value in targets.items()}
     for name, value in options.items():
-        if value or (name == "canonical" and value is False):
+        if value is not None and value not in ([], ()):
             value = " ".join(value) if isinstance(value, list) else value
             raise ValueError(f"--{name} {value} would have no effect with {args.source}; it is for molecules")

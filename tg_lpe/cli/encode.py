@@ -58,9 +58,9 @@ def run(args: Namespace) -> None:
     """Write the positional encodings of the molecules of a file, or of a Parquet collection of molecules or graphs."""
     source, output = Path(args.input), Path(args.output)
     is_parquet = source.is_dir() or source.suffix.lower() == ".parquet"
-    for name in ("rows_per_shard", "part", "ray"):
-        if args[name] and not is_parquet:
-            raise ValueError(f"--{name} {args[name]} would have no effect with {args.input}; it is for Parquet files")
+    for name, value in (("rows_per_shard", args.rows_per_shard), ("part", args.part), ("ray", args.ray or None)):
+        if value is not None and not is_parquet:
+            raise ValueError(f"--{name} {value} would have no effect with {args.input}; it is for Parquet files")
     if is_parquet and output.suffix in (".pt", ".safetensors", ".parquet"):
         raise ValueError(f"OUT must be a folder for the shards of Parquet files, got {args.output}")
     if not is_parquet and output.suffix not in (".pt", ".safetensors"):

@@ -55,7 +55,7 @@ C = TypeVar("C", bound=LoopConfig)
 
 
 class Chosen:
-    """The results of the first step.
+    """Parse the options of the first step, and hold the results.
 
     Args:
         parser: the parser of the command, which reports errors.
@@ -230,18 +230,16 @@ def add_encoder(parser: Parser, chosen: Chosen, default: str, skip: set[str] = S
     """Declare ``--encoder CLASS --encoder.ARGUMENT VALUE``, without arguments that follow from the data."""
     text = f"none, {', '.join(ENCODERS)}, or the import path of your own class ({default}). --encoder.OPTION VALUE "
     text += "sets an option of the class, and --encoder CLASS --help lists them"
-    group = _add_class(parser, chosen, "encoder", "positional encoding", text, skip)
+    group = _add_class(parser, chosen.classes["encoder"], "encoder", "positional encoding", text, skip)
     group.add_argument("--pretrained", metavar="NAME|DIR", help="pretrained encoder: a name of tg-lpe zoo, or a folder")
     add_import(group)
 
 
 def add_task(parser: Parser, chosen: Chosen) -> None:
     """Declare ``--task NAME --task.ARGUMENT VALUE``, with the arguments of a regression if no task is named."""
-    text = f"{', '.join(TASKS)}, or the import path of your own class; --task TASK --help lists its options"
-    group = _add_class(parser, chosen, "task", "task", text, {*TASK_SIZES, "metric"})
-    if chosen.classes["task"] is None:
-        group.add_class_arguments(Regression, "task", as_group=False, skip={*TASK_SIZES, "metric"}, instantiate=False)
     cls = chosen.classes["task"] or Regression
+    text = f"{', '.join(TASKS)}, or the import path of your own class; --task TASK --help lists its options"
+    group = _add_class(parser, cls, "task", "task", text, {*TASK_SIZES, "metric"})
     text = f"metric that chooses the best epoch: {', '.join(cls.metrics)} (default: the first"
     text += ", or scaled_mae for several columns)" if issubclass(cls, Regression) else ")"
     group.add_argument("--task.metric", metavar="METRIC", help=text)
@@ -252,23 +250,23 @@ def add_model(parser: Parser, chosen: Chosen) -> None:
     cls = chosen.classes["model"]
     text = f"{', '.join(MODELS)}, or the import path of your own class; --model CLASS --help lists its options. "
     text += "Options in dictionaries have longer names, such as --model.pe_options.norm unit"
-    _add_class(parser, chosen, "model", "model", text, set(FIXED & arguments_of(cls)))
+    _add_class(parser, cls, "model", "model", text, set(FIXED & arguments_of(cls)))
     of_level = [cls.training_defaults(level) for level in LEVELS]
     for name in {name: None for defaults in of_level for name in defaults}:
         first, *others = (defaults.get(name) for defaults in of_level)
         parser.set_defaults({f"model.{name}": first if all(other == first for other in others) else None})
 
 
-def _add_class(parser: Parser, chosen: Chosen, option: str, title: str, text: str, skip: set[str]) -> Any:
-    """Declare an option that chooses a class, and the options of the chosen class; return their group."""
+def _add_class(parser: Parser, cls: type | None, option: str, title: str, text: str, skip: set[str]) -> Any:
+    """Declare an option that chooses a class, and the options of the class, if any; return their group."""
     group = parser.add_argument_group(title)
     group.add_argument(f"--{option}.class", metavar="TASK" if option == "task" else "CLASS", help=text)
-    if chosen.classes[option] is not None:
-        group.add_class_arguments(chosen.classes[option], option, as_group=False, skip=skip, instantiate=False)
+    if cls is not None:
+        group.add_class_arguments(cls, option, as_group=False, skip=skip, instantiate=False)
     return group
 
 
-def add_config(parser: Parser, has_preset: bool = True) -> None:
+def add_config(parser: Parser, has_preset: bool) -> None:
     """Declare ``--config``, ``--print_config`` and, if the command has presets, ``--preset``."""
     text = "YAML file with any of these options; the command line overrides it, and --print_config prints one"
     parser.add_argument("--config", metavar="FILE", help=text)

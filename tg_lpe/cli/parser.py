@@ -79,7 +79,7 @@ class Parser(ArgumentParser):
             key, kinds, value = match[1], re.findall(r"^\s+- Expected an? (.*)$", match[2], re.MULTILINE), match[3]
         else:
             return message
-        return f"--{key} must be {' or '.join(map(_in_words, kinds))}, got {value}" if kinds else message
+        return f"--{key} must be {' or '.join(map(_type_in_words, kinds))}, got {value}" if kinds else message
 
     def _known(self, flag: str) -> str:
         """Suggest what to type instead of an option that does not exist."""
@@ -94,7 +94,7 @@ class Parser(ArgumentParser):
         return f"; first choose a class that takes it with {group} CLASS" if chooses_class else ""
 
 
-def _in_words(kind: str) -> str:
+def _type_in_words(kind: str) -> str:
     """Describe a type of the parser in words."""
     if literal := re.search(r"Literal\[(.*?)\]", kind):
         return f"one of {literal[1].replace(chr(39), '')}"

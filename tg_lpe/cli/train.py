@@ -13,7 +13,7 @@ from jsonargparse import Namespace
 
 from tg_lpe.arguments import check_count, check_seed
 from tg_lpe.checkpoints.checkpoint import Checkpoint
-from tg_lpe.cli.data import add_data, load_data
+from tg_lpe.cli.data import GENERATED, add_data, load_data
 from tg_lpe.cli.options import (
     DEFAULT_CLASS,
     Chosen,
@@ -42,10 +42,7 @@ from tg_lpe.training.tasks import TASKS, Regression
 
 NAMED_TASKS: dict[str, dict[str, Any]] = {
     "molhiv": {"name": "binary"},
-    **{
-        source: {"name": "multiclass", "balanced": True, "metric": "balanced_accuracy"}
-        for source in ("pattern", "cluster")
-    },
+    **{source: {"name": "multiclass", "balanced": True, "metric": "balanced_accuracy"} for source in GENERATED},
 }
 """Arguments of :func:`tg_lpe.training.task_for` for sources whose labels do not determine them."""
 
@@ -154,10 +151,9 @@ def _each_run(args: Namespace) -> list[Namespace]:
             check_seed(seed)
         if len(set(args.seeds)) < len(args.seeds):
             raise ValueError(f"--seeds must be different, got {' '.join(map(str, args.seeds))}")
-        shared = {"data_seed": args.seed}
-        changes = [
-            {"seed": seed, **shared, **({} if args.out is None else {"inside": f"s{seed}"})} for seed in args.seeds
-        ]
+        changes = [{"seed": seed, "data_seed": args.seed} for seed in args.seeds]
+        if args.out is not None:  # the default folder has the seed in its name
+            changes = [{**change, "inside": f"s{change['seed']}"} for change in changes]
     return [Namespace({**vars(args), **change}) for change in changes]  # type: ignore[no-untyped-call]
 
 

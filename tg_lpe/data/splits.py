@@ -116,7 +116,7 @@ class GraphSplits:
                 :meth:`DataSpec.of` of the three datasets if absent.
 
         Raises:
-            TypeError: if a dataset holds anything but ``Data``.
+            TypeError: if a dataset holds anything but ``Data``, or labels are not numbers.
             ValueError: if a split is empty or has a ``transform``, only some splits have labels, their shapes do not
                 fit or leave the level unclear, or the features are ambiguous (see :class:`DataSpec`).
         """
@@ -167,21 +167,8 @@ class GraphSplits:
         if not isinstance(y, Tensor) or y.dim() == 0 or y.size(0) != num_nodes:
             shape = tuple(y.shape) if isinstance(y, Tensor) else y
             raise ValueError(f"y must have one row for each of the {num_nodes} nodes, got {shape}")
-        masks = {part: data.get(f"{part}_mask") for part in PARTS}
-        for part, mask in masks.items():
-            if not isinstance(mask, Tensor) or mask.dtype != torch.bool or mask.shape != (num_nodes,):
-                form = f"{mask.dtype} {tuple(mask.shape)}" if isinstance(mask, Tensor) else repr(mask)
-                hint, of_data = "tg_lpe.data.random_node_masks(data, seed=0) draws all three", f"data.{part}_mask"
-                if isinstance(mask, Tensor) and mask.dim() == 2:
-                    hint = f"{of_data}[:, i] is one of several splits"
-                elif isinstance(mask, Tensor) and mask.shape == (num_nodes,):
-                    hint = f"pass {of_data}.bool()"
-                elif isinstance(mask, Tensor) and mask.dim() == 1 and mask.dtype != torch.bool:
-                    hint = f"torch_geometric.utils.index_to_mask({of_data}, {num_nodes}) makes one of numbers of nodes"
-                raise ValueError(f"{part}_mask must be bool [{num_nodes}], got {form}; {hint}")
-            if not bool(mask.any()):
-                raise ValueError(f"{part}_mask selects no node")
-        if bool((torch.stack([cast(Tensor, mask) for mask in masks.values()]).sum(0) > 1).any()):
+        masks = {part: _mask(data, f"{part}_mask", num_nodes) for part in PARTS}
+        if bool((torch.stack(list(masks.values())).sum(0) > 1).any()):
             raise ValueError("train_mask, val_mask and test_mask must not share nodes")
         y = _floating(y)
         parts = {}
@@ -189,8 +176,7 @@ class GraphSplits:
             graph = copy.copy(data)
             for other in PARTS:
                 del graph[f"{other}_mask"]
-            outside = ~cast(Tensor, mask)
-            graph.y = y.masked_fill(outside if y.dim() == 1 else outside.unsqueeze(1), torch.nan)
+            graph.y = y.masked_fill(~mask if y.dim() == 1 else ~mask.unsqueeze(1), torch.nan)
             parts[part] = GraphDataset(graph, None)
         return cls.of(**parts, level="node", columns=columns, spec=spec)
 
@@ -241,8 +227,8 @@ def random_split(
         Selections of a PyG dataset, or lists, for :meth:`GraphSplits.of`.
 
     Raises:
-        TypeError: if ``dataset`` is one graph.
-        ValueError: if the shares leave nothing for training.
+        TypeError: if ``dataset`` is one graph or no sequence, or ``seed`` no integer.
+        ValueError: if a share is not between 0 and 1, or the shares leave nothing for training.
     """
     return _selected(dataset, split_indices(_size(dataset), seed, val, test))
 
@@ -280,7 +266,7 @@ def random_folds(
         Training, validation and test set of each fold, as from :func:`random_split`.
 
     Raises:
-        TypeError: if ``dataset`` is one graph.
+        TypeError: if ``dataset`` is one graph or no sequence, or ``seed`` no integer.
         ValueError: if there are fewer than two folds, ``val`` is out of range, or a fold leaves nothing for training.
     """
     check_count("folds", folds, least=2)
@@ -358,19 +344,19 @@ def node_splits(data: Data, seed: int) -> GraphSplits:
         seed: decides the draw, or the split.
 
     Raises:
-        TypeError: if ``seed`` is no integer.
-        ValueError: as :meth:`GraphSplits.of_masks`.
+        TypeError: if a split is drawn and ``seed`` is no integer.
+        ValueError: as in :meth:`GraphSplits.of_masks`.
     """
     masks = data.get("train_mask")
     if masks is None:
         splits = GraphSplits.of_masks(random_node_masks(data, seed))
         return replace(splits, split={"kind": "random", "seed": seed})
     number, data = 0, copy.copy(data)
-    if masks.dim() == 2:
+    if isinstance(masks, Tensor) and masks.dim() == 2:
         number = seed % masks.size(1)
-        for part in PARTS:
-            if (mask := data.get(f"{part}_mask")) is not None and mask.dim() == 2:
-                data[f"{part}_mask"] = mask[:, number]
+        for name in (f"{part}_mask" for part in PARTS):
+            if isinstance(mask := data.get(name), Tensor) and mask.dim() == 2:
+                data[name] = mask[:, number]
     return replace(GraphSplits.of_masks(data), split={"kind": "published", "number": number})
 
 
@@ -391,15 +377,16 @@ def random_link_split(data: Data, seed: int, val: float = 0.05, test: float = 0.
         label 0 in each step, from all pairs. Excluding hidden edges from the draw would reveal them.
 
     Raises:
-        TypeError: if ``data`` is not a ``Data``, or ``seed`` no integer.
+        TypeError: if ``data`` is not a ``Data``, its ``edge_index`` no tensor, or ``seed`` no integer.
         ValueError: if a share is not between 0 and 1, nothing is left for training, or the edges are missing or not
             listed so.
     """
     check_type("data", data, Data, FROM_HETERO)
     _check_shares(seed, val, test)
-    edge_index = cast(Tensor, as_plain(data.edge_index))  # PyG's is_undirected fails on some EdgeIndex
+    edge_index = as_plain(data.edge_index)  # PyG's is_undirected fails on some EdgeIndex
     if edge_index is None:
         raise ValueError(f"data needs edge_index, got data with {data.keys()}; {WITHOUT_EDGE_INDEX}")
+    check_type("edge_index", edge_index, Tensor)
     faults = {
         "edges in one direction only": not is_undirected(edge_index, num_nodes=data.num_nodes),
         "edges listed twice": coalesce(edge_index, num_nodes=data.num_nodes).size(1) < edge_index.size(1),
@@ -419,6 +406,25 @@ def random_link_split(data: Data, seed: int, val: float = 0.05, test: float = 0.
             return cast(tuple[Data, Data, Data], split(data))
         finally:
             random.setstate(python_state)
+
+
+def _mask(data: Data, name: str, num_nodes: int) -> Tensor:
+    """Return a mask of nodes; raise ``ValueError`` if it is missing, has another form or selects no node."""
+    mask = data.get(name)
+    if not isinstance(mask, Tensor) or mask.dtype != torch.bool or mask.shape != (num_nodes,):
+        form, hint = repr(mask), "tg_lpe.data.random_node_masks(data, seed=0) draws all three"
+        if isinstance(mask, Tensor):
+            form = f"{mask.dtype} {tuple(mask.shape)}"
+            if mask.dim() == 2:
+                hint = f"data.{name}[:, i] is one of several splits"
+            elif mask.shape == (num_nodes,):
+                hint = f"pass data.{name}.bool()"
+            elif mask.dim() == 1 and mask.dtype != torch.bool:
+                hint = f"torch_geometric.utils.index_to_mask(data.{name}, {num_nodes}) makes a mask of node numbers"
+        raise ValueError(f"{name} must be bool [{num_nodes}], got {form}; {hint}")
+    if not bool(mask.any()):
+        raise ValueError(f"{name} selects no node")
+    return mask
 
 
 def _of_each_class(y: Any, num_nodes: int, seed: int, val: int, test: int) -> tuple[Tensor, ...]:

@@ -300,30 +300,25 @@ def whole(dataset: Any) -> InMemoryDataset:
         ValueError: if the dataset is empty or in memory with a ``transform``, a graph has no ``edge_index`` or wrong
             numbers of rows, or graphs differ in their attributes.
     """
+    result: InMemoryDataset
     if is_collated(dataset):
-        _check_rows(dataset)
-        return dataset  # type: ignore[no-any-return]
-    if isinstance(dataset, InMemoryDataset) and dataset.transform is not None:
+        result = dataset
+    elif isinstance(dataset, InMemoryDataset) and dataset.transform is not None:
         raise ValueError(
             f"{dataset} has a transform, which runs whenever a graph is read, but encodings are computed once: use "
             "pre_transform, or pass list(dataset) to apply it once, now"
         )
-    if isinstance(dataset, Data):
+    elif isinstance(dataset, Data):
         check_single(dataset, "it")
         raise TypeError("expected a dataset or a sequence of Data, got one Data; pass [data] for one graph")
-    check_sequence(dataset, "expected")
-    result = GraphDataset.from_data_list([dataset[index] for index in range(len(dataset))])
-    if result._data.edge_index is None:
-        raise ValueError(f"each graph needs edge_index, got data with {result._data.keys()}; {WITHOUT_EDGE_INDEX}")
-    _check_rows(result)
-    return result
-
-
-def _check_rows(dataset: InMemoryDataset) -> None:
-    """Refuse wrong numbers of rows."""
-    error = _wrong_rows(dataset)
-    if error is not None:
+    else:
+        check_sequence(dataset, "expected")
+        result = GraphDataset.from_data_list([dataset[index] for index in range(len(dataset))])
+        if result._data.edge_index is None:
+            raise ValueError(f"each graph needs edge_index, got data with {result._data.keys()}; {WITHOUT_EDGE_INDEX}")
+    if (error := _wrong_rows(result)) is not None:
         raise ValueError(error)
+    return result
 
 
 def _wrong_rows(dataset: InMemoryDataset, names: Collection[str] = tuple(UNITS_OF_ROWS)) -> str | None:

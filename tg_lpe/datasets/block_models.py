@@ -6,6 +6,7 @@ ones, but drawn from the published sizes and probabilities by a seed. They are n
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -124,10 +125,7 @@ def load_block_model(name: str, seed: int, num_train: int | None = None) -> Grap
     check_choice("name", name, tuple(BLOCK_MODELS))
     train, val, test = BLOCK_MODEL_SIZES[name]
     if num_train is not None:
-        if not isinstance(num_train, int) or isinstance(num_train, bool):
-            raise TypeError(f"num_train must be an integer, got {num_train!r}")
-        if num_train < 1:
-            raise ValueError(f"num_train must be at least 1, got {num_train}")
+        _check_number("num_train", num_train, least=1)
         train, val, test = num_train, *(max(1, num_train * size // train) for size in (val, test))
     graphs = BLOCK_MODELS[name](train + val + test, seed)
     splits = GraphSplits.of(graphs[:train], graphs[train : train + val], graphs[-test:], level="node")
@@ -135,12 +133,16 @@ def load_block_model(name: str, seed: int, num_train: int | None = None) -> Grap
 
 
 def _generator(num_graphs: int, seed: int) -> torch.Generator:
-    for name, value in (("num_graphs", num_graphs), ("seed", seed)):
-        if not isinstance(value, int) or isinstance(value, bool):
-            raise TypeError(f"{name} must be an integer, got {value!r}")
-    if num_graphs < 0:
-        raise ValueError(f"num_graphs must be at least 0, got {num_graphs}")
+    _check_number("num_graphs", num_graphs, least=0)
+    _check_number("seed", seed)
     return torch.Generator().manual_seed(seed)
+
+
+def _check_number(name: str, value: int, least: float = -math.inf) -> None:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise TypeError(f"{name} must be an integer, got {value!r}")
+    if value < least:
+        raise ValueError(f"{name} must be at least {least}, got {value}")
 
 
 def _sizes(count: int, generator: torch.Generator) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -49,13 +50,11 @@ def load_node_graph(path: str | Path, *, undirected: bool = True) -> Data:
             arrays = {name: archive[name] for name in archive.files}
     except (OSError, ValueError, TypeError, AttributeError, MemoryError) as error:
         raise ValueError(f"{path} is not an .npz archive of plain arrays: {error}") from error
-    missing = [name for name in _ARRAYS if name not in arrays]
-    if missing:
-        raise ValueError(f"{path} lacks {', '.join(missing)}; it has {', '.join(sorted(arrays))}")
+    edge_index, y = _whole_numbers(path, arrays, _ARRAYS)
     if ignored := sorted(name for name in arrays if name.startswith("edge_") and name not in _ARRAYS):
         warnings.warn(f"{path}: {', '.join(ignored)} is not read; in Python a Data can hold it", stacklevel=2)
-    edge_index, y = (_whole_numbers(path, name, arrays[name]) for name in _ARRAYS)
-    if "x" in arrays and any(name in arrays for name in _SPARSE):
+    has_sparse_features = any(name in arrays for name in _SPARSE)
+    if "x" in arrays and has_sparse_features:
         raise ValueError(f"{path}: features must be either x or {', '.join(_SPARSE)}, got both")
     x = None
     if "x" in arrays:
@@ -63,7 +62,7 @@ def load_node_graph(path: str | Path, *, undirected: bool = True) -> Data:
         if dense.dtype.kind not in "biuf" or dense.ndim != 2:
             raise ValueError(f"{path}: x must be numbers [num_nodes, num_features], got {dense.dtype} {dense.shape}")
         x = torch.from_numpy(dense.astype(np.float32))
-    elif any(name in arrays for name in _SPARSE):
+    elif has_sparse_features:
         x = _sparse_features(path, arrays)
     num_nodes = y.numel() if x is None else len(x)
     if y.shape != (num_nodes,):
@@ -77,17 +76,15 @@ def load_node_graph(path: str | Path, *, undirected: bool = True) -> Data:
     data = Data(x=x, edge_index=make(edge_index, num_nodes=num_nodes), y=y)
     if x is None:
         data.num_nodes = num_nodes
-    for name in _MASKS if any(name in arrays for name in _MASKS) else ():
-        data[name] = _mask(path, name, arrays, num_nodes)
+    if any(name in arrays for name in _MASKS):
+        for name in _MASKS:
+            data[name] = _mask(path, name, arrays, num_nodes)
     return data
 
 
 def _sparse_features(path: Path, arrays: dict[str, np.ndarray]) -> torch.Tensor:
     """Convert features in a CSR matrix to a dense tensor."""
-    missing = [name for name in _SPARSE if name not in arrays]
-    if missing:
-        raise ValueError(f"{path} lacks {', '.join(missing)}; it has {', '.join(sorted(arrays))}")
-    indptr, indices, shape = (_whole_numbers(path, name, arrays[name]) for name in _SPARSE)
+    indptr, indices, shape = _whole_numbers(path, arrays, _SPARSE)
     if shape.shape != (2,):
         raise ValueError(f"{path}: x_shape must be num_nodes and num_features, got {shape.tolist()}")
     num_nodes, num_features = shape.tolist()
@@ -118,16 +115,22 @@ def _mask(path: Path, name: str, arrays: dict[str, np.ndarray], num_nodes: int) 
     return torch.from_numpy(mask[0] if mask.ndim == 2 and len(mask) == 1 else mask.T.copy())
 
 
-def _whole_numbers(path: Path, name: str, array: np.ndarray) -> torch.Tensor:
-    """Convert an array to int64, and refuse values that this would change."""
-    if array.dtype.kind not in "biuf":
-        raise ValueError(f"{path}: {name} must hold whole numbers, got {array.dtype}")
-    with np.errstate(invalid="ignore"):
-        whole = torch.from_numpy(array.astype(np.int64))
-    wrong = whole.numpy() != array
-    if wrong.any():
-        raise ValueError(f"{path}: {name} must hold whole numbers, got {array[wrong][:3].tolist()} of {array.dtype}")
-    return whole
+def _whole_numbers(path: Path, arrays: dict[str, np.ndarray], names: Sequence[str]) -> list[torch.Tensor]:
+    """Convert the named arrays to int64; refuse values that this would change, and arrays that are missing."""
+    if missing := [name for name in names if name not in arrays]:
+        raise ValueError(f"{path} lacks {', '.join(missing)}; it has {', '.join(sorted(arrays))}")
+    tensors = []
+    for name in names:
+        array = arrays[name]
+        if array.dtype.kind not in "biuf":
+            raise ValueError(f"{path}: {name} must hold whole numbers, got {array.dtype}")
+        with np.errstate(invalid="ignore"):
+            whole = array.astype(np.int64)
+        if (wrong := whole != array).any():
+            values = f"{array[wrong][:3].tolist()} of {array.dtype}"
+            raise ValueError(f"{path}: {name} must hold whole numbers, got {values}")
+        tensors.append(torch.from_numpy(whole))
+    return tensors
 
 
 def _within(index: torch.Tensor, size: int) -> bool:

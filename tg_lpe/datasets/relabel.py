@@ -31,6 +31,7 @@ def relabel_nodes(dataset: Any, generator: torch.Generator) -> InMemoryDataset:
         Isomorphic graphs in the same order, edges sorted by row, then column.
 
     Raises:
+        TypeError: if an element is not a ``Data``.
         ValueError: if an attribute is sparse, or has one row per node and per edge in each graph and a name that does
             not decide between them.
     """

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from torch_geometric.data import Data
 
-from tg_lpe.arguments import check_type
+from tg_lpe.arguments import check_count, check_type
 from tg_lpe.datasets.molecules import _molecule, _pool
 from tg_lpe.datasets.molecules.molecule_dataset import MoleculeDataset
 from tg_lpe.datasets.molecules.vocabulary import BOND_TYPES, AtomVocabulary
@@ -126,8 +126,8 @@ class MoleculeReader:
         if bonds is None:
             raise ValueError("its training data were no molecules with atom and bond types; it takes graphs (Data)")
         if bonds and tuple(bonds) != BOND_TYPES:
-            names, own = ", ".join(bonds), ", ".join(BOND_TYPES)
-            raise ValueError(f"it was trained on the bonds {names}, and SMILES have {own}; it takes graphs (Data)")
+            trained, read = ", ".join(bonds), ", ".join(BOND_TYPES)
+            raise ValueError(f"it was trained on the bonds {trained}, and SMILES have {read}; it takes graphs (Data)")
         vocabulary = AtomVocabulary(tuple(atoms)) if atoms else None
         return cls(vocabulary, bool(data.get("repair_radicals")), data.get("canonical") is not False)
 
@@ -145,7 +145,9 @@ class MoleculeReader:
         Raises:
             ModuleNotFoundError: If ogb's features are needed and ogb is not installed.
             RuntimeError: If a worker process dies.
+            ValueError: If `batch_size` is less than 1 or `num_workers` negative.
         """
+        check_count("batch_size", batch_size)
         answers = _pool.read_smiles(
             smiles,
             repair_radicals=self.repair_radicals,
