@@ -198,6 +198,9 @@ def test_seeds_and_folds_that_cannot_be(table: Path, tmp_path: Path, capsys: pyt
     assert "--folds 3 would have no effect with pattern" in capsys.readouterr().err
     with pytest.raises(ValueError, match=r"fold must be a number from 0 to 4 .* got \(5, 5\)"):
         load(table, fold=(5, 5))
+    for fold in (3, (0, 3, 5)):
+        with pytest.raises(ValueError, match=r"fold must be .* such as \(0, 5\), got"):
+            load(table, fold=fold)
     assert not (tmp_path / "run").exists()
 
 

@@ -98,6 +98,7 @@ def test_molecules(tmp_path: Path, molecules: Path, transform: AddPositionalEnco
     rows = rows_of(tmp_path / "out")
     assert [row["smiles"] for row in rows] == SMILES and [row["id"] for row in rows] == list(range(8))
     assert [number for number, row in enumerate(rows) if row["reason"] is not None] == list(BAD)
+    assert rows[4]["reason"] == "there is no SMILES"
     vocabulary = replace(ZINC_VOCABULARY, types=(*ZINC_VOCABULARY.types, "Si", "Si H1"))
     for number, row in enumerate(rows):
         written = [row[name] for name in ("num_nodes", "edge_index", "edge_attr", "pe", "pe_edge")]

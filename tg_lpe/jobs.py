@@ -111,22 +111,22 @@ class EncodingJob:
         self.rows_per_shard = rows_per_shard
         self._graph_columns = ["num_nodes", "edge_index", "edge_attr", *([] if reader is None else ["x"])]
         self._digest: str | None = None
-        self._files = parquet_files(source)
-        if self.out.resolve() in {file.parent.resolve() for file in self._files}:
+        files = parquet_files(source)
+        if self.out.resolve() in {file.parent.resolve() for file in files}:
             raise ValueError(f"out must be a separate folder for the shards, got {out}, which holds the input")
-        schemas, self._rows = [], []
-        for file in self._files:
+        schemas: dict[Path, Any] = {}
+        self._num_rows: dict[Path, int] = {}
+        for file in files:
             with open_parquet(file) as opened:
-                schemas.append(opened.schema_arrow)
-                self._rows.append(opened.metadata.num_rows)
+                schemas[file], self._num_rows[file] = opened.schema_arrow, opened.metadata.num_rows
         self.smiles_column = smiles_column
-        if smiles_column is None and "edge_index" not in schemas[0].names:
+        if smiles_column is None and "edge_index" not in schemas[files[0]].names:
             self.smiles_column = "smiles"
         self._check(schemas)
         pieces = [
-            (file, start, min(start + rows_per_shard, rows))
-            for file, rows in zip(self._files, self._rows, strict=True)
-            for start in range(0, rows, rows_per_shard)
+            (file, start, min(start + rows_per_shard, num_rows))
+            for file, num_rows in self._num_rows.items()
+            for start in range(0, num_rows, rows_per_shard)
         ]
         self.shards = tuple(Shard(f"part-{number:06}.parquet", *piece) for number, piece in enumerate(pieces))
 
@@ -209,8 +209,8 @@ class EncodingJob:
             types = self.reader.vocabulary
             reader = {**asdict(self.reader), "vocabulary": None if types is None else list(types)}
         inputs = [
-            {"name": file.name, "rows": rows, "sha256": digest_of_file(file)}
-            for file, rows in zip(self._files, self._rows, strict=True)
+            {"name": file.name, "rows": num_rows, "sha256": digest_of_file(file)}
+            for file, num_rows in self._num_rows.items()
         ]
         return {
             "format": _FORMAT,
@@ -267,11 +267,11 @@ class EncodingJob:
             arrow.parquet.write_table(table, temporary, compression="zstd")
         return JobReport(1, len(reasons), sum(reason is not None for reason in reasons))
 
-    def _check(self, schemas: list[Any]) -> None:
+    def _check(self, schemas: dict[Path, Any]) -> None:
         """Raise ``ValueError`` if the input lacks columns to read or has columns that would be written."""
         features, weight = [*self.transform.features], self.transform.edge_weight
         # The default edge_weight column is optional; any other name, or a column that some files have, is required.
-        if weight is not None and (weight != EDGE_WEIGHT or any(weight in schema.names for schema in schemas)):
+        if weight is not None and (weight != EDGE_WEIGHT or any(weight in schema.names for schema in schemas.values())):
             features.append(weight)
         if self.smiles_column is None:
             if self.reader is not None:
@@ -285,13 +285,12 @@ class EncodingJob:
             if weight in features and weight != EDGE_WEIGHT:
                 raise ValueError(f"molecules have no edge weights, but the transform reads edge_weight={weight!r}")
             needed, added = [self.smiles_column], [*self._graph_columns, REASON]
-        for file, schema in zip(self._files, schemas, strict=True):
-            columns = schema.names
+        for file, schema in schemas.items():
             for name in needed:
-                if name not in columns:
-                    raise ValueError(f"{file} has no column {name!r}; there are {columns}")
+                if name not in schema.names:
+                    raise ValueError(f"{file} has no column {name!r}; there are {schema.names}")
             for name in added:
-                if name in columns:
+                if name in schema.names:
                     raise ValueError(f"{file} already has a column {name!r}, which would be overwritten")
             if self.smiles_column is not None and not _holds_strings(kind := schema.field(self.smiles_column).type):
                 raise ValueError(f"the SMILES must be strings, got a column {self.smiles_column!r} of {kind} in {file}")
@@ -317,7 +316,7 @@ class EncodingJob:
         from tg_lpe.datasets.molecules._pool import read_smiles
         from tg_lpe.datasets.molecules.reader import dataset_of, molecules_of, reasons_of
 
-        smiles = [string if isinstance(string, str) else "" for string in table[self.smiles_column].to_pylist()]
+        smiles = table[self.smiles_column].to_pylist()
         if self.reader is not None:
             [batch] = self.reader.read(smiles, batch_size=len(smiles), num_workers=0)
             return partial(_part, batch.graphs), batch.reasons

@@ -285,8 +285,11 @@ def test_several_published_splits_with_one_test_mask() -> None:
     assert found.split == {"kind": "published", "number": 1}
 
 
-def test_a_mask_of_numpy_is_refused_by_its_name() -> None:
+def test_a_mask_of_numpy_or_without_columns_is_refused_by_its_name() -> None:
     data = node_graph(train_mask=np.array([True, False, False, False]))
+    with pytest.raises(ValueError, match="train_mask must"):
+        node_splits(data, 0)
+    data = node_graph(train_mask=torch.empty(4, 0, dtype=torch.bool))
     with pytest.raises(ValueError, match="train_mask must"):
         node_splits(data, 0)
     data = node_graph(val_mask=np.array([False, True, False, False]), train_mask=torch.eye(4, 2, dtype=torch.bool))

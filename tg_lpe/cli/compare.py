@@ -47,7 +47,7 @@ def parse(parser: Parser, words: Sequence[str]) -> Namespace:
         "import path of your own class, a checkpoint (its weights are frozen), or a YAML file with encoder or "
         "pretrained and optionally encoder_lr, edge_encoding and model",
     )
-    rows.add_argument("--seeds", nargs="+", type=int, default=list(SEEDS), help="each encoding is trained with each")
+    rows.add_argument("--seeds", nargs="+", type=int, default=list(SEEDS), help="seeds of each encoding's trainings")
     add_import(rows)
     add_model(parser, chosen)
     if chosen.classes["model"].__name__ == DEFAULT_MODEL:

@@ -251,10 +251,10 @@ def add_model(parser: Parser, chosen: Chosen) -> None:
     text = f"{', '.join(MODELS)}, or the import path of your own class; --model CLASS --help lists its options. "
     text += "Options in dictionaries have longer names, such as --model.pe_options.norm unit"
     _add_class(parser, cls, "model", "model", text, set(FIXED & arguments_of(cls)))
-    of_level = [cls.training_defaults(level) for level in LEVELS]
-    for name in {name: None for defaults in of_level for name in defaults}:
-        first, *others = (defaults.get(name) for defaults in of_level)
-        parser.set_defaults({f"model.{name}": first if all(other == first for other in others) else None})
+    of_graphs, of_nodes = map(cls.training_defaults, LEVELS)
+    for name in {**of_graphs, **of_nodes}:  # a default that depends on the level is left open
+        default = of_graphs.get(name)
+        parser.set_defaults({f"model.{name}": default if default == of_nodes.get(name) else None})
 
 
 def _add_class(parser: Parser, cls: type | None, option: str, title: str, text: str, skip: set[str]) -> Any:

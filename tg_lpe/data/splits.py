@@ -274,12 +274,9 @@ def random_folds(
 
 
 def fold_indices(num_rows: int, seed: int, fold: tuple[int, int], val: float = 0.1) -> tuple[list[int], ...]:
-    """Return the rows of the three parts of a fold, ascending; ``fold`` is its number, and the number of folds."""
+    """Return the rows of the three parts of a fold, ascending; ``fold`` is as for :func:`check_fold`."""
     number, folds = fold
-    check_count("folds", folds, least=2)
     _check_shares(seed, val, 1 / folds)
-    if number not in range(folds):
-        raise ValueError(f"fold must be a number from 0 to {folds - 1} and the number of folds, got {fold}")
     bounds = [place * num_rows // folds for place in (number, number + 1)]
     num_test, num_val = bounds[1] - bounds[0], max(1, int(num_rows * val + 1e-6))
     if not num_test or num_rows <= num_val + num_test:
@@ -287,6 +284,16 @@ def fold_indices(num_rows: int, seed: int, fold: tuple[int, int], val: float = 0
     order = torch.randperm(num_rows, generator=torch.Generator().manual_seed(seed)).roll(-bounds[0]).tolist()
     parts = (order[num_test + num_val :], order[num_test : num_test + num_val], order[:num_test])
     return tuple(sorted(part) for part in parts)
+
+
+def check_fold(fold: tuple[int, int]) -> None:
+    """Raise ``ValueError`` unless ``fold`` is the number of a fold, from 0, and the number of folds."""
+    if not isinstance(fold, tuple | list) or len(fold) != 2:
+        raise ValueError(f"fold must be a number from 0 and the number of folds, such as (0, 5), got {fold!r}")
+    number, folds = fold
+    check_count("folds", folds, least=2)
+    if number not in range(folds):
+        raise ValueError(f"fold must be a number from 0 to {folds - 1} and the number of folds, got {fold}")
 
 
 def split_indices(num_rows: int, seed: int, val: float = 0.1, test: float = 0.1) -> tuple[list[int], ...]:
@@ -352,7 +359,7 @@ def node_splits(data: Data, seed: int) -> GraphSplits:
         splits = GraphSplits.of_masks(random_node_masks(data, seed))
         return replace(splits, split={"kind": "random", "seed": seed})
     number, data = 0, copy.copy(data)
-    if isinstance(masks, Tensor) and masks.dim() == 2:
+    if isinstance(masks, Tensor) and masks.dim() == 2 and masks.size(1) > 0:
         number = seed % masks.size(1)
         for name in (f"{part}_mask" for part in PARTS):
             if isinstance(mask := data.get(name), Tensor) and mask.dim() == 2:

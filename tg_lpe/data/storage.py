@@ -18,6 +18,7 @@ from torch_geometric.data.hypergraph_data import HyperGraphData
 from tg_lpe.arguments import HOMOGENEOUS, WITHOUT_EDGE_INDEX, outside_nodes
 
 T = TypeVar("T")
+D = TypeVar("D", bound=InMemoryDataset)
 
 RESERVED = ("index", "batch")
 """PyTorch Geometric adds node offsets to an attribute whose name contains one of these when it makes a batch."""
@@ -150,7 +151,7 @@ def _num_edges(data: Data) -> int | None:
 
 
 def check_sequence(dataset: Any, must: str) -> None:
-    """Raise ``TypeError`` unless a dataset has graphs by number; ``must`` begins the message."""
+    """Raise ``TypeError`` unless a dataset can be indexed; ``must`` begins the message."""
     is_one = isinstance(dataset, str) or not hasattr(dataset, "__iter__")
     got = repr(dataset) if is_one else type(dataset).__name__
     is_table = hasattr(type(dataset), "columns") and not isinstance(dataset, torch.utils.data.Dataset)
@@ -391,7 +392,7 @@ def node_slices(dataset: InMemoryDataset) -> Tensor:
     return starts(torch.tensor(counts, dtype=torch.int64))
 
 
-def with_attribute(dataset: InMemoryDataset, name: str, level: str, values: Tensor) -> InMemoryDataset:
+def with_attribute(dataset: D, name: str, level: str, values: Tensor) -> D:
     """Copy a collated dataset and add an attribute; the shared storage is not changed.
 
     Args:

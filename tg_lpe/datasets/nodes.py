@@ -134,4 +134,4 @@ def _whole_numbers(path: Path, arrays: dict[str, np.ndarray], names: Sequence[st
 
 
 def _within(index: torch.Tensor, size: int) -> bool:
-    return index.numel() == 0 or (int(index.min()) >= 0 and int(index.max()) < size)
+    return bool(((index >= 0) & (index < size)).all())

@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal, NamedTuple, cast
+from typing import Literal, NamedTuple
 
 import torch
 from tqdm import tqdm
@@ -160,9 +160,9 @@ def _with_extra(dataset: MoleculeDataset, numbers: list[tuple[float, ...]], opti
     """Add the numbers of :func:`_read_extra` to a dataset as attributes of its graphs."""
     values, width = torch.tensor(numbers), len(options.extra_columns)
     if width:
-        dataset = cast(MoleculeDataset, with_attribute(dataset, "graph_attr", "graph", values[:, :width].contiguous()))
+        dataset = with_attribute(dataset, "graph_attr", "graph", values[:, :width].contiguous())
     if options.weight_column is not None:
-        dataset = cast(MoleculeDataset, with_attribute(dataset, "graph_weight", "graph", values[:, width].contiguous()))
+        dataset = with_attribute(dataset, "graph_weight", "graph", values[:, width].contiguous())
     return dataset
 
 

@@ -49,7 +49,7 @@ def read_labels(
         ValueError: If a column has both words and numbers, a word that looks like a missing label, or a different word
             in nearly every row, or if a number does not fit float32.
     """
-    absent = {"", *(missing or ())}
+    empty = {"", *(missing or ())}
     read: list[list[float]] = []
     classes: list[tuple[str, ...]] = []
     wrong: dict[str, list[Row]] = {}
@@ -60,7 +60,7 @@ def read_labels(
         for file in sorted(commas):
             _LOGGER.warning("%s: the commas in column %r are read as decimal points", file, column)
         for position, row in enumerate(rows):
-            value = math.nan if row.labels[place] in absent else _number(row, place, column, commas)
+            value = math.nan if row.labels[place] in empty else _number(row, place, column, commas)
             if value is None:
                 words[position] = row.labels[place]
             numbers.append(math.nan if value is None else value)
@@ -162,8 +162,8 @@ def _not_labels(
             lines.setdefault(row.file, []).append(row.line)
         for file, numbers in lines.items():
             more = f" and {len(numbers) - SHOWN} more" if len(numbers) > SHOWN else ""
-            where = f"line{'s' * (len(numbers) > 1)} {', '.join(map(str, numbers[:SHOWN]))}{more}"
-            by_file.setdefault(file, []).append(f"{cell!r} in {where}")
+            places = f"line{'s' * (len(numbers) > 1)} {', '.join(map(str, numbers[:SHOWN]))}{more}"
+            by_file.setdefault(file, []).append(f"{cell!r} in {places}")
     shown = "; ".join(("" if one_file else f"{file}: ") + ", ".join(parts) for file, parts in by_file.items())
     others = f"; and {len(cells) - SHOWN} other words" if len(cells) > SHOWN else ""
     marks = [cell for cell in cells if not any(letter.isdigit() for letter in cell)]

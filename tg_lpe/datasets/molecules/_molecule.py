@@ -40,7 +40,6 @@ _MAX_CHARACTERS = 10_000
 
 _BOND_CODES = {Chem.BondType.SINGLE: 1, Chem.BondType.DOUBLE: 2, Chem.BondType.TRIPLE: 3}
 
-
 _scaffold_smiles: Any = MurckoScaffold.MurckoScaffoldSmiles  # has no type hints
 
 
@@ -180,7 +179,8 @@ def graph(molecule: Any, canonical: bool = False, name: str | None = None) -> Gr
     """
     # By index, since RDKit's iterators over atoms and bonds are slow.
     numbers = range(molecule.GetNumBonds())
-    if canonical and any(molecule.GetBondWithIdx(number).GetIsAromatic() for number in numbers):
+    aromatic = [number for number in numbers if molecule.GetBondWithIdx(number).GetIsAromatic()]
+    if canonical and aromatic:
         canonical_molecule, order = _canonical(molecule, name)
         types, bonds = graph(canonical_molecule)
         return Graph(_in_order(types, order), [(order[a], order[b], code) for a, b, code in bonds])
@@ -196,7 +196,6 @@ def graph(molecule: Any, canonical: bool = False, name: str | None = None) -> Gr
         if code is None:
             raise UnusableMoleculeError(f"a {bond.GetBondType().name} bond is neither single, double nor triple")
         bonds.append((bond.GetBeginAtomIdx(), bond.GetEndAtomIdx(), code))
-    aromatic = [number for number in numbers if molecule.GetBondWithIdx(number).GetIsAromatic()]
     if aromatic:
         _redistribute_double_bonds(bonds, aromatic)
     atoms = map(kekulised.GetAtomWithIdx, range(molecule.GetNumAtoms()))

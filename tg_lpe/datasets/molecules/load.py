@@ -15,6 +15,7 @@ from rdkit import RDConfig, rdBase
 from tg_lpe.arguments import ArgumentError, check_choice, check_seed
 from tg_lpe.checkpoints.files import digest_of_file
 from tg_lpe.data import TargetSpec
+from tg_lpe.data.splits import check_fold
 from tg_lpe.datasets.molecules import _cache
 from tg_lpe.datasets.molecules._build import (
     OF_KIN,
@@ -165,6 +166,8 @@ def load_molecules(
     if not train_files:
         raise ValueError("train_files names no file")
     check_seed(seed)
+    if fold is not None:
+        check_fold(fold)
     resolve_num_workers(num_workers, 0)
     _check_targets(name, targets, computed, normalization, split)
     if canonical is None and name not in _PUBLISHED:

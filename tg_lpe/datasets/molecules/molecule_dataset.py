@@ -76,14 +76,15 @@ class MoleculeDataset(GraphDataset):
         num_atoms = torch.tensor([len(graph) // num_atom_features for graph in atoms], dtype=torch.long)
         num_bonds = torch.tensor([len(graph) // width for graph in bonds], dtype=torch.long)
         owner = torch.repeat_interleave(torch.arange(len(bonds)), num_bonds).repeat(2)
-        row, col = (torch.cat([flat[:, a], flat[:, b]]) for a, b in ((0, 1), (1, 0)))
+        ends = flat[:, :2].T
+        edge_index = torch.cat([ends, ends.flip(0)], dim=1)
         kind = flat[:, 2:].repeat(2, 1)
         longest = int(num_atoms.max()) if len(atoms) else 0
         # One integer orders by graph, then row, then column; it overflows only past 2^63 = graphs * longest^2.
-        order = ((owner * longest + row) * longest + col).argsort()
+        order = ((owner * longest + edge_index[0]) * longest + edge_index[1]).argsort()
         data = Data(
             x=torch.tensor([code for graph in atoms for code in graph], dtype=torch.long).view(-1, num_atom_features),
-            edge_index=torch.stack([row, col])[:, order],
+            edge_index=edge_index[:, order],
             edge_attr=kind[order].squeeze(1) if num_bond_features == 1 else kind[order],
             y=torch.tensor(labels, dtype=torch.float32),
         )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-import torch
 from torch import Tensor
 from torch_geometric.data import Data
 from torch_geometric.datasets import ZINC
@@ -94,10 +93,11 @@ def from_pyg(
     )
 
 
-def _is_one_hot(graph: Data, where: str) -> bool:
+def _is_one_hot(graph: Data, name: str) -> bool:
+    """Return whether the features of a graph are in QM9's form, not ZINC's; ``name`` begins errors."""
     for key in ("x", "edge_index", "edge_attr", "y"):
         if not isinstance(getattr(graph, key, None), Tensor):
-            raise TypeError(f"{where} needs tensors x, edge_index, edge_attr and y; {key} is missing in {graph}")
+            raise TypeError(f"{name} needs tensors x, edge_index, edge_attr and y; {key} is missing in {graph}")
     x, bonds = graph.x, graph.edge_attr
     is_integer = not (x.is_floating_point() or bonds.is_floating_point())
     if is_integer and x.dim() == 2 and x.size(1) == 1 and bonds.dim() == 1:
@@ -105,7 +105,7 @@ def _is_one_hot(graph: Data, where: str) -> bool:
     if x.dim() == 2 and x.size(1) >= len(_QM9_ELEMENTS) and bonds.dim() == 2 and bonds.size(1) == _QM9_BONDS:
         return True
     raise ValueError(
-        f"{where} has x {x.dtype} {list(x.shape)} and edge_attr {bonds.dtype} {list(bonds.shape)}; allowed are ZINC's "
+        f"{name} has x {x.dtype} {list(x.shape)} and edge_attr {bonds.dtype} {list(bonds.shape)}; allowed are ZINC's "
         "form (integers [num_nodes, 1] and [num_edges]) and QM9's (one-hot [num_nodes, 5 or more] and [num_edges, 4])"
     )
 
@@ -123,7 +123,7 @@ def _convert(graphs: list[Data], split: str, one_hot: bool, target: int | tuple[
             atoms, bonds = graph.x.long(), graph.edge_attr.long()
             if bool((atoms < 0).any()):
                 raise ValueError(f"{name}.x holds negative atom types: {atoms.unique().tolist()}")
-            if bonds.numel() and not bool(((bonds >= 1) & (bonds < len(BOND_TYPES))).all()):
+            if not bool(((bonds >= 1) & (bonds < len(BOND_TYPES))).all()):
                 raise ValueError(f"{name}.edge_attr must lie in 1..3, got {bonds.unique().tolist()}")
         order = (graph.edge_index[0] * len(atoms) + graph.edge_index[1]).argsort()
         label = _properties(graph.y, target, name) if isinstance(target, tuple) else _label(graph.y, target, name)
@@ -133,26 +133,28 @@ def _convert(graphs: list[Data], split: str, one_hot: bool, target: int | tuple[
     return MoleculeDataset.from_data_list(converted)
 
 
-def _indices(one_hot: Tensor, where: str) -> Tensor:
-    if one_hot.numel() and not (bool(((one_hot == 0) | (one_hot == 1)).all()) and bool((one_hot.sum(1) == 1).all())):
-        raise ValueError(f"{where} is not one-hot: each row needs a single 1")
-    return one_hot.argmax(1) if one_hot.numel() else one_hot.new_zeros(len(one_hot), dtype=torch.long)
+def _indices(one_hot: Tensor, name: str) -> Tensor:
+    """Return the column of the 1 in each row."""
+    if not bool(((one_hot == 0) | (one_hot == 1)).all() and (one_hot.sum(1) == 1).all()):
+        raise ValueError(f"{name} is not one-hot: each row needs a single 1")
+    return one_hot.argmax(1)
 
 
-def _label(y: Tensor, target: int | None, where: str) -> Tensor:
+def _label(y: Tensor, target: int | None, name: str) -> Tensor:
+    """Return one column of the labels of a graph, `[1]`."""
     values = y.reshape(-1)
     if target is None and len(values) != 1:
-        raise ValueError(f"{where}.y has {len(values)} columns; choose one with target=0..{len(values) - 1}")
+        raise ValueError(f"{name}.y has {len(values)} columns; choose one with target=0..{len(values) - 1}")
     if target is not None and not 0 <= target < len(values):
         raise ValueError(f"target must be in 0..{len(values) - 1}, got {target}")
     return values[target or 0].float().view(1)
 
 
-def _properties(y: Tensor, names: tuple[str, ...], where: str) -> Tensor:
+def _properties(y: Tensor, names: tuple[str, ...], graph: str) -> Tensor:
     """Return the named properties of QM9 in their published units, `[1]` or `[1, num_names]`."""
     if y.numel() != _QM9_WIDTH:
-        raise ValueError(f"{where}.y has {y.numel()} columns; the targets {names} need QM9's {_QM9_WIDTH}")
-    values = [y.reshape(-1)[_QM9_COLUMNS.index(name)].double() for name in names]
+        raise ValueError(f"{graph}.y has {y.numel()} columns; the targets {names} need QM9's {_QM9_WIDTH}")
+    values = y.reshape(-1)[[_QM9_COLUMNS.index(name) for name in names]].double()
     units = [HAR2EV if QM9_UNITS[name] == "Hartree" else 1.0 for name in names]
-    labels = torch.stack([value / unit for value, unit in zip(values, units, strict=True)]).float()
+    labels = (values / values.new_tensor(units)).float()
     return labels if len(names) == 1 else labels.view(1, -1)
