@@ -190,11 +190,15 @@ def test_a_training_fits_on_the_training_part(tmp_path: Path) -> None:
     assert torch.equal(model.encoder.node_mean, fitted)
 
 
-def test_an_encoding_that_is_not_finite() -> None:
+@pytest.mark.parametrize("level", ["node", "edge"])
+def test_an_encoding_that_is_not_finite_changes_no_statistics(level: str) -> None:
     class Broken(RandomWalk):
         def compute(self, graph):
             node, edge = super().compute(graph)
-            return node / 0.0, edge
+            return (node / 0.0, edge) if level == "node" else (node, edge / 0.0)
 
-    with pytest.raises(ValueError, match="not finite"):
-        Whitened(Broken(3)).fit(TRAINING)
+    encoder = Whitened(Broken(3))
+    before = {name: values.clone() for name, values in encoder.state_dict().items()}
+    with pytest.raises(ValueError, match=f"{level} encodings that are not finite"):
+        encoder.fit(TRAINING)
+    assert all(torch.equal(values, before[name]) for name, values in encoder.state_dict().items())
