@@ -151,6 +151,17 @@ def test_weights_do_not_reach_an_encoder_that_does_not_read_them() -> None:
         Unweighted()(None, RING, edge_weight=weight)
 
 
+def test_weights_in_place_of_edge_features_are_told_of(recwarn: pytest.WarningsRecorder) -> None:
+    weight = torch.tensor([1.0, 2.0, 3.0, 4.0])
+    with pytest.warns(UserWarning, match="RandomWalk does not read edge_attr.*edge_weight=") as told:
+        RandomWalk(4)(None, RING, weight)
+    assert told[0].filename == __file__
+    RandomWalk(4)(None, RING, weight.unsqueeze(1))  # features
+    RandomWalk(4)(None, RING, weight, edge_weight=weight)
+    Unweighted()(None, RING, weight)
+    assert not recwarn.list
+
+
 def _set(name: str, value: Any) -> Encoder:
     encoder = Degrees()
     if value is None:

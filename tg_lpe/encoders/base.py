@@ -239,6 +239,9 @@ class Encoder(CheckpointMixin, nn.Module, ABC):
             ValueError: if the graph is malformed, a required feature is missing or does not fit, ``edge_weight`` or
                 ``reduce`` is passed to an encoder that does not read edge weights, or ``edge_index`` is a graph and its
                 batch, weights, counts or ``reduce`` are passed too.
+
+        Warns:
+            UserWarning: if ``edge_attr`` is not read but looks like edge weights.
         """
         check_generator(generator)
         if isinstance(edge_index, Graph):
@@ -251,6 +254,13 @@ class Encoder(CheckpointMixin, nn.Module, ABC):
             if (edge_weight is not None or reduce != "error") and "edge_weight" not in self.reads:
                 name = "reduce" if edge_weight is None else "edge_weight"
                 raise ValueError(f"{type(self).__name__} reads {sorted(self.reads)}, so {name} must not be given")
+            is_read = edge_weight is not None or "edge_attr" in self.reads or "edge_weight" not in self.reads
+            if not is_read and isinstance(edge_attr, Tensor) and edge_attr.dim() == 1 and edge_attr.is_floating_point():
+                warnings.warn(
+                    f"{type(self).__name__} does not read edge_attr, which has a number for each edge; if these are "
+                    "weights, pass edge_weight= instead",
+                    stacklevel=4,  # the call of the module
+                )
             check_rows("x", x)
             if num_nodes is None and batch is None and x is not None:
                 num_nodes = x.size(0)
