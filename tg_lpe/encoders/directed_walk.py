@@ -12,10 +12,6 @@ from tg_lpe.encoders.computed import NodeEdgeEncoder
 from tg_lpe.encoders.registry import register
 from tg_lpe.graph.directed import directed_walks
 from tg_lpe.graph.graph import Graph
-from tg_lpe.graph.pairs import check_pair_nodes
-
-WALK_NODES = 8192
-"""Largest number of nodes of a graph: a matrix of its pairs takes 512 MiB."""
 
 
 @register
@@ -35,8 +31,8 @@ class DirectedWalk(NodeEdgeEncoder):
 
     An edge that is listed in both directions can be walked both ways. If all edges are, each of the three walks is
     :class:`~tg_lpe.encoders.RandomWalk`. Reversing all edges exchanges the first two walks. The encoding is equivariant
-    and independent of signs and bases. It takes ``O(n m)`` a step and needs graphs of up to 8,192 nodes; 2,048 if pairs
-    are encoded.
+    and independent of signs and bases. It takes at most ``O(n m)`` a step, and less on graphs of more than 2,048 nodes
+    whose walks reach few of the nodes. Graphs may have up to 2,048 nodes if pairs are encoded.
 
     Args:
         steps: number of steps; ``out_channels`` is ``3 steps``: along, against, alternating.
@@ -63,7 +59,6 @@ class DirectedWalk(NodeEdgeEncoder):
 
     def compute(self, graph: Graph) -> tuple[Tensor, Tensor]:
         """Compute the probabilities at nodes and directed edges, float64."""
-        check_pair_nodes(graph, type(self).__name__, WALK_NODES)
         nodes = torch.arange(graph.num_nodes, device=graph.device)
         edges = graph.edge_index.long() if self.edge_out_channels else nodes.new_zeros(2, 0)
         ends = torch.cat([nodes.expand(2, -1), edges], 1)

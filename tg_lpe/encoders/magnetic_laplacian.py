@@ -36,8 +36,9 @@ class MagneticLaplacian(NodeEdgeEncoder):
     The encoding of a directed edge or pair ``(u, v)`` has, for each potential, the real parts of ``exp(-t L_q)_uv`` for
     all ``times`` and then the imaginary parts. It is equivariant and independent of phases and bases.
 
-    Reversing all edges changes the sign of imaginary parts. The cost is ``O(n^3)`` for each potential. Graphs may have
-    up to 4,096 nodes; 2,048 if pairs are encoded.
+    Reversing all edges changes the sign of imaginary parts. For each potential, graphs of up to 512 nodes take
+    ``O(n^3)``. On larger graphs, eigenvectors take some passes over the edges, and heat kernels ``O(n m)`` for each of
+    some 30 terms of a series. Graphs may have up to 2,048 nodes if pairs are encoded.
 
     Args:
         k: number of eigenvectors; ``out_channels`` is ``2 k`` for each potential.
@@ -91,8 +92,7 @@ class MagneticLaplacian(NodeEdgeEncoder):
 
     def _heat(self, spectra: list[MagneticSpectrum], first: Tensor, second: Tensor) -> Tensor:
         """Entries of all heat kernels at pairs of nodes."""
-        entries = [torch.stack([spectrum.heat(time, first, second) for time in self.times], 1) for spectrum in spectra]
-        return torch.cat([_parts(values) for values in entries], 1)
+        return torch.cat([_parts(spectrum.heat(self.times, first, second)) for spectrum in spectra], 1)
 
 
 def _parts(values: Tensor) -> Tensor:

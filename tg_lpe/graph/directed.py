@@ -6,24 +6,48 @@ edges of weight zero are absent.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from heapq import nsmallest
+from itertools import pairwise
+from operator import itemgetter
+from typing import Any
+
 import numpy as np
 import torch
+from scipy.sparse import csr_matrix, eye, issparse
 from torch import Tensor
 
 from tg_lpe.graph.buckets import PaddedRows, matrices
-from tg_lpe.graph.components import Array
+from tg_lpe.graph.components import Array, Components
+from tg_lpe.graph.eigenvectors import EIGENVECTOR_NODES
 from tg_lpe.graph.graph import Graph
-from tg_lpe.graph.pairs import check_pair_nodes
-from tg_lpe.graph.progress import warn_if_long
-from tg_lpe.graph.solvers import DENSE_LIMIT, RESIDUAL
+from tg_lpe.graph.progress import watched
+from tg_lpe.graph.solvers import RESIDUAL, heat_series, polynomial_entries, sparse_eigenvectors
 from tg_lpe.ops.blas import threads_for
+from tg_lpe.ops.lazy import lazy
 from tg_lpe.ops.operator import host_array
 
 SPARSE_NODES = 256
 """Above this number of nodes, the matrix of a walk is sparse; its powers are dense."""
 
-SECONDS = 1.5e-9
-"""Seconds, times ``n^3``, for all eigenvectors of a complex ``n x n`` matrix on one thread."""
+WALK_NODES = 2048
+"""Above this number of nodes, a walk is computed for some start nodes at a time."""
+
+WALK_ENTRIES = 2**20
+"""Number of probabilities that are computed at once, small enough for the cache."""
+
+FEWEST_STARTS = 32
+"""Fewest start nodes whose walks are computed at once."""
+
+DENSE_SHARE = 0.1
+"""If a larger share of these is not zero, they are stored as a dense matrix."""
+
+FASTER_WALKS = "fewer steps, or RandomWalk, which does not read directions"
+FASTER_HEAT = "edge_out_channels=0, which only computes eigenvectors, or DirectedWalk"
+"""The faster choices that warnings name."""
+
+SHIFT = 1e-6
+"""Added to the eigenvalues of a magnetic Laplacian, which may be zero, so that its sparse factors exist."""
 
 SAME_SIZE = 1e-6
 """Relative difference below which entries of an eigenvector count as equal in size, and their mean as zero."""
@@ -73,6 +97,8 @@ def directed_walks(graph: Graph, steps: int, first: Tensor, second: Tensor) -> T
         Probabilities after 1 to ``steps`` steps, float64 ``[num_entries, 3 * steps]``, of walks along the edges, then
         against them, then alternating.
     """
+    if graph.max_nodes > WALK_NODES:
+        return _walks_of_large_graphs(graph, steps, first, second)
     stacks = DirectedMatrices(graph)
     # Transposed, so that a step multiplies from the left, by a sparse matrix if graphs are large.
     along = [_step(a) for a in stacks.adjacency]
@@ -98,8 +124,78 @@ def _product(matrix: Tensor, state: Tensor) -> Tensor:
     return torch.sparse.mm(matrix, state[0]).unsqueeze(0) if matrix.is_sparse else torch.bmm(matrix, state)
 
 
+def _listed(graph: Graph) -> Tensor:
+    """Return whether each undirected edge is listed from tail to head, and from head to tail, bool ``[2, num_edges]``.
+
+    Edges of weight zero count as not listed.
+    """
+    source, target = graph.edge_index.long()
+    at = graph.undirected_index.where(graph.undirected_index >= 0, graph.num_edges)  # self-loops go to a last column
+    listed = torch.zeros(2, graph.num_edges + 1, dtype=torch.bool, device=graph.device)
+    listed[(source > target).long(), at] = True
+    return listed[:, :-1] & (_weights(graph) > 0)
+
+
+def _weights(graph: Graph) -> Tensor:
+    """Return the weights of the undirected edges, float64 ``[num_edges]``."""
+    if graph.conductance is None:
+        return torch.ones(graph.num_edges, dtype=torch.float64, device=graph.device)
+    return graph.conductance.detach().double()
+
+
+def _walks_of_large_graphs(graph: Graph, steps: int, first: Tensor, second: Tensor) -> Tensor:
+    """Compute :func:`directed_walks` on the host, for some start nodes at a time."""
+    listed = host_array(_listed(graph))
+    tail, head, weight = (host_array(values) for values in (graph.tail, graph.head, _weights(graph)))
+    source = np.concatenate([tail[listed[0]], head[listed[1]]])
+    target = np.concatenate([head[listed[0]], tail[listed[1]]])
+    weight = np.concatenate([weight[listed[0]], weight[listed[1]]])
+    ptr, order = host_array(graph.ptr).tolist(), np.argsort(host_array(first), kind="stable")
+    starts, ends = host_array(first)[order], host_array(second)[order]
+    out = np.zeros((len(starts), 3, steps))
+    for start, last in pairwise(ptr):
+        size, inside = last - start, (source >= start) & (source < last)
+        edges = source[inside] - start, target[inside] - start
+        along, against = (_Step(weight[inside], *ends_of, size) for ends_of in (edges, edges[::-1]))
+        width = max(FEWEST_STARTS, WALK_ENTRIES // max(1, size))
+        for begin in watched(range(start, last, width), FASTER_WALKS):
+            low, high = np.searchsorted(starts, (begin, min(begin + width, last)))
+            rows, columns = starts[low:high] - begin, ends[low:high] - start
+            for walk, turns in enumerate(([along], [against], [along, against])):
+                state: Any = eye(min(width, last - begin), size, begin - start, format="csr")
+                for step in range(steps):
+                    state = turns[step % len(turns)](state)
+                    out[order[low:high], walk, step] = state[rows, columns]
+    return torch.from_numpy(out.reshape(len(out), -1)).to(first.device)
+
+
+class _Step:
+    """A step of a walk: multiply rows of probabilities, sparse or dense ``[num_rows, n]``, by ``D^-1 A``.
+
+    The rows become dense when they have many entries.
+    """
+
+    def __init__(self, weight: Array, source: Array, target: Array, size: int) -> None:
+        degree = np.bincount(source, weight, size)
+        self.matrix = csr_matrix((weight / degree[source], (source, target)), (size, size))
+
+    def __call__(self, rows: Any) -> Any:
+        if not issparse(rows):
+            return torch.sparse.mm(self.transposed, rows.mT).mT
+        rows = rows @ self.matrix
+        if rows.nnz <= DENSE_SHARE * rows.shape[0] * rows.shape[1]:
+            return rows
+        return torch.from_numpy(rows.toarray())
+
+    @lazy
+    def transposed(self) -> Tensor:
+        entries = self.matrix.tocoo()
+        ends, values = torch.from_numpy(np.stack([entries.col, entries.row])), torch.from_numpy(entries.data)
+        return torch.sparse_coo_tensor(ends, values, self.matrix.shape, check_invariants=False).coalesce()
+
+
 class MagneticSpectrum:
-    r"""Compute all eigenvectors of the magnetic Laplacian of each graph, by dense algebra on the host.
+    r"""Compute eigenvectors and heat kernels of the magnetic Laplacian of each graph, on the host.
 
     .. math:: I - D_s^{-1/2} \left( A_s \odot e^{i 2 \pi q \, \Delta} \right) D_s^{-1/2} , \qquad
         A_s = (A + A^T) / 2 , \qquad \Delta_{uv} = [u \to v] - [v \to u] .
@@ -107,21 +203,24 @@ class MagneticSpectrum:
     `MagNet: A Neural Network for Directed Graphs <https://arxiv.org/abs/2102.11391>`_, section 2.2, with ``D_s`` the
     row sums of ``A_s``. Weights enter ``A_s`` only; directions enter ``Delta`` only.
 
+    Batches of graphs of up to 512 nodes are solved by dense algebra, all eigenvectors at once. In larger graphs, each
+    component is solved iteratively, and heat kernels are polynomials of the matrix.
+
     Args:
         graph: the graph or batch.
         potential: ``q``.
 
     Raises:
-        ValueError: if a graph is too large for dense algebra.
         RuntimeError: if LAPACK returns vectors that are no eigenvectors.
     """
 
     def __init__(self, graph: Graph, potential: float) -> None:
-        check_pair_nodes(graph, "MagneticLaplacian", DENSE_LIMIT)
-        seconds = SECONDS * float((graph.ptr.diff().double() ** 3).sum())
-        warn_if_long(seconds, "DirectedWalk, which encodes directions in O(n m) a step")
-        self.graph, self.stacks = graph, DirectedMatrices(graph)
-        self._spectra = [_eigenvectors(host_array(a), potential) for a in self.stacks.adjacency]
+        self.graph, self.potential = graph, potential
+        self.is_large = graph.max_nodes > EIGENVECTOR_NODES
+        if not self.is_large:
+            self.stacks = DirectedMatrices(graph)
+            laplacians = [_laplacians(host_array(a), potential) for a in self.stacks.adjacency]
+            self._spectra = [_eigenvectors(laplacian) for laplacian in laplacians]
 
     def first(self, count: int) -> Tensor:
         """Return the eigenvectors of the ``count`` smallest eigenvalues, complex128 ``[num_nodes, count]``.
@@ -129,7 +228,12 @@ class MagneticSpectrum:
         Each has length one. Its phase makes the mean of its entries, weighted by their squared absolute values,
         positive. If that mean is zero, the first of the largest entries is positive, which depends on the order of the
         nodes. Missing columns are zero.
+
+        Raises:
+            RuntimeError: if an iteration does not converge.
         """
+        if self.is_large:
+            return torch.from_numpy(self._first_of_components(count)).to(self.graph.device)
         parts = [np.zeros((len(v), v.shape[1], count), complex) for _, v in self._spectra]
         for part, (_, vectors) in zip(parts, self._spectra, strict=True):
             chosen = vectors[..., :count]
@@ -138,25 +242,86 @@ class MagneticSpectrum:
             return torch.zeros(self.graph.num_nodes, count, dtype=torch.complex128, device=self.graph.device)
         return self.stacks.rows.unpad([torch.from_numpy(part).to(self.graph.device) for part in parts])
 
-    def heat(self, time: float, first: Tensor, second: Tensor) -> Tensor:
-        """Return entries of ``exp(-time L)``, complex128 ``[num_entries]``; they do not depend on phases."""
-        parts = [(v * np.exp(-time * values)[:, None]) @ v.conj().swapaxes(1, 2) for values, v in self._spectra]
-        entries = self.stacks.entries([torch.from_numpy(part).to(first.device) for part in parts], first, second)
-        return entries.to(torch.complex128)  # an empty batch has real entries
+    def heat(self, times: Sequence[float], first: Tensor, second: Tensor) -> Tensor:
+        """Return entries of ``exp(-t L)``, complex128 ``[num_entries, num_times]``; they do not depend on phases."""
+        if self.is_large:
+            return torch.from_numpy(self._heat_by_products(times, first, second)).to(first.device)
+        found = []
+        for time in times:
+            parts = [(v * np.exp(-time * values)[:, None]) @ v.conj().swapaxes(1, 2) for values, v in self._spectra]
+            found.append(
+                self.stacks.entries([torch.from_numpy(part).to(first.device) for part in parts], first, second)
+            )
+        return torch.stack(found, 1).to(torch.complex128)  # an empty batch has real entries
+
+    @lazy
+    def _matrix(self) -> csr_matrix:
+        """The magnetic Laplacian of the batch, sparse ``[num_nodes, num_nodes]``."""
+        graph, n = self.graph, self.graph.num_nodes
+        forward, backward = host_array(_listed(graph)).astype(float)
+        tail, head, weight = (host_array(values) for values in (graph.tail, graph.head, _weights(graph)))
+        weight = weight * (forward + backward) / 2
+        degree = np.bincount(tail, weight, n) + np.bincount(head, weight, n)
+        scale = 1 / np.sqrt(np.where(degree > 0, degree, 1.0))
+        entries = scale[tail] * weight * scale[head] * np.exp(2j * np.pi * self.potential * (forward - backward))
+        ends = np.concatenate([tail, head]), np.concatenate([head, tail])
+        return eye(n, format="csr") - csr_matrix((np.concatenate([entries, entries.conj()]), ends), (n, n))
+
+    def _first_of_components(self, count: int) -> Array:
+        """Compute :meth:`first` component by component."""
+        parts = Components(self.graph)
+        found: list[list[tuple[float, Array, Array]]] = [[] for _ in range(self.graph.num_graphs)]
+        for group in parts.groups:
+            for component, nodes in zip(group.components, group.nodes, strict=True):
+                block = self._matrix[nodes][:, nodes]
+                if group.size <= max(EIGENVECTOR_NODES, count + 2):
+                    values, vectors = (part[0] for part in _eigenvectors(block.toarray()[None]))
+                else:
+                    shifted = block + SHIFT * eye(group.size, format="csr")
+                    with threads_for(group.size):
+                        values, vectors = sparse_eigenvectors(shifted, np.ones(group.size), count, False, True, 0)
+                vectors = _with_phases(vectors[None, :, :count])[0]
+                found[parts.graph_of[component]] += [
+                    (value, nodes, v) for value, v in zip(values[:count], vectors.T, strict=True)
+                ]
+        out = np.zeros((self.graph.num_nodes, count), complex)
+        for columns in found:
+            for column, (_, nodes, vector) in enumerate(nsmallest(count, columns, key=itemgetter(0))):
+                out[nodes, column] = vector
+        return out
+
+    def _heat_by_products(self, times: Sequence[float], first: Tensor, second: Tensor) -> Array:
+        """Compute :meth:`heat` by Chebyshev polynomials of ``L - 1``, since eigenvalues lie in ``[0, 2]``."""
+        rows, columns, owner = (host_array(values) for values in (first, second, self.graph.batch[first]))
+        series, ptr = heat_series(tuple(times), 2.0), host_array(self.graph.ptr)
+        out = np.zeros((len(rows), len(series)), complex)
+        for number in np.unique(owner):
+            start, stop = ptr[number : number + 2]
+            mine = np.flatnonzero(owner == number)
+            matrix = self._matrix[start:stop, start:stop] - eye(stop - start, format="csr")
+            tail, head = columns[mine] - start, rows[mine] - start
+            _, out[mine] = polynomial_entries(matrix, series, True, tail, head, FASTER_HEAT, np.unique(tail))
+        return out
 
 
-def _eigenvectors(adjacency: Array, potential: float) -> tuple[Array, Array]:
-    """Compute and verify eigenvalues ``[num_graphs, n]``, ascending, and eigenvectors ``[num_graphs, n, n]``."""
+def _laplacians(adjacency: Array, potential: float) -> Array:
+    """Return the magnetic Laplacians of stacked adjacency matrices, ``[num_graphs, n, n]``."""
     back = adjacency.swapaxes(1, 2)
     weight = (adjacency + back) / 2
     degree = weight.sum(2)
     scale = 1 / np.sqrt(np.where(degree > 0, degree, 1.0))
     turns = np.exp(2j * np.pi * potential * ((adjacency > 0).astype(float) - (back > 0)))
-    laplacian = np.eye(adjacency.shape[1]) - scale[:, :, None] * weight * turns * scale[:, None]
-    with threads_for(adjacency.shape[1]):
+    laplacians: Array = np.eye(adjacency.shape[1]) - scale[:, :, None] * weight * turns * scale[:, None]
+    return laplacians
+
+
+def _eigenvectors(laplacian: Array) -> tuple[Array, Array]:
+    """Compute and verify eigenvalues ``[num_graphs, n]``, ascending, and eigenvectors ``[num_graphs, n, n]``."""
+    n = laplacian.shape[1]
+    with threads_for(n):
         values, vectors = np.linalg.eigh(laplacian)
         residual = np.abs(laplacian @ vectors - vectors * values[:, None]).max(initial=0.0)
-        defect = np.abs(vectors.conj().swapaxes(1, 2) @ vectors - np.eye(adjacency.shape[1])).max(initial=0.0)
+        defect = np.abs(vectors.conj().swapaxes(1, 2) @ vectors - np.eye(n)).max(initial=0.0)
     if not max(residual, defect) <= RESIDUAL:
         raise RuntimeError(
             f"numpy's eigenvectors are wrong: their residual is {residual:.1g}, their products are off by {defect:.1g}"

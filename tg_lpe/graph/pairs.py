@@ -1,4 +1,4 @@
-"""Compute values of all pairs of nodes of each graph: random walks, distances, personalised PageRank."""
+"""Compute values of pairs of nodes of each graph: random walks, distances, personalised PageRank."""
 
 from __future__ import annotations
 
@@ -77,6 +77,30 @@ def hop_pairs(graph: Graph, max_distance: int) -> Tensor:
 
 
 @torch.compiler.disable  # the stacks depend on the data
+@torch.compiler.disable  # the blocks depend on the data
+def hop_counts(graph: Graph, max_distance: int) -> Tensor:
+    """Count the nodes of each class of :func:`hop_pairs` around each node, for some nodes at a time.
+
+    Returns:
+        int64 ``[num_nodes, max_distance + 3]``.
+    """
+    source, target = _both_ways(graph)
+    label = component_labels(graph.with_conductances(None))
+    in_component, in_graph = label.bincount()[label], graph.ptr.diff()[graph.batch]
+    out = label.new_zeros(graph.num_nodes, max_distance + 3)
+    for start, last in pairwise(graph.ptr.tolist()):
+        size, inside = last - start, (source >= start) & (source < last)
+        ends = torch.stack([source[inside], target[inside]]) - start
+        ones = torch.ones(ends.size(1), device=graph.device)
+        adjacency = torch.sparse_coo_tensor(ends, ones, (size, size), check_invariants=False).coalesce()
+        width = max(FEWEST_COLUMNS, COLUMN_ENTRIES // max(1, size))
+        for begin in watched(range(start, last, width), "a smaller max_distance"):
+            columns = slice(begin, min(begin + width, last))
+            frontier = reached = torch.eye(size, device=graph.device)[:, begin - start : columns.stop - start]
+            ...
+    return out
+
+
 def pagerank_pairs(graph: Graph, alphas: Sequence[float]) -> Tensor:
     r"""Compute personalised PageRank: where a walk ends that stops before each step with probability ``alpha``.
 

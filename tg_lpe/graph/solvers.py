@@ -125,7 +125,7 @@ def sparse_eigenvectors(
     """Compute eigenvectors of ``S = diag(s) L diag(s)`` of one connected graph, without its null vector.
 
     Args:
-        laplacian: ``L``, ``[n, n]``.
+        laplacian: ``L``, ``[n, n]``, real or Hermitian.
         scale: ``s``, ``[n]``, positive.
         count: number of eigenvectors, below ``n - 1``.
         top: whether to return those of the largest eigenvalues, largest first, instead of the smallest.
@@ -148,9 +148,11 @@ def sparse_eigenvectors(
     def project(x: Array) -> Array:
         return x - null * (null @ x)
 
+    dtype = matrix.dtype
+
     def by_products() -> Array | None:
         # The smallest eigenvalues of S are the largest of bound - S, where the null vector is moved to zero.
-        mirrored = LinearOperator((n, n), lambda x: bound * project(x) - matrix @ x, dtype=np.float64)
+        mirrored = LinearOperator((n, n), lambda x: bound * project(x) - matrix @ x, dtype=dtype)
         operator, restarts = (matrix, MOST_RESTARTS) if top else (mirrored, LANCZOS_RESTARTS)
         return _with_repeated(operator, count, lambda _: same, project, seed, restarts, TOLERANCE)
 
@@ -165,11 +167,11 @@ def sparse_eigenvectors(
             solve = factorized(laplacian[first:, first:])
 
             def product(x: Array) -> Array:
-                b, x = project(x) / scale, np.zeros(n)
+                b, x = project(x) / scale, np.zeros(n, dtype)
                 x[first:] = solve(b[first:])
                 return project(x / scale)
 
-        inverse = LinearOperator((n, n), product, dtype=np.float64)
+        inverse = LinearOperator((n, n), product, dtype=dtype)
         return _with_repeated(inverse, count, lambda value: same * value**2, project, seed, MOST_RESTARTS)
 
     vectors = None if _is_narrow(matrix) else by_products()
@@ -180,6 +182,8 @@ def sparse_eigenvectors(
     if vectors is None:
         which = "largest" if top else "smallest"
         raise RuntimeError(f"the {count} {which} eigenvectors of a graph of {n} nodes did not converge")
+    if np.iscomplexobj(vectors):
+        vectors = vectors @ np.linalg.eigh(vectors.conj().T @ (matrix @ vectors))[1]
     ritz = _rayleigh(matrix, vectors)
     order = np.argsort(-ritz if top else ritz)
     vectors, ritz = vectors[:, order], ritz[order]
@@ -193,6 +197,7 @@ def sparse_eigenvectors(
 def _is_narrow(matrix: csr_matrix) -> bool:
     """Return whether few nodes lie at each distance from a peripheral node, as in meshes: sparse factors are small."""
     n, node, widest = matrix.shape[0], 0, 0
+    matrix = abs(matrix)  # SciPy reads the real part of a complex matrix
     for _ in range(2):
         order, before = breadth_first_order(matrix, node)
         place = np.empty(n, np.int64)
@@ -232,12 +237,12 @@ def _with_repeated(
 
         def outside(x: Array, found: Array = vectors) -> Array:
             x = project(x)
-            return x - found @ (found.T @ x)
+            return x - found @ (found.conj().T @ x)
 
         last = int(values.argmin())
         smallest = float(values[last])
         start = outside(generator.standard_normal(n))
-        others = LinearOperator((n, n), lambda x, outside=outside: outside(operator @ outside(x)), dtype=np.float64)
+        others = LinearOperator((n, n), lambda x, outside=outside: outside(operator @ outside(x)), dtype=operator.dtype)
         if not _exceeds(others, start, smallest, same(smallest)):
             break
         other = _eigsh(others, 1, start, MOST_RESTARTS)
@@ -260,7 +265,7 @@ def _exceeds(matrix: LinearOperator, start: Array, value: float, same: float) ->
     certain = math.log(1.648 * math.sqrt(len(start)) / MISSED)
     for step in range(1, MOST_STEPS):
         new = matrix @ now
-        diagonal[step - 1] = now @ new
+        diagonal[step - 1] = (now.conj() @ new).real
         new -= diagonal[step - 1] * now + off_diagonal[step - 2] * before
         off_diagonal[step - 1] = np.linalg.norm(new)
         if step == check or off_diagonal[step - 1] <= same:
@@ -278,12 +283,15 @@ def _exceeds(matrix: LinearOperator, start: Array, value: float, same: float) ->
 
 
 def _rayleigh(matrix: Any, vectors: Array) -> Array:
-    """Compute ``v^T S v`` of each column."""
-    return np.array([v @ (matrix @ v) for v in vectors.T])
+    """Compute ``v^H S v`` of each column."""
+    return np.array([(v.conj() @ (matrix @ v)).real for v in vectors.T])
 
 
 def _eigsh(operator: Any, count: int, start: Array, restarts: int, tolerance: float = 0.0) -> Array | None:
-    """Compute eigenvectors of the largest eigenvalues by Lanczos' method; ``None`` if it fails to converge."""
+    """Compute eigenvectors of the largest eigenvalues by Lanczos' method; ``None`` if it fails to converge.
+
+    Those of a complex matrix are an orthonormal basis of their span.
+    """
     space = min(len(start) - 1, max(2 * count + 1, 40))
     try:
         _, vectors = eigsh(operator, count, which="LA", v0=start, ncv=space, maxiter=restarts, tol=tolerance)
@@ -293,7 +301,7 @@ def _eigsh(operator: Any, count: int, start: Array, restarts: int, tolerance: fl
         return None
     except ArpackError:
         return None
-    return vectors
+    return np.linalg.qr(vectors)[0] if np.iscomplexobj(vectors) else vectors  # for these, it is Arnoldi's method
 
 
 def polynomial_entries(
@@ -305,7 +313,7 @@ def polynomial_entries(
     faster: str,
     columns: Array | None = None,
 ) -> tuple[Array, Array]:
-    """Compute the diagonal and the entries at edges of polynomials of a sparse symmetric matrix ``P``.
+    """Compute the diagonal and the entries at edges of polynomials of a sparse symmetric or Hermitian matrix ``P``.
 
     A block of columns goes through all powers, small enough for the cache, on as many threads as torch has.
 
@@ -313,7 +321,7 @@ def polynomial_entries(
         matrix: ``P``, ``[n, n]``.
         series: coefficients of each polynomial, ``[num_polynomials, num_terms]``.
         chebyshev: whether they multiply Chebyshev polynomials ``T_k(P)``, instead of powers ``P^k``.
-        tail, head: the entries to compute in addition to the diagonal, ``[num_edges]``.
+        tail, head: columns and rows of the entries to compute in addition to the diagonal, ``[num_edges]``.
         faster: the faster choice that a warning names.
         columns: the columns to compute, ascending; all if absent. Entries whose tail is no such column are zero.
 
@@ -321,7 +329,7 @@ def polynomial_entries(
         ``[n, num_polynomials]`` and ``[num_edges, num_polynomials]``.
     """
     n, terms = matrix.shape[0], series.shape[1]
-    nodes, edges = np.zeros((n, len(series))), np.zeros((len(tail), len(series)))
+    nodes, edges = (np.zeros((rows, len(series)), matrix.dtype) for rows in (n, len(tail)))
     order = np.argsort(tail, kind="stable")
     first_edge = np.searchsorted(tail[order], np.arange(n + 1))
     step = 2 * matrix if chebyshev else matrix
@@ -330,11 +338,11 @@ def polynomial_entries(
         edge = np.concatenate([order[first_edge[node] : first_edge[node + 1]] for node in block])
         width, at = len(block), np.searchsorted(block, tail[edge])
         places = np.concatenate([block * width + np.arange(width), head[edge] * width + at])
-        before, now = np.zeros((n, width)), np.zeros((n, width))
+        before, now = np.zeros((2, n, width), matrix.dtype)
         now[block, np.arange(width)] = 1.0
-        sums = np.zeros((len(series), len(places)))
+        sums = np.zeros((len(series), len(places)), matrix.dtype)
         for start in range(0, terms, TERMS):
-            values = np.empty((min(TERMS, terms - start), len(places)))
+            values = np.empty((min(TERMS, terms - start), len(places)), matrix.dtype)
             for term in range(start, start + len(values)):
                 now.take(places, out=values[term - start])
                 if term + 1 < terms:
@@ -347,7 +355,7 @@ def polynomial_entries(
 
     columns = np.arange(n) if columns is None else columns
     blocks = np.split(columns, range(COLUMNS, len(columns), COLUMNS)) if len(columns) else []
-    work = float(matrix.nnz + 2 * n) * len(columns) * terms
+    work = float(matrix.nnz + 2 * n) * len(columns) * terms * (matrix.dtype.itemsize // 8)
     threads = torch.get_num_threads() if work > WORTH_A_THREAD else 1
     seconds = work / (PRODUCTS_A_SECOND * threads)
     warn_if_long(seconds, faster)
