@@ -10,6 +10,9 @@ import pytest
 import torch
 from helpers import Graph, corner_cases, from_networkx, pseudo_inverse
 from scipy.linalg import expm
+from scipy.sparse import csc_matrix, diags, eye
+from scipy.sparse.linalg import splu
+from torch import Tensor
 
 import tg_lpe
 from tg_lpe import Encoder, Encoding, GramTransformer, GraphTransformer, LinearTransformer
@@ -30,6 +33,14 @@ from tg_lpe.encoders import (
 )
 from tg_lpe.testing.encoder_test_case import GRAPH, EncoderTestCase
 from tg_lpe.testing.positional_test_case import PositionalEncoderTestCase
+
+
+def large_graph() -> tuple[nx.Graph, Tensor]:
+    """A graph of more than 2,048 nodes with a small component and a node without edges, and its edges."""
+    graph = nx.gnp_random_graph(2100, 0.001, seed=0)
+    graph.add_edges_from([(2100, 2101), (2101, 2102), (2102, 2103)])
+    graph.add_node(2104)
+    return graph, torch.tensor(list(graph.edges)).T
 
 
 def at_edges(matrix: np.ndarray, graph: Graph) -> np.ndarray:
@@ -187,6 +198,15 @@ class TestShortestPath(EncoderTestCase):
     def oracle(self, graph: Graph) -> tuple[np.ndarray, np.ndarray | None]:
         return self.pair_oracle(graph).sum(1), None
 
+    def test_nodes_of_graphs_whose_pairs_are_too_many(self) -> None:
+        graph, index = large_graph()
+        got = ShortestPath(4).double().encode(tg_lpe.Graph(index, graph.number_of_nodes())).node
+        for node in (0, 7, 2100, 2104):
+            near = nx.single_source_shortest_path_length(graph, node)
+            counts = np.bincount([min(hops, 5) for hops in near.values()], minlength=7)
+            counts[6] = len(graph) - len(near)
+            assert got[node].tolist() == counts.tolist()
+
 
 class TestPersonalizedPageRank(EncoderTestCase):
     def make(self) -> Encoder:
@@ -208,6 +228,25 @@ class TestPersonalizedPageRank(EncoderTestCase):
         for node in range(7):
             ranks = nx.pagerank(graph.networkx(), 0.9, {node: 1.0}, 400, 1e-13, dangling={node: 1.0})
             np.testing.assert_allclose(found[node], [ranks[other] for other in range(7)], atol=1e-10)
+
+    def test_nodes_and_edges_of_graphs_whose_pairs_are_too_many(self) -> None:
+        """Against the systems of some columns."""
+        graph, index = large_graph()
+        weight = (1 + index.sum(0) % 3).double()
+        encoder, number = PersonalizedPageRank((0.05, 0.9999)).double(), len(graph)
+        got = encoder.encode(tg_lpe.Graph(index, number, edge_weight=weight))
+        ends = torch.cat([index, index.flip(0)], 1)
+        adjacency = csc_matrix((weight.repeat(2), tuple(ends)), (number, number))
+        degree = np.ravel(adjacency.sum(1))
+        walk = diags(1 / np.maximum(degree, 1)) @ adjacency + diags((degree == 0).astype(float))
+        edges = torch.tensor([0, 5, 17, index.size(1) - 1])
+        nodes = [*index[:, edges].flatten().tolist(), 2104]
+        for channel, alpha in enumerate((0.05, 0.9999)):
+            columns = alpha * splu((eye(number) - (1 - alpha) * walk).tocsc()).solve(np.eye(number)[:, nodes])
+            expected = columns[nodes, range(9)]
+            np.testing.assert_allclose(got.node[nodes, channel], expected, rtol=1e-10)
+            means = np.sqrt(columns[nodes[:4], range(4, 8)] * columns[nodes[4:8], range(4)])
+            np.testing.assert_allclose(got.edge[edges, channel], means, rtol=1e-10)
 
     def test_probabilities_below_rounding(self) -> None:
         """None is negative, so that edges have no roots of negative numbers."""

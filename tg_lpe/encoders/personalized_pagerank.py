@@ -11,7 +11,7 @@ from tg_lpe.arguments import checked_numbers
 from tg_lpe.encoders.computed import NodeEdgeEncoder
 from tg_lpe.encoders.registry import register
 from tg_lpe.graph.graph import Graph
-from tg_lpe.graph.pairs import check_pair_nodes, pagerank_pairs
+from tg_lpe.graph.pairs import PAIR_NODES, pagerank_entries, pagerank_pairs
 
 ALPHAS = (0.05, 0.15, 0.5)
 
@@ -30,8 +30,9 @@ class PersonalizedPageRank(NodeEdgeEncoder):
     ``(u, u)``; the encoding of an edge is the geometric mean of both directions. A walk from a node without edges ends
     there.
 
-    The encoding is equivariant and independent of signs and bases. It takes ``O(n^3)`` and needs graphs of up to 2,048
-    nodes.
+    The encoding is equivariant and independent of signs and bases. Graphs of up to 2,048 nodes take ``O(n^3)``. Larger
+    ones take ``O(n m)`` for each term of a series, 115 terms with the default ``alphas``, and their pairs cannot be
+    encoded.
 
     Args:
         alphas: probabilities of stopping, one channel each. The argument ``alpha`` of networkx is one minus this value.
@@ -61,7 +62,8 @@ class PersonalizedPageRank(NodeEdgeEncoder):
 
     def compute(self, graph: Graph) -> tuple[Tensor, Tensor]:
         """Compute the probabilities at nodes and edges, float64."""
-        check_pair_nodes(graph, type(self).__name__)
+        if graph.max_nodes > PAIR_NODES:
+            return pagerank_entries(graph, self.alphas)
         values, node = pagerank_pairs(graph, self.alphas), torch.arange(graph.num_nodes, device=graph.device)
         forward, backward = (
             values.index_select(0, graph.pair_number(*ends))

@@ -2,18 +2,33 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
+import numpy as np
 import torch
+from scipy.sparse import csr_matrix
 from torch import Tensor
 from torch.nn import functional
 
 from tg_lpe.graph.buckets import matrices
-from tg_lpe.graph.components import component_labels
-from tg_lpe.graph.graph import Graph
-from tg_lpe.ops.operator import large_empty
+from tg_lpe.graph.components import Array, component_labels
+from tg_lpe.graph.graph import Graph, inverse_sqrt
+from tg_lpe.graph.progress import watched
+from tg_lpe.graph.solvers import ROUNDING, polynomial_entries
+from tg_lpe.ops.operator import host_array, large_empty
 from tg_lpe.ops.segment import scatter_sum
+
+COLUMN_ENTRIES = 2**20
+"""Entries of a block of columns, small enough for the cache."""
+
+FEWEST_COLUMNS = 32
+"""Fewest columns of a block."""
+
+FASTER_PAGERANK = "larger alphas, or RandomWalk with few steps"
+"""The faster choice that a warning names."""
 
 PAIR_NODES = 2048
 """Largest graph whose pairs are computed: 16 values of each take 256 MiB in float32."""
@@ -86,18 +101,27 @@ def hop_counts(graph: Graph, max_distance: int) -> Tensor:
     """
     source, target = _both_ways(graph)
     label = component_labels(graph.with_conductances(None))
-    in_component, in_graph = label.bincount()[label], graph.ptr.diff()[graph.batch]
     out = label.new_zeros(graph.num_nodes, max_distance + 3)
     for start, last in pairwise(graph.ptr.tolist()):
         size, inside = last - start, (source >= start) & (source < last)
         ends = torch.stack([source[inside], target[inside]]) - start
-        ones = torch.ones(ends.size(1), device=graph.device)
-        adjacency = torch.sparse_coo_tensor(ends, ones, (size, size), check_invariants=False).coalesce()
+        values = torch.ones(ends.size(1), device=graph.device)
+        adjacency = torch.sparse_coo_tensor(ends, values, (size, size), check_invariants=False).coalesce()
         width = max(FEWEST_COLUMNS, COLUMN_ENTRIES // max(1, size))
         for begin in watched(range(start, last, width), "a smaller max_distance"):
-            columns = slice(begin, min(begin + width, last))
-            frontier = reached = torch.eye(size, device=graph.device)[:, begin - start : columns.stop - start]
-            ...
+            nodes = torch.arange(begin, min(begin + width, last), device=graph.device)
+            frontier = values.new_zeros(size, len(nodes))
+            frontier[nodes - start, nodes - begin] = 1.0
+            reached = frontier > 0
+            out[nodes, 0] = 1
+            for hops in range(1, max_distance + 1):
+                is_new = (torch.sparse.mm(adjacency, frontier) > 0) & ~reached
+                reached |= is_new
+                frontier = is_new.to(values)
+                out[nodes, hops] = is_new.sum(0)
+    in_component = label.bincount()[label]
+    out[:, -2] = in_component - out.sum(1)
+    out[:, -1] = graph.ptr.diff()[graph.batch] - in_component
     return out
 
 
@@ -127,6 +151,48 @@ def pagerank_pairs(graph: Graph, alphas: Sequence[float]) -> Tensor:
         values.append(torch.cat([flat[:0], *(part.flatten() for part in parts)]))
     entries = torch.stack(values).index_select(1, rows.entry(*graph.pairs))
     return entries.clamp_(min=0.0).mT  # rounding makes some of the smallest entries negative
+
+
+@torch.compiler.disable  # the terms are computed on the host
+def pagerank_entries(graph: Graph, alphas: Sequence[float]) -> tuple[Tensor, Tensor]:
+    r"""Compute entries of :func:`pagerank_pairs` at nodes, and the geometric means of both directions at edges.
+
+    With ``b = 1 - alpha``, they are the entries of a function of ``P = D^-1/2 A D^-1/2``, here as a Chebyshev series:
+
+    .. math:: \frac{\alpha}{1 - b P} = \frac{\alpha}{\sqrt{1 - b^2}} \Bigl(1 + 2 \sum_{j > 0} \rho^j T_j(P)\Bigr) ,
+        \qquad \rho = \frac{1 - \sqrt{1 - b^2}}{b} .
+
+    Returns:
+        ``[num_nodes, num_alphas]`` and ``[num_edges, num_alphas]``, float64.
+    """
+    like = torch.ones((), dtype=torch.float64, device=graph.device)
+    degree, w = graph.laplacian_diagonal(like).detach(), graph.root_conductance(like).detach().square()
+    scale = inverse_sqrt(degree)
+    adjacency = host_array(w * scale[graph.tail] * scale[graph.head])
+    series = _pagerank_series(alphas)
+    tail, head, n = host_array(graph.tail), host_array(graph.head), graph.num_nodes
+    ends = np.concatenate([tail, head]), np.concatenate([head, tail])
+    matrix = csr_matrix((np.concatenate([adjacency, adjacency]), ends), (n, n))
+    nodes, edges = np.zeros((n, len(series))), np.zeros((len(tail), len(series)))
+    edge_ptr = host_array(graph.edge_ptr)
+    for number, (start, last) in enumerate(pairwise(graph.ptr.tolist())):
+        own = slice(edge_ptr[number], edge_ptr[number + 1])
+        nodes[start:last], edges[own] = polynomial_entries(
+            matrix[start:last, start:last], series, True, tail[own] - start, head[own] - start, FASTER_PAGERANK
+        )
+    at_nodes = torch.from_numpy(nodes).to(graph.device)
+    at_nodes[degree == 0] = 1.0  # a walk from there stays
+    return at_nodes, torch.from_numpy(edges).to(graph.device).clamp_(min=0.0)
+
+
+def _pagerank_series(alphas: Sequence[float]) -> Array:
+    """Return the coefficients of Chebyshev polynomials in :func:`pagerank_entries`, ``[num_alphas, num_terms]``."""
+    alpha = np.array(alphas)[:, None]
+    root = np.sqrt(alpha * (2 - alpha))
+    ratio = (1 - alpha) / (1 + root)  # equal to that above, without cancellation
+    terms = 1 + math.ceil(math.log(ROUNDING) / math.log(ratio.max()))
+    j = np.arange(terms)
+    return np.where(j == 0, 1.0, 2.0) * alpha / root * ratio**j
 
 
 @dataclass(frozen=True)
