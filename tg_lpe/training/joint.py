@@ -94,7 +94,8 @@ def train(
         - numbers of parameters and graphs, and the precision
 
     Raises:
-        TypeError: if an argument is of another class.
+        TypeError: if an argument is of another class, or ``folder`` is set and the model was made with an argument
+            that is not JSON-able.
         ValueError: if the model or the labels do not fit the task (:meth:`Task.check_model`,
             :meth:`Task.check_labels`), the model has no parameter to train, the folder holds another run, training
             diverges, or ``logger`` or ``resume`` is set without a folder.
@@ -136,7 +137,7 @@ def check_training(model: Model, splits: GraphSplits, task: Task) -> None:
     """Raise ``ValueError`` if the model, labels or weights do not fit the task, or the model expects ``pe=``."""
     task.check_model(model)
     task.check_labels(splits)
-    _training_weights(splits, task)
+    _check_weights(splits, task)
     if model.reads_graph_attr and splits.spec.graph_dim is None:
         raise ValueError("the model was made with graph_dim and reads graph_attr, which the graphs do not have")
     expects = [name for name in ("pe", "edge_pe") if getattr(model, f"{name}_embedding", None) is not None]
@@ -169,20 +170,18 @@ class JointTraining(TrainingLoop):
         model = model.to(device)
         self.encoder = model.encoder
         self.is_one_graph = _is_one_graph(splits)
-        if isinstance(self.encoder, Encoder) and not self.encoder.is_fitted:
+        if self.encoder is not None and not self.encoder.is_fitted:
             draw = None if self.is_one_graph else torch.Generator().manual_seed(hash_seed(config.seed, FIT))
             self.encoder.fit(splits.train, generator=draw)
         if (embedding := getattr(model, "graph_embedding", None)) is not None:
             embedding.fit(splits.train._data.graph_attr)
         super().__init__(config, model, _optimizer(model, config), folder, progress)
-        self.task, self.logger = task, logger
+        self.splits, self.task, self.logger = splits, task, logger
         self.train_set, self.val_set, self.test_set = (
             store_precomputed(self.encoder, part) for part in (splits.train, splits.val, splits.test)
         )
-        self.plain_test_set = splits.test
-        self.target, self.columns, self.smiles = splits.target.to_dict(), splits.target.columns, splits.smiles
         self.label_figures = _label_figures(task, splits)
-        weights = _training_weights(splits, task)
+        weights = splits.train._data.get("graph_weight")
         self.weight_scale = None if weights is None else 1 / float(weights.double().mean())
         is_half = resolved_precision(config.precision, self.device) == "bfloat16"
         self.autocast_dtype = torch.bfloat16 if is_half else None
@@ -274,7 +273,7 @@ class JointTraining(TrainingLoop):
         return {
             self.metric: float(figures[self.task.metric]),
             "val_loss": figures["loss"],
-            **_by_column("val", first, self.columns),
+            **_by_column("val", first, self.splits.target.columns),
         }
 
     def figures(self, dataset: InMemoryDataset) -> dict[str, Any]:
@@ -298,19 +297,20 @@ class JointTraining(TrainingLoop):
     def result(self) -> dict[str, Any]:
         """Return test figures and sizes; write the predictions for validation and test set into the run folder."""
         outputs = {"val": self.outputs(self.val_set), "test": self.outputs(self.test_set)}
+        target, smiles = self.splits.target, self.splits.smiles
         if self.folder is not None:
             for part, path in (("val", self.folder.val_predictions), ("test", self.folder.test_predictions)):
-                write_outputs(path, self.task, self.target, *outputs[part], self.smiles.get(part, ()))
+                write_outputs(path, self.task, target.to_dict(), *outputs[part], smiles.get(part, ()))
         name, figures = self.task.metric, self.task.evaluate(*outputs["test"])
         dtype = module_dtype(self.model) or torch.float32
         if dtype != torch.float64:  # autocast does not change float64
             dtype = self.autocast_dtype or dtype
         return {
             **{f"test_{key}": figures[key] for key in self.task.figures},
-            **_by_column("test", figures.get("columns", {}), self.columns),
+            **_by_column("test", figures.get("columns", {}), target.columns),
             **self.label_figures,
             f"test_{name}_relabelled": self.relabelled_test_figure(),
-            "encoder_parameters": count_parameters(self.encoder) if isinstance(self.encoder, nn.Module) else 0,
+            "encoder_parameters": 0 if self.encoder is None else count_parameters(self.encoder),
             "num_train": len(self.train_set),
             "num_val": len(self.val_set),
             "num_test": len(self.test_set),
@@ -324,7 +324,7 @@ class JointTraining(TrainingLoop):
         change in sign and basis.
         """
         generator = torch.Generator().manual_seed(hash_seed(self.config.seed, RELABELLING))
-        relabelled = relabel_nodes(_only_read(self.plain_test_set), generator)
+        relabelled = relabel_nodes(_only_read(self.splits.test), generator)
         return self.evaluate(store_precomputed(self.encoder, relabelled))
 
     def predict(self, batch: Batch, generator: torch.Generator | None = None) -> Tensor:
@@ -360,11 +360,11 @@ def _is_one_graph(splits: GraphSplits) -> bool:
     )
 
 
-def _training_weights(splits: GraphSplits, task: Task) -> Tensor | None:
-    """Return ``graph_weight`` ``[num_graphs]`` of the training graphs, or ``None``; raise ``ValueError`` if invalid."""
+def _check_weights(splits: GraphSplits, task: Task) -> None:
+    """Raise ``ValueError`` if the training graphs have a ``graph_weight`` that the task cannot use."""
     weights = splits.train._data.get("graph_weight")
     if weights is None:
-        return None
+        return
     if task.level != "graph":
         raise ValueError(f"graph_weight weights whole graphs, and the task predicts labels of a {task.level}")
     if "weight" not in inspect.signature(task.loss).parameters:
@@ -375,7 +375,6 @@ def _training_weights(splits: GraphSplits, task: Task) -> Tensor | None:
         bounds = f"{float(weights.min()):g} to {float(weights.max()):g}"
         allowed = "finite and at least 0, and not 0 for all training graphs"
         raise ValueError(f"graph_weight must be {allowed}, got {bounds}; in a table it is the column weight_column")
-    return weights  # type: ignore[no-any-return]
 
 
 def _of_all(out: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:

@@ -93,7 +93,7 @@ def kernel_entries(graph: Graph, kernels: Sequence[str]) -> tuple[Tensor, Tensor
 
 
 def attach_kernels(dataset: InMemoryDataset, kernels: tuple[str, ...]) -> InMemoryDataset:
-    """Copy the dataset with ``data.kernel`` ``[num_nodes, c]`` and ``data.edge_kernel`` ``[num_edges, c]``.
+    """Copy the dataset with ``data.kernel`` ``[num_nodes, c]`` and ``data.edge_kernel`` ``[num_directed_edges, c]``.
 
     Edge weights are conductances.
     """

@@ -28,7 +28,7 @@ class Metric:
         direction: which values are better, ``"min"`` or ``"max"``.
         column: function of the predictions and labels of one column, both float64 ``[num_labels]`` without missing
             labels. It returns ``None`` where the metric is not defined.
-        needs: what a column must have for the metric to be defined; used in messages.
+        needs: what a column must have for the metric to be defined.
     """
 
     name: str
@@ -43,6 +43,9 @@ class Metric:
         Args:
             predictions: ``[num_rows, num_columns]`` or ``[num_rows]``.
             targets: labels of the same shape; NaN where missing.
+
+        Raises:
+            ValueError: if the shapes differ or have another number of dimensions.
         """
         if predictions.shape != targets.shape or not 1 <= predictions.dim() <= 2:
             got = f"{tuple(predictions.shape)} and {tuple(targets.shape)}"

@@ -84,8 +84,16 @@ class Pretraining(TrainingLoop):
         """Return a copy of the dataset with the targets."""
 
     @abstractmethod
-    def test_figures(self) -> dict[str, Any]:
-        """Return the losses on the test set by name."""
+    def total(self, losses: list[Tensor]) -> float:
+        """Return the loss of a dataset from its :meth:`mean_losses`."""
+
+    @abstractmethod
+    def channel_figures(self, losses: list[Tensor]) -> dict[str, Any]:
+        """Return the entries of the result that show the :meth:`mean_losses` of the test set by channel."""
+
+    def evaluate(self, dataset: InMemoryDataset) -> float:
+        """Return the :meth:`total` loss of a dataset."""
+        return self.total(self.mean_losses(dataset))
 
     @abstractmethod
     def losses(self, batch: Batch) -> list[tuple[Tensor, Tensor]]:
@@ -113,11 +121,11 @@ class Pretraining(TrainingLoop):
 
     def result(self) -> dict[str, Any]:
         """Save the encoder; return test losses and sizes of the data."""
-        figures = self.test_figures()
+        losses = self.mean_losses(self.test_set)
         if self.folder is not None:
             self.encoder.save_pretrained(self.folder.path / "encoder")
         sizes = {"num_train": len(self.train_set), "num_val": len(self.val_set), "num_test": len(self.test_set)}
-        return {"kind": self.kind, **figures, **sizes}
+        return {"kind": self.kind, "test_loss": self.total(losses), **self.channel_figures(losses), **sizes}
 
 
 class EigenvectorPretraining(Pretraining):
@@ -136,29 +144,25 @@ class EigenvectorPretraining(Pretraining):
 
     def attach_targets(self, dataset: InMemoryDataset) -> InMemoryDataset:
         """Attach eigenvectors to each graph of a dataset."""
-        return attach_eigenvectors(dataset, self.config.num_eigenvectors)
+        return attach_eigenvectors(dataset, self.width)
 
     def loss(self, batch: Batch, generator: torch.Generator) -> Tensor:
         """Return the sign-invariant loss summed over eigenvectors, with new random probes."""
         return self._column_losses(batch, generator)[0].sum()
-
-    def evaluate(self, dataset: InMemoryDataset) -> float:
-        """Return the sign-invariant loss, summed over eigenvectors; each contributes at most 2."""
-        return float(self.mean_losses(dataset)[0].sum())
 
     def losses(self, batch: Batch) -> list[tuple[Tensor, Tensor]]:
         """Return the loss of each eigenvector over the graphs that have it."""
         losses, graphs = (part.double() for part in self._column_losses(batch))
         return [(losses * graphs, graphs)]
 
-    def test_figures(self) -> dict[str, Any]:
-        """Return the test loss, the largest possible loss, and the loss of each eigenvector."""
-        columns = self.mean_losses(self.test_set)[0]
-        return {
-            "test_loss": float(columns.sum()),
-            "max_loss": 2.0 * self.config.num_eigenvectors,
-            "test_loss_by_eigenvector": [round(float(value), 4) for value in columns],
-        }
+    def total(self, losses: list[Tensor]) -> float:
+        """Return the loss summed over eigenvectors; each contributes at most 2."""
+        return float(losses[0].sum())
+
+    def channel_figures(self, losses: list[Tensor]) -> dict[str, Any]:
+        """Return the largest possible loss and the loss of each eigenvector."""
+        by_eigenvector = [round(float(value), 4) for value in losses[0]]
+        return {"max_loss": 2.0 * self.width, "test_loss_by_eigenvector": by_eigenvector}
 
     def _column_losses(self, batch: Batch, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
         """Return the mean loss of each eigenvector, and the number of graphs with it; both ``[num_eigenvectors]``."""
@@ -207,23 +211,18 @@ class KernelPretraining(Pretraining):
         parts = self._errors(batch, generator)
         return sum((part.sum() / max(part.numel(), 1) for part in parts), start=parts[0].new_zeros(())) / len(parts)
 
-    def evaluate(self, dataset: InMemoryDataset) -> float:
-        """Return the loss over a whole dataset."""
-        parts = self.mean_losses(dataset)
-        return sum(float(errors.mean()) for errors in parts) / len(parts)
-
     def losses(self, batch: Batch) -> list[tuple[Tensor, Tensor]]:
         """Return the summed errors of each channel and their count, for nodes and, if encoded, for edges."""
         parts = self._errors(batch)
         return [(part.double().sum(0), torch.tensor(part.size(0))) for part in parts]
 
-    def test_figures(self) -> dict[str, Any]:
-        """Return the test loss and the loss of each channel."""
-        errors = self.mean_losses(self.test_set)
-        return {
-            "test_loss": sum(float(part.mean()) for part in errors) / len(errors),
-            "test_loss_by_channel": [round(float(value), 5) for value in torch.cat(errors)],
-        }
+    def total(self, losses: list[Tensor]) -> float:
+        """Return the loss averaged over channels; nodes and edges have equal weight."""
+        return sum(float(part.mean()) for part in losses) / len(losses)
+
+    def channel_figures(self, losses: list[Tensor]) -> dict[str, Any]:
+        """Return the loss of each channel."""
+        return {"test_loss_by_channel": [round(float(value), 5) for value in torch.cat(losses)]}
 
     def _errors(self, batch: Batch, generator: torch.Generator | None = None) -> tuple[Tensor, ...]:
         """Return the relative squared errors ``[num_rows, channels]`` of nodes and, if encoded, of edges."""

@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from tg_lpe.arguments import ArgumentError
 from tg_lpe.checkpoints.checkpoint import CLASSES, CheckpointMixin, Kind, kind_of
 from tg_lpe.checkpoints.files import load_tensors, read_object, save_tensors, write_json
+from tg_lpe.models.base import Model
 from tg_lpe.nn.parallel import num_processes
 from tg_lpe.training.config import KernelPretrainConfig, PretrainConfig, TrainConfig
 
@@ -72,6 +73,7 @@ class RunFolder:
         self.test_predictions = self.path / "predictions_test.csv"
         self.result = self.path / "result.json"
         self.curve = self.path / "curve.png"
+        self._states = (self.state, self.state_before)
         self._lock_file: TextIO | None = None
 
     def start(self, command: str, settings: Mapping[str, Any], resume: bool) -> bool:
@@ -93,33 +95,32 @@ class RunFolder:
         self._lock()
         self._remove_leftovers()
         config = {"layout": LAYOUT, "command": command, **settings}
+        before = read_object(self.config) if self.config.exists() else None
         # A run that failed before its first epoch leaves only its settings, which a new run may overwrite.
         parts = [file.name for file in (*self._states, self.result) if file.exists()]
         if self.metrics.exists() and self.metrics.stat().st_size:
             parts.insert(0, self.metrics.name)
-        is_started = self.config.exists() and bool(parts)
-        if not self.config.exists() and (parts := parts or [file.name for file in (self.model,) if file.exists()]):
-            names = ", ".join(parts)
-            raise ValueError(f"{self.path} holds {names} without the config.json of their run: choose another folder")
-        before = read_object(self.config) if self.config.exists() else {"command": command}
-        kind = kind_of(before)
-        if not is_started and kind is Kind.CHECKPOINT:
-            raise ValueError(f"{self.config} belongs to no run and would be overwritten: choose another folder")
-        if is_started and not resume:
+        if before is None:
+            if names := ", ".join(parts) or (self.model.name if self.model.exists() else ""):
+                fault = f"{self.path} holds {names} without the config.json of their run"
+                raise ValueError(f"{fault}: choose another folder")
+        elif not parts:
+            if kind_of(before) is Kind.CHECKPOINT:
+                raise ValueError(f"{self.config} belongs to no run and would be overwritten: choose another folder")
+        elif not resume:
             message = "{} already holds a run: {resume} continues it, another {folder} starts a new one"
             raise ArgumentError(message, self.path, resume=True, folder=...)
-        if is_started:
-            if changed := _differences(before, json.loads(json.dumps(config))):
-                differences = "; ".join(sorted(changed, key=len))  # long lists and digests last
-                message = "{} holds a run with other settings: {}. Another {folder} starts a new run"
-                raise ArgumentError(message, self.path, differences, folder=...)
-        else:
+        elif changed := _differences(before, json.loads(json.dumps(config))):
+            differences = "; ".join(sorted(changed, key=len))  # long lists and digests last
+            message = "{} holds a run with other settings: {}. Another {folder} starts a new run"
+            raise ArgumentError(message, self.path, differences, folder=...)
+        if not parts:
             self._check_place()
             write_json(self.config, config)
         if not self.result.exists():
             command_line = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
             write_json(self.environment, {**environment(), "command": command_line})
-        return is_started and any(state.exists() for state in self._states)
+        return any(state.exists() for state in self._states)
 
     def _check_place(self) -> None:
         """Refuse a folder that lies in a run folder, or that holds run folders such as those of ``--seeds``."""
@@ -128,10 +129,6 @@ class RunFolder:
         if runs := [folder.name for folder in folders if all((folder / file).exists() for file in files)]:
             message = "{} contains or lies in the folder of another run, {}: choose another {folder}"
             raise ArgumentError(message, self.path, ", ".join(runs[:3]), folder=...)
-
-    @property
-    def _states(self) -> tuple[Path, Path]:
-        return self.state, self.state_before
 
     def _remove_leftovers(self) -> None:
         """Remove temporary files of a killed process; the lock ensures that no process is writing them."""
@@ -198,7 +195,7 @@ class RunFolder:
         write_json(self.result, result)
 
 
-def describe_model(model: nn.Module) -> dict[str, Any]:
+def describe_model(model: Model) -> dict[str, Any]:
     """Return the classes and arguments of a model and its encoder, JSON-able, for ``config.json``.
 
     Warns if they cannot make a model that loads the weights of the run: the run goes on and can be resumed with this
@@ -209,7 +206,7 @@ def describe_model(model: nn.Module) -> dict[str, Any]:
             model.check_loadable()
         except ValueError as error:
             warnings.warn(f"only this model can resume the run, and nothing else can read it: {error}", stacklevel=2)
-    described = getattr(model, "config_dict", lambda: {"class": type(model).__name__})()
+    described = model.config_dict()
     return {"encoder": described.pop("encoder", None), "model": described}
 
 

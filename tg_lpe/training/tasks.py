@@ -20,14 +20,16 @@ from torch.nn import functional as F
 from tg_lpe.arguments import ArgumentError, check_count, check_type
 from tg_lpe.checkpoints.checkpoint import CheckpointMixin, described_arguments
 from tg_lpe.checkpoints.registry import Registry
-from tg_lpe.data.splits import LEVELS, PARTS, GraphSplits, Level
+from tg_lpe.data.splits import LEVELS, PARTS, GraphSplits, Level, TargetSpec
 from tg_lpe.training.metrics import METRICS, ColumnScores
 
 TASKS = Registry("task")
 """Task classes by name."""
 
-FEW, DECISIVE = 0.05, 3.0
-"""Labels are outlying if a share of at most FEW multiplies the standard deviation by more than DECISIVE."""
+OUTLIER_SHARE, OUTLIER_FACTOR = 0.05, 3.0
+"""The farthest labels, of this share, are outliers if they multiply the standard deviation by more than the factor."""
+
+NO_TARGET = "the data has no target; choose one before training"
 
 _LOGGER = logging.getLogger("tg_lpe.training")
 
@@ -204,7 +206,7 @@ class Task(ABC):
         """
         columns, level = splits.target.columns, splits.target.level
         if not columns:
-            raise ValueError("the data has no target; choose one before training")
+            raise ValueError(NO_TARGET)
         if level != self.level:
             raise ValueError(f"the task has level={self.level!r}, the labels of the data have level={level!r}")
         names = ", ".join(columns)
@@ -514,28 +516,16 @@ def task_for(splits: GraphSplits, name: str | None = None, metric: str | None = 
             labels are integers, which may be values or classes.
     """
     check_type("splits", splits, GraphSplits, ", which GraphSplits.of makes")
-    labels = torch.cat([splits.labels(part) for part in PARTS])
-    if labels.size(1) == 0:
-        raise ValueError("the data has no target; choose one before training")
+    if not splits.target.columns:
+        raise ValueError(NO_TARGET)
+    labels, columns = torch.cat([splits.labels(part) for part in PARTS]), ", ".join(splits.target.columns)
     known = labels[~labels.isnan()]
     if not known.numel():
-        raise ValueError(f"all labels of {', '.join(splits.target.columns)} are missing")
+        raise ValueError(f"all labels of {columns} are missing")
     if bool(known.isinf().any()):
-        raise ValueError(f"labels of {', '.join(splits.target.columns)} must be finite, or NaN where missing, got inf")
-    columns, named = ", ".join(splits.target.columns), [classes for classes in splits.target.classes if classes]
-    if named and name is None:
-        name = "multiclass" if labels.size(1) == 1 else "multilabel"
-        numbers = [place for place, classes in enumerate(splits.target.classes) if not classes]
-        if not bool(torch.isin(labels[:, numbers].nan_to_num(0.0), torch.tensor([0.0, 1.0])).all()):
-            values = ", ".join(splits.target.columns[place] for place in numbers)
-            raise ValueError(f"some of the columns {columns} hold names, and {values} numbers: no task predicts both")
-    if name is None and bool((known == known.floor()).all()):
-        is_binary = bool(((known == 0) | (known == 1)).all())
-        kind = "multiclass" if not is_binary else "binary" if labels.size(1) == 1 else "multilabel"
-        message = "all labels of {} are integers ({}), which may be classes or values: choose {task} or regression"
-        raise ArgumentError(message, columns, _few(known.unique()), task=kind)
-    name = name or Regression.name
-    cls = TASKS[name]
+        raise ValueError(f"labels of {columns} must be finite, or NaN where missing, got inf")
+    name = name or _default_name(splits.target, labels)
+    cls, named = TASKS[name], [classes for classes in splits.target.classes if classes]
     if named and issubclass(cls, Regression):
         message = "the labels of {} are names, {}: choose {task}, or multilabel for several columns of two names"
         raise ArgumentError(message, columns, ", ".join(map(repr, named[0][:6])), task="multiclass")
@@ -551,6 +541,24 @@ def task_for(splits: GraphSplits, name: str | None = None, metric: str | None = 
     if "mean" in of_training:
         _warn_of_outliers(splits)
     return task
+
+
+def _default_name(target: TargetSpec, labels: Tensor) -> str:
+    """Return the name of the task for labels, or raise ``ValueError`` if several tasks or none are possible."""
+    columns, single = ", ".join(target.columns), labels.size(1) == 1
+    if any(target.classes):
+        numbers = [place for place, classes in enumerate(target.classes) if not classes]
+        if not bool(torch.isin(labels[:, numbers].nan_to_num(0.0), torch.tensor([0.0, 1.0])).all()):
+            numeric = ", ".join(target.columns[place] for place in numbers)
+            raise ValueError(f"some of the columns {columns} hold names, and {numeric} numbers: no task predicts both")
+        return "multiclass" if single else "multilabel"
+    values = labels[~labels.isnan()].unique()
+    if bool((values == values.floor()).all()):
+        is_binary = bool(((values == 0) | (values == 1)).all())
+        kind = "multiclass" if not is_binary else "binary" if single else "multilabel"
+        message = "all labels of {} are integers ({}), which may be classes or values: choose {task} or regression"
+        raise ArgumentError(message, columns, _few(values), task=kind)
+    return Regression.name
 
 
 class LabelScale(NamedTuple):
@@ -580,9 +588,9 @@ def label_scale(labels: Tensor) -> LabelScale:
     if not len(known):
         return LabelScale(0.0, 1.0, known)
     order = (known - known.median()).abs().argsort(stable=True)
-    others, few = known[order].tensor_split([len(known) - max(1, int(FEW * len(known)))])
-    if 0 < DECISIVE * _deviation(others) < _deviation(known):
-        return LabelScale(float(others.mean()), _deviation(others), few)
+    others, farthest = known[order].tensor_split([len(known) - max(1, int(OUTLIER_SHARE * len(known)))])
+    if 0 < OUTLIER_FACTOR * _deviation(others) < _deviation(known):
+        return LabelScale(float(others.mean()), _deviation(others), farthest)
     return LabelScale(float(known.mean()), _deviation(known) or 1.0, known[:0])
 
 
@@ -625,5 +633,6 @@ def _row(values: Sequence[float], like: Tensor) -> Tensor | float:
 
 
 def _few(values: Tensor) -> str:
+    """Format the first six values."""
     shown = ", ".join(f"{value:g}" for value in values[:6].tolist())
     return shown + (", ..." if values.numel() > 6 else "")
