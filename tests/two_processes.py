@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import sys
 from functools import partial
@@ -185,6 +186,19 @@ def refused(**settings: Any) -> str:
     return "not refused"
 
 
+def damaged_weights(complete: Path, folder: RunFolder) -> str:
+    """The message about a copy of a complete run whose weights are damaged."""
+    if parallel.process_number() == 0:
+        shutil.copytree(complete, folder.path)
+        folder.model.write_bytes(b"")
+    training = make_training("signs and averages")
+    try:
+        run_in_folder(lambda: training, folder, "train", {}, resume=True, model=training.model)
+    except ValueError as error:
+        return str(error)
+    return "not refused"
+
+
 def run(out: Path, molecules: Path) -> None:
     """All of it."""
     torch.set_num_threads(1)
@@ -205,6 +219,7 @@ def run(out: Path, molecules: Path) -> None:
     found["refused"] = {
         "batch_size": refused(batch_size=1),
         "norm": refused(plain_norm=True),
+        "weights": damaged_weights(out / "whole", RunFolder(out / "damaged")),
         "folder": str(main([*command, "--out", str(out / "killed")])),
     }
     tensors = {}

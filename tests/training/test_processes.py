@@ -107,6 +107,7 @@ def test_what_would_not_be_the_same_is_refused(found: dict[str, Any]) -> None:
     assert "each of the 2 processes needs a graph of each batch, but batch_size is 1" in said["batch_size"]
     assert "pool_norm, a BatchNorm1d, would take its statistics from one process's part" in said["norm"]
     assert said["folder"] == "1"
+    assert "model.safetensors is damaged" in said["weights"], "and no process waits for the weights"
 
 
 def test_one_process_has_everything(splits: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -111,11 +111,13 @@ class TrainingLoop(ABC):
         processes.check(self.model, self.config.batch_size, len(self.train_set))
         if resume:
             self._restore()
-        if self.folder is not None and self.epoch == 0:
-            self.folder.save_initial(self.encoder)
-        log = MetricsLog(self.folder.metrics, keep=self.epoch) if self.folder is not None else None
-        for row in [] if log is None else log.rows:
-            self.write(row)
+        log = None
+        if self.folder is not None:
+            if self.epoch == 0:
+                self.folder.save_initial(self.encoder)
+            log = MetricsLog(self.folder.metrics, keep=self.epoch)
+            for row in log.rows:
+                self.write(row)
         while self.epoch < self.config.epochs and not self._at_smallest_rate():
             rank = [process_number()] if process_number() else []  # each process has its own dropout masks
             with seeded(hash_seed(self.config.seed, self.epoch, DROPOUT, *rank), self.device):
@@ -269,16 +271,21 @@ def run_in_folder(
         model: receives the weights of a complete run, in evaluation mode.
     """
 
+    weights: dict[str, Tensor] = {}
+
     def start() -> tuple[bool, dict[str, Any] | None]:
         has_checkpoint = folder.start(command, settings, resume)
-        return has_checkpoint, read_object(folder.result) if folder.result.exists() else None
+        if not folder.result.exists():
+            return has_checkpoint, None
+        if model is not None:
+            weights.update(load_tensors(folder.model)[0])
+        return has_checkpoint, read_object(folder.result)
 
     try:
         has_checkpoint, result = processes.from_first(start)
         if result is None:
             return make().fit(resume=has_checkpoint)
         if model is not None:
-            weights = load_tensors(folder.model)[0] if process_number() == 0 else {}
             model.load_state_dict(processes.tensors_from_first(weights))
             model.eval()
         return result
