@@ -137,6 +137,8 @@ def test_a_run_folder_is_opened_without_weights(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"command": "pretrain", "data": {"canonical": false}}', encoding="utf-8")
     run = Checkpoint.open(tmp_path)
     assert run.kind is Kind.PRETRAINING and not run.is_model
+    with pytest.raises(ValueError, match="is the run folder of a pretraining"):
+        run.load()
     with pytest.raises(ValueError, match="encoder"):
         run.encoder  # noqa: B018
     GramTransformer(2, num_layers=2).save_pretrained(tmp_path / "encoder")

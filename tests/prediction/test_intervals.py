@@ -60,6 +60,8 @@ def test_missing_labels_and_too_few_of_them() -> None:
     assert intervals.width.tolist() == [11.0, math.inf]  # ceil(13 * 0.9) = 12; ceil(4 * 0.9) = 4 of 3
     low, high = intervals.around(torch.ones(1, 2))
     assert low.tolist() == [[-10.0, -math.inf]] and high.tolist() == [[12.0, math.inf]]
+    tiny = Intervals.of([outputs(values, labels)], [outputs(values, labels)], 1e-12)
+    assert tiny.width.tolist() == [0.0, 0.0], "no rank is less than 1"
     nine = [outputs(values[:9], labels[:9])]
     assert Intervals.of(nine, nine, 0.9).width[0] == 8.0  # rank 9 of 9, though 10 * 0.9 may round up
 

@@ -408,6 +408,10 @@ def test_what_cannot_predict_says_so(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"command": "pretrain", "layout": 2, "loop": {}}))
     with pytest.raises(ValueError, match="holds a pretraining; its encoder is the checkpoint"):
         load(tmp_path)
+    for name, content in (("config.json", '{"command": "train"}'), ("result.json", "{}"), ("model.safetensors", "")):
+        (tmp_path / name).write_text(content)
+    with pytest.raises(ValueError, match="lacks 'model' and 'task' and 'data'"):
+        load(tmp_path)
     graphs = [ring(size) for size in range(3, 13)]
     for graph in graphs:
         graph.y = torch.ones(1)

@@ -39,6 +39,7 @@ from tg_lpe.training.config import KernelPretrainConfig, LoopConfig, PretrainCon
         (PretrainConfig, {"num_eigenvectors": 0}, "num_eigenvectors must"),
         (KernelPretrainConfig, {"kernels": ()}, "kernels must"),
         (KernelPretrainConfig, {"kernels": ("heat", "heat")}, "each once"),
+        (KernelPretrainConfig, {"kernels": "heat"}, "kernels must .* got 'heat'"),
     ],
 )
 def test_what_is_refused(kind: type[LoopConfig], settings: dict[str, Any], message: str) -> None:

@@ -367,27 +367,15 @@ class Checkpoint:
             cls: the class that the module must have, or a base class of it; any registered class if absent.
 
         Raises:
-            ValueError: if the class is unknown or does not fit ``cls``, or the checkpoint is damaged or does not fit
-                its class.
+            ValueError: if it is a run folder, its class is unknown or does not fit ``cls``, or it is damaged or does
+                not fit its class.
         """
-        if cls is None:
-            if "class" not in self.config:
-                raise ValueError(f"checkpoint {self.name} does not name its class; it holds {sorted(self.config)}")
-            try:
-                cls = CLASSES[self.config["class"]]
-            except ValueError as error:
-                raise ValueError(f"checkpoint {self.name}: {error}") from error
         if self.kind is not Kind.CHECKPOINT:
             of_training = f"; its model is tg_lpe.zoo.load({self.name!r}).model" if self.kind is Kind.TRAINING else ""
             raise ValueError(f"{self.name} is {self.kind.value}{of_training}")
         tensors = self._tensors()
         config = dict(self._stored)
-        name = config.pop("class", cls.__name__)
-        if name != cls.__name__:
-            stored_cls = CLASSES.get(name)
-            if stored_cls is None or stored_cls is cls or not issubclass(stored_cls, cls):
-                raise ValueError(f"checkpoint {self.folder} does not fit {cls.__name__}: it holds a {name}")
-            cls = stored_cls
+        cls = self._class(config.pop("class", None), cls)
         stored = None if DTYPE in inspect.signature(cls).parameters else config.pop(DTYPE, "float32")
         try:
             inspect.signature(cls).bind(**config)
@@ -397,6 +385,22 @@ class Checkpoint:
         except (TypeError, ValueError, RuntimeError) as error:
             raise ValueError(f"checkpoint {self.folder} does not fit {cls.__name__}: {error}") from error
         return model.to(map_location).eval()
+
+    def _class(self, name: str | None, expected: type[CheckpointMixin] | None) -> type[CheckpointMixin]:
+        """Return the registered class of a name, or ``expected`` without a name; check that it fits ``expected``."""
+        if expected is None:
+            if name is None:
+                raise ValueError(f"checkpoint {self.name} does not name its class; it holds {sorted(self.config)}")
+            try:
+                return CLASSES[name]  # type: ignore[no-any-return]
+            except ValueError as error:
+                raise ValueError(f"checkpoint {self.name}: {error}") from error
+        if name in (None, expected.__name__):
+            return expected
+        cls: type[CheckpointMixin] | None = CLASSES.get(name)
+        if cls is None or not issubclass(cls, expected):
+            raise ValueError(f"checkpoint {self.folder} does not fit {expected.__name__}: it holds a {name}")
+        return cls
 
     def _tensors(self) -> dict[str, Tensor]:
         """Read the weights and check the digest, reading the file once."""

@@ -49,12 +49,13 @@ class Intervals(NamedTuple):
         """
         values, spread = together(validation)
         floor = None if spread is None else spread.median(0).values
-        intervals = cls(coverage, torch.ones(values.size(1)), floor, (), ())
-        errors = ((values - validation[0].labels).abs() / intervals._scale(spread)).double()
+        errors = ((values - validation[0].labels).abs() / _scale(spread, floor)).double()
         known = [column[~column.isnan()].sort().values for column in errors.unbind(1)]
-        ranks = [math.ceil((len(column) + 1) * coverage - 1e-9) for column in known]  # coverage is inexact in binary
-        width = [float(column[k - 1]) if k <= len(column) else math.inf for column, k in zip(known, ranks, strict=True)]
-        intervals = intervals._replace(width=torch.tensor(width), num_labels=tuple(map(len, known)))
+        width = []
+        for column in known:
+            rank = max(1, math.ceil((len(column) + 1) * coverage - 1e-9))  # coverage is inexact in binary
+            width.append(float(column[rank - 1]) if rank <= len(column) else math.inf)
+        intervals = cls(coverage, torch.tensor(width), floor, num_labels=tuple(map(len, known)), reached=())
         low, high = intervals.around(*together(test))
         labels = test[0].labels
         inside = torch.where(labels.isnan(), torch.nan, ((low <= labels) & (labels <= high)).float())
@@ -62,13 +63,15 @@ class Intervals(NamedTuple):
 
     def around(self, values: Tensor, spread: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Return lower and upper ends for predictions and spreads, all ``[num_rows, num_columns]``."""
-        half = self.width * self._scale(spread)
+        half = self.width * _scale(spread, self.floor)
         return values - half, values + half
 
-    def _scale(self, spread: Tensor | None) -> Tensor:
-        if spread is None or self.floor is None:
-            return torch.ones(())
-        return (spread + self.floor).clamp(min=SMALLEST_SCALE)
+
+def _scale(spread: Tensor | None, floor: Tensor | None) -> Tensor:
+    """Return the factor on the width of each interval: 1 for a single model."""
+    if spread is None or floor is None:
+        return torch.ones(())
+    return (spread + floor).clamp(min=SMALLEST_SCALE)
 
 
 def together(models: Sequence[Outputs]) -> tuple[Tensor, Tensor | None]:

@@ -50,7 +50,6 @@ BATCH_SIZE = 256
 MAX_PAIRS = 2**22
 """Largest number of node pairs in a batch, because some encoders hold a matrix of each graph."""
 
-ON_ERROR = ("raise", "nan")
 SHOWN = 5
 DESCRIBED = (
     "source",
@@ -267,7 +266,7 @@ class Predictor:
                 trained on molecules and gets SMILES.
             ModuleNotFoundError: if ``graphs`` are SMILES and RDKit is not installed.
         """
-        check_choice("on_error", on_error, ON_ERROR)
+        check_choice("on_error", on_error, ("raise", "nan"))
         check_choice("canonical", canonical, (None, True, False))
         check_collection(graphs)
         intervals = None if coverage is None else self.intervals(coverage)
@@ -465,6 +464,8 @@ class Predictor:
 
         Raises:
             TypeError: if the model is no ``tg_lpe.models.Model``, or an argument of its constructor is not JSON-able.
+            ValueError: if the model could not be loaded again, because its submodules were replaced, pruned or
+                parametrised.
         """
         if not isinstance(self.model, CheckpointMixin):
             raise TypeError(f"a {type(self.model).__name__} cannot be saved; a tg_lpe.models.Model can")
@@ -515,7 +516,9 @@ def _of_run(run: RunFolder, config: Mapping[str, Any], device: str | torch.devic
     if not run.result.exists():
         fault = f"{run.result.name} is missing, so {run.model.name} may be of an earlier run"
         warnings.warn(f"{run.path} holds an unfinished run: {fault}", stacklevel=3)
-    described, tensors = {**config["model"], "encoder": config["encoder"]}, load_tensors(run.model)[0]
+    if lacking := [name for name in ("model", "task", "data") if not isinstance(config.get(name), dict)]:
+        raise ValueError(f"{run.config} is not of a training: it lacks {' and '.join(map(repr, lacking))}")
+    described, tensors = {**config["model"], "encoder": config.get("encoder")}, load_tensors(run.model)[0]
     try:
         model = module_with(tensors, described, lambda: make_model(described))
     except RuntimeError as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal, TypeVar, get_args, get_type_hints
 
-from tg_lpe.arguments import check_choice, check_count, check_positive, check_seed
+from tg_lpe.arguments import check_choice, check_count, check_counts, check_positive, check_seed
 from tg_lpe.training.kernels import KERNELS
 
 Schedule = Literal["one-cycle", "decay", "plateau", "constant"]
@@ -53,12 +53,12 @@ class LoopConfig:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        # Numbers such as lr=1 become floats, so that run folders of equal settings are equal.
         for name, kind in get_type_hints(type(self)).items():
             if float in (kind, *get_args(kind)) and type(value := getattr(self, name)) is int:
                 object.__setattr__(self, name, float(value))
         check_choice("schedule", self.schedule, get_args(Schedule))
-        check_count("epochs", self.epochs)
-        check_count("batch_size", self.batch_size)
+        check_counts(epochs=self.epochs, batch_size=self.batch_size)
         check_count("patience", self.patience, least=0)
         check_seed(self.seed)
         for name in ("lr", "min_lr", "clip"):
@@ -158,6 +158,7 @@ class KernelPretrainConfig(LoopConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "kernels", tuple(self.kernels))  # JSON has lists only
-        if not self.kernels or not set(self.kernels) <= set(KERNELS) or len(set(self.kernels)) < len(self.kernels):
-            raise ValueError(f"kernels must be some of {tuple(KERNELS)}, each once, got {self.kernels}")
+        kernels = tuple(self.kernels)
+        if not kernels or not set(kernels) <= set(KERNELS) or len(set(kernels)) < len(kernels):
+            raise ValueError(f"kernels must be some of {tuple(KERNELS)}, each once, got {self.kernels!r}")
+        object.__setattr__(self, "kernels", kernels)  # JSON has lists only
