@@ -92,7 +92,7 @@ def add_tensors(sha: hashlib._Hash, tensors: Mapping[str, Tensor]) -> None:
 
 
 def write_json(path: Path, values: Any) -> None:
-    """Write JSON atomically, in key order."""
+    """Write JSON atomically."""
     with replacing(path) as temporary:
         temporary.write_text(json.dumps(values, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 

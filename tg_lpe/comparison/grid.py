@@ -31,7 +31,7 @@ from tg_lpe.encoders.base import Encoder
 from tg_lpe.encoders.precompute import call_on, store_precomputed
 from tg_lpe.encoders.registry import ENCODERS, register
 from tg_lpe.models import Model
-from tg_lpe.models.registry import DEFAULT_MODEL, model_class
+from tg_lpe.models.registry import model_class
 from tg_lpe.training import JointTraining, TrainConfig, build_model, check_training, figures_by_part, task_for
 from tg_lpe.training.loop import run_in_folder
 from tg_lpe.training.run_folder import FolderInUseError, RunFolder, describe_model
@@ -242,7 +242,11 @@ def compare(
     check_count("processes", processes)
     check_flags(quick=quick, collect=collect, progress=progress)
     check_options("model", model)
-    model_class((model or {}).get("model", DEFAULT_MODEL))
+    options = dict(model or {})
+    if "model" in options:
+        model_class(options["model"])
+    else:
+        options = {**MODEL, **options}
     if not seeds or len(set(seeds)) < len(seeds):
         raise ValueError(f"seeds must be different integers, at least one, got {seeds!r}")
     for seed in (*seeds, split_seed):
@@ -252,7 +256,6 @@ def compare(
     check_type("config", config, TrainConfig)
     if source is None:
         source = str(data) if isinstance(data, str | Path) else "unnamed data"
-    options = {**MODEL, **(model or {})} if "model" not in (model or {}) else dict(model or {})
     if quick:
         config = replace(config, epochs=min(config.epochs, QUICK["epochs" if len(splits.train) > 1 else "steps"]))
         seeds = seeds[:1]

@@ -53,8 +53,10 @@ def strings(molecules: Iterable[Any]) -> list[str | None]:
     """Return the SMILES of strings and RDKit molecules; ``None`` for missing ones."""
     texts: list[str | None] = []
     for molecule in molecules:
-        if isinstance(molecule, str) or is_missing(molecule):
-            texts.append(str(molecule) if isinstance(molecule, str) else None)
+        if is_missing(molecule):
+            texts.append(None)
+        elif isinstance(molecule, str):
+            texts.append(str(molecule))
         elif is_molecule(molecule):
             from tg_lpe.datasets.molecules import _molecule
 

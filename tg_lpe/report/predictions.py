@@ -76,5 +76,5 @@ def scored(table: Table) -> tuple[bool, list[Scored]]:
                 remarks.append(f"± {half:.3g} holds {100 * intervals.reached[column]:.1f} %")
             drawn.append(Scored(label, color, remarks, scores, labels, half))
         if width > 1:
-            return is_regression, drawn
+            break
     return is_regression, drawn

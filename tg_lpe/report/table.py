@@ -142,7 +142,7 @@ class Table:
         """Return the cells of a row as text, by column."""
         run, training = row.runs[0], self.kind == "train"
         epochs, planned = sorted({run.epochs for run in row.runs}), number_in(row.settings, "epochs")
-        done = "–".join(map(str, dict.fromkeys((epochs[0], epochs[-1]))))
+        done = str(epochs[0]) if len(epochs) == 1 else f"{epochs[0]}–{epochs[-1]}"
         weights, learned = number_in(run.result, "num_parameters"), number_in(run.result, "encoder_parameters") or 0
         seconds = _spread(run.seconds for run in row.runs)
         return {
@@ -173,8 +173,10 @@ class Table:
         """Return the cells of the row that predicts the median of the training labels; empty if not recorded."""
 
         def text(values: list[float | None], unit: str) -> str:
-            seeds = [run.draw for run in self.runs]
-            by_seed = dict([pair for pair in zip(seeds, values, strict=True) if pair[1] is not None][::-1])
+            by_seed: dict[str, float] = {}
+            for run, value in zip(self.runs, values, strict=True):
+                if value is not None:
+                    by_seed.setdefault(run.draw, value)  # repeated runs of a seed count once
             distinct = set(by_seed.values())  # one constant if all seeds have the same split
             return _text(distinct if len(distinct) == 1 else by_seed.values(), unit)
 
@@ -287,6 +289,7 @@ def _spread(values: Iterable[float | None]) -> Spread | None:
 
 
 def _text(values: Iterable[float | None], unit: str) -> str:
+    """Format mean and deviation of figures, with the mean in meV if their unit is Hartree."""
     spread = _spread(values)
     return DASH if spread is None else f"{spread}{in_mev(spread.mean, unit)}"
 
@@ -311,9 +314,11 @@ def _data_key(run: Run) -> str:
     A file or folder is identified by its path, not by constants of its split, which may depend on the seed.
     """
     split = value_in(run.data, "split", dict) or {}
-    folds = split.get("folds")  # their sizes may differ by one
-    names = ((), ("normalization", "atom_types"))[run.source in _NAMED]
-    key = [run.kind, run.source, folds, *(run.data.get(name) for name in (*(SIZES if folds is None else ()), *names))]
+    folds = split.get("folds")
+    names = SIZES if folds is None else ()  # the sizes of folds may differ by one
+    if run.source in _NAMED:
+        names += ("normalization", "atom_types")
+    key = [run.kind, run.source, folds, *(run.data.get(name) for name in names)]
     if run.kind == "train":
         key += [*(run.task.get(name) for name in RANKED_BY), _target_of(run.data)]
     if run.source == UNNAMED:
@@ -350,10 +355,8 @@ def _rows(runs: Sequence[Run]) -> list[Row]:
     """Sort runs on the same data into rows, and label and colour the rows."""
     order = {id(run): number for number, run in enumerate(runs)}
     copies: Counter[str] = Counter()
-    settings: dict[int, dict[str, Any]] = {}
 
     def key(run: Run) -> str:
-        settings[id(run)] = effective_settings(run)
         same = json.dumps([settings[id(run)], run.finished, run.test is None, run.title], sort_keys=True)
         seed = json.dumps([same, run.draw])
         copies[seed] += 1  # a repeated seed says nothing about the spread, so it gets its own row
@@ -368,7 +371,9 @@ def _rows(runs: Sequence[Run]) -> list[Row]:
         value = spread.mean if spread is not None and math.isfinite(spread.mean) else None
         return not row.finished, value is None, (value or 0.0) * (-1 if row.runs[0].larger_is_better else 1)
 
-    groups = _grouped(sorted(runs, key=seed), key)
+    by_seed = sorted(runs, key=seed)
+    settings = {id(run): effective_settings(run) for run in by_seed}
+    groups = _grouped(by_seed, key)
     names = (name for of_run in settings.values() for name in of_run)
     options = dict.fromkeys(name for name in names if name.startswith("attention_options."))
     rows = [Row(group, {**options, **settings[id(group[0])]}) for group in groups]
