@@ -313,15 +313,14 @@ class EncodingJob:
 
     def _molecules(self, table: Any) -> tuple[_GraphsOf, list[str | None]]:
         """Return the valid SMILES of a table as graphs, and for each row ``None`` or the reason why it is invalid."""
-        from tg_lpe.datasets.molecules._pool import read_smiles
+        from tg_lpe.datasets.molecules._molecule import process
         from tg_lpe.datasets.molecules.reader import dataset_of, molecules_of, reasons_of
 
         smiles = table[self.smiles_column].to_pylist()
         if self.reader is not None:
             [batch] = self.reader.read(smiles, batch_size=len(smiles), num_workers=0)
             return partial(_part, batch.graphs), batch.reasons
-        [answer] = read_smiles(smiles, repair_radicals=False, canonical=True, num_workers=0, chunk_size=len(smiles))
-        molecules = molecules_of(answer)
+        molecules = molecules_of(process(smiles, repair_radicals=False, canonical=True))
         return partial(_part, dataset_of(molecules)), reasons_of(molecules)
 
     def _graphs(self, table: Any) -> tuple[_GraphsOf, list[str | None]]:

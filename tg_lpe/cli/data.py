@@ -157,7 +157,7 @@ def _load(
 def _load_node_graph(
     args: Namespace, chosen: Mapping[str, Any] | Checkpoint | None, seed: int, targets: Mapping[str, Any]
 ) -> GraphSplits:
-    """Load a graph with node classes and a published split, picked by the seed among several, or a 60/20/20 split."""
+    """Load a graph with classes of its nodes; the seed picks one of its published splits, or draws a split."""
     _refuse_options_of_molecules(args, targets)
     config = chosen.config if isinstance(chosen, Checkpoint) else chosen or {}
     name = str(config.get("class"))

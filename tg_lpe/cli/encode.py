@@ -48,7 +48,7 @@ def parse(parser: Parser, words: Sequence[str]) -> Namespace:
     parser.add_argument("--edges", action="store_true", help="encode bonds too, with an encoder that has edge channels")
     parquet = parser.add_argument_group("Parquet")
     parquet.add_argument("--rows_per_shard", type=int, metavar="N", help="rows in each file of OUT (default: 10000)")
-    parquet.add_argument("--part", metavar="I/N", help="for one of N processes: every Nth shard from shard I, from 0")
+    parquet.add_argument("--part", metavar="I/N", help="encode only shards I, I + N, I + 2N, ... (I counts from 0)")
     parquet.add_argument("--ray", action="store_true", help="encode the shards as tasks of Ray, here or on its cluster")
     add_process(parser)
     return parse_rest(parser, chosen)

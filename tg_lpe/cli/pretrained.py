@@ -68,7 +68,11 @@ def reader_of(checkpoint: Checkpoint) -> MoleculeReader:
 
 
 def vocabulary_for(checkpoint: Checkpoint, features: str) -> AtomVocabulary | None:
-    """Return the atom types that a pretrained encoder, of the same features, knows by number; ``None`` for none."""
+    """Return the atom types that a pretrained encoder reads, by number; ``None`` if it reads none.
+
+    Raises:
+        ValueError: if the encoder was trained with other ``features``.
+    """
     reads = load_encoder(checkpoint).reads & {"x", "edge_attr"}
     if not reads:
         return None

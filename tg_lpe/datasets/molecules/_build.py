@@ -33,7 +33,7 @@ OF_KIN = ("scaffold", "butina")
 """Splits that keep related molecules together, without a random draw."""
 
 PART_NAMES = {"train": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}
-"""Part of each name in a cell."""
+"""The part that each allowed cell of a column of parts names."""
 
 
 @dataclass(frozen=True)
@@ -248,7 +248,7 @@ def _read(
                 molecules.append(entry)
             bar.update(len(answer["molecules"]))
     names = list(codes)
-    if options.features == "types" and options.vocabulary is not None:
+    if options.vocabulary is not None:
         molecules = number_atoms(molecules, names, options.vocabulary)
     return names, molecules
 

@@ -129,7 +129,7 @@ def plain(molecule: Any, ogb: bool = False) -> Any:
 
 
 def without_annotations(molecule: Any) -> Any:
-    """Return the molecule that :func:`parse` reads from the SMILES of a sanitised one; unchanged if nothing differs."""
+    """Return a copy without atom maps, isotopes and explicit hydrogens, or the molecule itself if it has none."""
     annotated = (a.GetAtomMapNum() or a.GetIsotope() or a.GetAtomicNum() == 1 for a in molecule.GetAtoms())
     return plain(Chem.Mol(molecule)) if any(annotated) else molecule
 

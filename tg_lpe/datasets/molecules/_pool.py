@@ -47,9 +47,9 @@ def resolve_num_workers(num_workers: int | None, num_molecules: int) -> int:
     Raises:
         ValueError: If `num_workers` is negative.
     """
-    if num_workers is not None and num_workers < 0:
-        raise ValueError(f"num_workers must be None, 0 or positive, got {num_workers}")
     if num_workers is not None:
+        if num_workers < 0:
+            raise ValueError(f"num_workers must be None, 0 or positive, got {num_workers}")
         return num_workers
     if num_molecules < _WORTH_A_PROCESS:
         return 0
@@ -78,11 +78,10 @@ def read_smiles(
     workers = min(workers, -(-length // chunk_size)) if length else workers
     strings = iter(smiles)
     chunks = iter(lambda: list(islice(strings, chunk_size)), [])
-    if workers == 0:
-        for chunk in chunks:
-            yield {"smiles": chunk, **_molecule.process(chunk, **options)}
-        return
-    yield from _in_workers(({"smiles": chunk, **options} for chunk in chunks), workers)
+    if workers > 0:
+        yield from _in_workers(({"smiles": chunk, **options} for chunk in chunks), workers)
+    else:
+        yield from ({"smiles": chunk, **_molecule.process(chunk, **options)} for chunk in chunks)
 
 
 def _in_workers(requests: Iterable[dict[str, Any]], num_workers: int) -> Iterator[dict[str, Any]]:

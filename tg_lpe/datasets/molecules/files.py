@@ -180,7 +180,7 @@ class MoleculeFile:
     def check_columns(self, labels: Sequence[str]) -> None:
         """Refuse a file that lacks a column of :meth:`rows`, without reading all rows."""
         if not self.has_columns:
-            for column in (next(iter(labels), None), self.smiles_column):
+            for column in (*labels, self.smiles_column):
                 if column is not None:
                     raise ValueError(f"{self.name} has no columns, so there is no column {column!r}")
         elif self.header:

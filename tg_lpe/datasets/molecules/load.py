@@ -341,15 +341,17 @@ def read_molecules(
         ValueError: If there is no SMILES column, no molecule is usable, `strict` is set and one is not, both
             `vocabulary` and `reader` are given, or the reader has no atom types.
     """
-    if reader is not None and vocabulary is not None:
+    if reader is None:
+        reader = MoleculeReader(vocabulary, canonical=canonical)
+    elif vocabulary is not None:
         raise ValueError(f"pass either vocabulary or reader, got both: {vocabulary}, {reader}")
-    if reader is not None and reader.vocabulary is None:
+    elif reader.vocabulary is None:
         raise ValueError(f"reader must have a vocabulary, but {reader} reads ogb's features; use reader.read(strings)")
     rows = list(MoleculeFile(path, smiles_column).rows())
     options = BuildOptions(
-        vocabulary=vocabulary if reader is None else reader.vocabulary,
-        repair_radicals=reader is not None and reader.repair_radicals,
-        canonical=canonical if reader is None else reader.canonical,
+        vocabulary=reader.vocabulary,
+        repair_radicals=reader.repair_radicals,
+        canonical=reader.canonical,
         num_workers=num_workers,
         progress=progress,
     )

@@ -54,10 +54,10 @@ def number_atoms(
     numbered: list[Molecule | str] = []
     for molecule in molecules:
         if not isinstance(molecule, str):
-            atoms = [numbers[code] for code in molecule.atoms]
-            foreign = sorted({names[code] for code in molecule.atoms if numbers[code] < 0}) if -1 in atoms else ()
-            reason = f"unknown atom type {', '.join(map(repr, foreign))}"
-            molecule = reason if foreign else molecule._replace(atoms=atoms)
+            if unknown := sorted({names[code] for code in molecule.atoms if numbers[code] < 0}):
+                molecule = f"unknown atom type {', '.join(map(repr, unknown))}"
+            else:
+                molecule = molecule._replace(atoms=[numbers[code] for code in molecule.atoms])
         numbered.append(molecule)
     return numbered
 
