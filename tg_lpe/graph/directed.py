@@ -17,7 +17,7 @@ import torch
 from scipy.sparse import csr_matrix, eye, issparse
 from torch import Tensor
 
-from tg_lpe.graph.buckets import PaddedRows, matrices
+from tg_lpe.graph.buckets import matrices
 from tg_lpe.graph.components import Array, Components
 from tg_lpe.graph.eigenvectors import EIGENVECTOR_NODES
 from tg_lpe.graph.graph import Graph
@@ -66,7 +66,7 @@ class DirectedMatrices:
     """
 
     def __init__(self, graph: Graph) -> None:
-        self.rows: PaddedRows = graph.padded(dense_nodes=0, max_padding=1.0)
+        self.rows = graph.padded(dense_nodes=0, max_padding=1.0)
         one = torch.ones((), dtype=torch.float64, device=graph.device)
         weight = one.expand(graph.num_edges) if graph.conductance is None else graph.conductance.detach().to(one)
         at = self.rows.entry(*graph.edge_index.long())
