@@ -160,13 +160,15 @@ class TestMagneticLaplacian(DirectedEncoderTestCase):
         back = self.double().encode_pairs(tg_lpe.Graph(index.flip(0), 12), index)
         self.close(one, back * sign)
 
-    @pytest.mark.parametrize("kind", ["random", "grid"])
+    @pytest.mark.parametrize("kind", ["random", "dense", "grid"])
     def test_graphs_that_are_solved_iteratively(self, kind: str) -> None:
-        """Against dense algebra; the grid is narrow, so it is factored."""
+        """Against dense algebra; the grid is narrow, so it is factored, and the heat of the dense graph is dense."""
         if kind == "random":
             made = nx.gnp_random_graph(520, 0.01, seed=0, directed=True)
             made.add_edges_from([(520, 521), (521, 522)])  # another component, and a node without edges
             made.add_node(523)
+        elif kind == "dense":
+            made = nx.gnp_random_graph(514, 0.3, seed=0, directed=True)
         else:
             made = nx.convert_node_labels_to_integers(nx.grid_2d_graph(16, 33, create_using=nx.DiGraph))
             made.remove_edges_from([arc for number, arc in enumerate(list(made.edges)) if number % 3 == 0])

@@ -21,8 +21,16 @@ from tg_lpe.graph.buckets import matrices
 from tg_lpe.graph.components import Array, Components
 from tg_lpe.graph.eigenvectors import EIGENVECTOR_NODES
 from tg_lpe.graph.graph import Graph
-from tg_lpe.graph.progress import watched
-from tg_lpe.graph.solvers import RESIDUAL, heat_series, polynomial_entries, sparse_eigenvectors
+from tg_lpe.graph.pairs import COLUMN_ENTRIES, FEWEST_COLUMNS
+from tg_lpe.graph.progress import warn_if_long, watched
+from tg_lpe.graph.solvers import (
+    DENSE_LIMIT,
+    PRODUCTS_A_SECOND,
+    RESIDUAL,
+    heat_series,
+    polynomial_entries,
+    sparse_eigenvectors,
+)
 from tg_lpe.ops.blas import threads_for
 from tg_lpe.ops.lazy import lazy
 from tg_lpe.ops.operator import host_array
@@ -33,14 +41,8 @@ SPARSE_NODES = 256
 WALK_NODES = 2048
 """Above this number of nodes, a walk is computed for some start nodes at a time."""
 
-WALK_ENTRIES = 2**20
-"""Number of probabilities that are computed at once, small enough for the cache."""
-
-FEWEST_STARTS = 32
-"""Fewest start nodes whose walks are computed at once."""
-
 DENSE_SHARE = 0.1
-"""If a larger share of these is not zero, they are stored as a dense matrix."""
+"""If a larger share of the probabilities is not zero, they are stored as a dense matrix."""
 
 FASTER_WALKS = "fewer steps, or RandomWalk, which does not read directions"
 FASTER_HEAT = "edge_out_channels=0, which only computes eigenvectors, or DirectedWalk"
@@ -48,6 +50,9 @@ FASTER_HEAT = "edge_out_channels=0, which only computes eigenvectors, or Directe
 
 SHIFT = 1e-6
 """Added to the eigenvalues of a magnetic Laplacian, which may be zero, so that its sparse factors exist."""
+
+DENSE_SECONDS = 1.5e-9
+"""Seconds, times ``n^3``, for all eigenvectors of a complex ``n x n`` matrix on one thread."""
 
 SAME_SIZE = 1e-6
 """Relative difference below which entries of an eigenvector count as equal in size, and their mean as zero."""
@@ -157,7 +162,7 @@ def _walks_of_large_graphs(graph: Graph, steps: int, first: Tensor, second: Tens
         size, inside = last - start, (source >= start) & (source < last)
         edges = source[inside] - start, target[inside] - start
         along, against = (_Step(weight[inside], *ends_of, size) for ends_of in (edges, edges[::-1]))
-        width = max(FEWEST_STARTS, WALK_ENTRIES // max(1, size))
+        width = max(FEWEST_COLUMNS, COLUMN_ENTRIES // max(1, size))
         for begin in watched(range(start, last, width), FASTER_WALKS):
             low, high = np.searchsorted(starts, (begin, min(begin + width, last)))
             rows, columns = starts[low:high] - begin, ends[low:high] - start
@@ -204,7 +209,7 @@ class MagneticSpectrum:
     row sums of ``A_s``. Weights enter ``A_s`` only; directions enter ``Delta`` only.
 
     Batches of graphs of up to 512 nodes are solved by dense algebra, all eigenvectors at once. In larger graphs, each
-    component is solved iteratively, and heat kernels are polynomials of the matrix.
+    component is solved iteratively, and heat kernels are polynomials of the matrix, or dense if that is faster.
 
     Args:
         graph: the graph or batch.
@@ -245,10 +250,10 @@ class MagneticSpectrum:
     def heat(self, times: Sequence[float], first: Tensor, second: Tensor) -> Tensor:
         """Return entries of ``exp(-t L)``, complex128 ``[num_entries, num_times]``; they do not depend on phases."""
         if self.is_large:
-            return torch.from_numpy(self._heat_by_products(times, first, second)).to(first.device)
+            return torch.from_numpy(self._heat_of_large_graphs(times, first, second)).to(first.device)
         found = []
         for time in times:
-            parts = [(v * np.exp(-time * values)[:, None]) @ v.conj().swapaxes(1, 2) for values, v in self._spectra]
+            parts = [_heat(values, vectors, time) for values, vectors in self._spectra]
             found.append(
                 self.stacks.entries([torch.from_numpy(part).to(first.device) for part in parts], first, second)
             )
@@ -273,7 +278,7 @@ class MagneticSpectrum:
         found: list[list[tuple[float, Array, Array]]] = [[] for _ in range(self.graph.num_graphs)]
         for group in parts.groups:
             for component, nodes in zip(group.components, group.nodes, strict=True):
-                block = self._matrix[nodes][:, nodes]
+                block = self._matrix[nodes][:, nodes] if group.size > 1 else eye(1)  # many nodes may have no edge
                 if group.size <= max(EIGENVECTOR_NODES, count + 2):
                     values, vectors = (part[0] for part in _eigenvectors(block.toarray()[None]))
                 else:
@@ -290,8 +295,8 @@ class MagneticSpectrum:
                 out[nodes, column] = vector
         return out
 
-    def _heat_by_products(self, times: Sequence[float], first: Tensor, second: Tensor) -> Array:
-        """Compute :meth:`heat` by Chebyshev polynomials of ``L - 1``, since eigenvalues lie in ``[0, 2]``."""
+    def _heat_of_large_graphs(self, times: Sequence[float], first: Tensor, second: Tensor) -> Array:
+        """Compute :meth:`heat` by Chebyshev polynomials of ``L - 1``, for eigenvalues up to 2, or densely."""
         rows, columns, owner = (host_array(values) for values in (first, second, self.graph.batch[first]))
         series, ptr = heat_series(tuple(times), 2.0), host_array(self.graph.ptr)
         out = np.zeros((len(rows), len(series)), complex)
@@ -300,8 +305,24 @@ class MagneticSpectrum:
             mine = np.flatnonzero(owner == number)
             matrix = self._matrix[start:stop, start:stop] - eye(stop - start, format="csr")
             tail, head = columns[mine] - start, rows[mine] - start
-            _, out[mine] = polynomial_entries(matrix, series, True, tail, head, FASTER_HEAT, np.unique(tail))
+            wanted, size = np.unique(tail), int(stop - start)
+            seconds = DENSE_SECONDS * float(size) ** 3
+            products = 2 * float(matrix.nnz + 2 * size) * len(wanted) * series.shape[1]  # of complex numbers
+            if size <= DENSE_LIMIT and seconds < products / PRODUCTS_A_SECOND:
+                warn_if_long(seconds, FASTER_HEAT)
+                values, vectors = _eigenvectors(self._matrix[start:stop, start:stop].toarray()[None])
+                for at, time in enumerate(times):
+                    heat = _heat(values, vectors, time)[0]
+                    out[mine, at] = heat[head, tail]
+            else:
+                _, out[mine] = polynomial_entries(matrix, series, True, tail, head, FASTER_HEAT, wanted)
         return out
+
+
+def _heat(values: Array, vectors: Array, time: float) -> Array:
+    """Return ``exp(-time L)`` of stacked matrices, ``[num_graphs, n, n]``, from their eigenvectors."""
+    kernels: Array = (vectors * np.exp(-time * values)[:, None]) @ vectors.conj().swapaxes(1, 2)
+    return kernels
 
 
 def _laplacians(adjacency: Array, potential: float) -> Array:
