@@ -214,34 +214,40 @@ def draw_cell(axes: Any, cell: dict[str, Any], x: int, y: int) -> None:
     axes.text(x, y, text, ha="center", va="center", fontsize=7.5, color=color)
 
 
-BUDGET_COLORS = {
-    "none": GREY,
-    "laplacian": RED,
-    "random-walk": BLUE,
-    "GramTransformer": OURS,
-    "gram-k16": VIOLET,
-    "gram-k16, frozen": "#d98324",
+FURTHER_EPOCHS = (15, 40, 100, 300)
+FURTHER_ROWS = {
+    "gram-k16, frozen, nodes alone, 9 layers": ("gram-k16, frozen", ORANGE),
+    "GramTransformer, 9 layers": ("GramTransformer", OURS),
+    "random-walk, whitened, nodes alone, 9 layers": ("random walks, whitened", VIOLET),
 }
 
 
-def draw_budget(rows: Rows, path: Path, source: str = "zinc12k") -> None:
-    """Draw the test error over the number of epochs: mean over seeds with its spread, and each seed as a dot."""
-    figure = Figure(figsize=(5.2, 3.7), layout="constrained")
+def draw_further(path: Path) -> None:
+    """Draw the paired difference to random walks over the number of epochs, in percent of their error.
+
+    Error bars have one standard error, over molecules and seeds together.
+    """
+    places: dict[str, list[tuple[int, float, float]]] = {name: [] for name in FURTHER_ROWS}
+    for epochs in FURTHER_EPOCHS:
+        rows = {row["row"]: row["further"] for row in results_of(f"zinc12k_{epochs}_further")}
+        percent = 100 / rows["random-walk, 9 layers"]["mae"]
+        for name in FURTHER_ROWS.keys() & rows.keys():
+            difference = rows[name]["difference"]
+            error = math.hypot(difference["mean_error"], difference["seed_error"])
+            places[name].append((epochs, percent * difference["mean"], percent * error))
+    figure = Figure(figsize=(5.2, 3.4), layout="constrained")
     axes = figure.subplots()
-    for name in dict.fromkeys(row["row"] for row in rows):
-        own = [row for row in rows if row["row"] == name]
-        epochs, means = [row["epochs"] for row in own], [row["test_mae"] for row in own]
-        spread, color = [row["test_mae_std"] or 0.0 for row in own], BUDGET_COLORS.get(name)
-        bars = axes.errorbar(epochs, means, spread, color=color, label=name, linewidth=1.2, capsize=3)
-        dots = [(row["epochs"], value) for row in own for value in row["test_mae_by_seed"]]
-        axes.scatter(*zip(*dots, strict=True), s=9, color=bars[0].get_color())
-    budgets = sorted({row["epochs"] for row in rows})
-    axes.set(xlabel="epochs", ylabel="test MAE", xscale="log", title=source)
-    axes.set_xticks(budgets, [f"{budget:,}" for budget in budgets])
+    axes.axhline(0, color=BLUE, linewidth=1.2, label="random walks")
+    for index, (name, (label, color)) in enumerate(FURTHER_ROWS.items()):
+        epochs, means, errors = zip(*places[name], strict=True)
+        beside = [budget * (1 + 0.03 * (index - 1)) for budget in epochs]  # bars do not hide each other
+        axes.errorbar(beside, means, errors, color=color, label=label, marker="o", markersize=4, capsize=3)
+    axes.set(xlabel="epochs", ylabel="difference of the mean error", xscale="log")
+    axes.set_xticks(FURTHER_EPOCHS, map(str, FURTHER_EPOCHS))
     axes.xaxis.set_minor_locator(NullLocator())
-    axes.yaxis.set_major_formatter("{x:.2f}")
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:+.0f} %".replace("-", "\N{MINUS SIGN}") if value else "0")
     axes.grid(alpha=0.25)
-    axes.legend(frameon=False, fontsize=8)
+    axes.legend(frameon=False, fontsize=8, loc="lower right")
     save(figure, path)
 
 
@@ -374,7 +380,7 @@ FIGURES: dict[str, Callable[[Path], None]] = {
     "encodings": draw_encodings,
     "speed": draw_speed,
     "grid": draw_grid,
-    "zinc12k_budget": lambda path: draw_budget(results_of("zinc12k_budget"), path),
+    "zinc12k_further": draw_further,
     "less_computation": lambda path: draw_less_computation(results_of("less_computation"), path),
     "k": lambda path: draw_k(results_of("k"), path),
     "synthetic": lambda path: draw_synthetic(results_of("synthetic"), path),

@@ -3,7 +3,7 @@
     python benchmarks/_readme.py [--check]
 
 A table follows a comment with its file, `<!-- benchmarks/results/NAME.json -->`, and is rewritten as a whole;
-`<!-- benchmarks/results/NAME.json, FORM -->` asks for another form or a part of the table, such as "short". With
+`<!-- benchmarks/results/NAME.json, FORM -->` asks for another form or a part of the table, such as "shares". With
 --check nothing is written; pages that would change are listed, and the exit status is 1 if there are any.
 """
 
@@ -188,21 +188,6 @@ def further_fields(entry: Entry) -> Entry:
     further, difference = entry["further"], entry["further"]["difference"] or {}
     differences = {name: figure(difference, name, "+") for name in ("mean", "median")}
     return {"further": figure(further, "mae", ""), **differences, "seed_error": difference.get("seed_error")}
-
-
-SHORT_NAMES = {
-    "random-walk, 9 layers": "random walks",
-    "GramTransformer, 9 layers": "`GramTransformer`, trained with the model",
-    "gram-k16, frozen, nodes alone, 9 layers": "`LinearTransformerPE(k=16)`",
-}
-
-
-def short_further_fields(entry: Entry) -> Entry:
-    """Show a row of benchmarks/further.py by its name in the README: error on further molecules, and difference."""
-    pair, text = entry["further"]["difference"], ""
-    if pair is not None:
-        text = minus(f"{pair['mean']:+.4f} ± {math.hypot(pair['mean_error'], pair['seed_error']):.4f}")
-    return {"name": SHORT_NAMES[entry["row"]], "mae": entry["further"]["mae"], "difference": text}
 
 
 def comparison_fields(entry: Entry) -> Entry:
@@ -475,11 +460,6 @@ TABLES: dict[str, Table] = {
             " | median difference: {median} | seeds: {num_seeds}",
             further_fields,
         ),
-    ),
-    "zinc12k_100_further, short": Table(
-        "encoding: {name} | mean absolute error: {mae:.4f} | difference to random walks ± standard error: {difference}",
-        short_further_fields,
-        only(lambda entry: entry["row"] in SHORT_NAMES),
     ),
     "esol_compare": Table(
         "encoding: {name} | test MAE: {test} | against none: {none} | against walks: {walks}"

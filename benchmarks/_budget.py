@@ -1,10 +1,10 @@
-"""Draw the test error over the number of epochs, from run folders.
+"""Collect the errors over the number of epochs from run folders.
 
-    python benchmarks/_budget_figure.py RUN [RUN ...] [--json FILE] [--keep]
+    python benchmarks/_budget.py RUN [RUN ...] [--json FILE] [--keep]
 
 RUN is a run folder of `tg-lpe train`, such as those of `python benchmarks/molecules.py zinc12k --rows budget`. Runs
-with the same encoder and number of epochs are the seeds of one point; incomplete runs are left out. The figure is
-written next to the JSON file. With --keep, the file's other points and seeds are kept.
+with the same encoder and number of epochs are the seeds of one row; incomplete runs are left out. With --keep, the
+file's other rows and seeds are kept.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-from _figures import draw_budget
 from _runs import over_seeds
 
 from tg_lpe import zoo
@@ -35,14 +34,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", nargs="+", metavar="RUN")
     parser.add_argument("--json", metavar="FILE", help="(default: benchmarks/results/SET_budget.json)")
-    parser.add_argument("--keep", action="store_true", help="keep the other points and seeds of the file")
+    parser.add_argument("--keep", action="store_true", help="keep the other rows and seeds of the file")
     args = parser.parse_args()
     runs = [run for run in map(read_run, args.runs) if run.finished]
     if not runs:
         sys.exit("none of these runs is complete")
     file = Path(args.json or f"benchmarks/results/{runs[0].source}_budget.json")
     rows = points(runs, read_json(file)["results"] if args.keep else [])
-    draw_budget(rows, file.with_suffix(".png"), runs[0].source)
     write_json(file, {"set": runs[0].source, "results": rows})
 
 
