@@ -35,11 +35,8 @@ from tg_lpe.ops.blas import threads_for
 from tg_lpe.ops.lazy import lazy
 from tg_lpe.ops.operator import host_array
 
-SPARSE_NODES = 256
-"""Above this number of nodes, the matrix of a walk is sparse; its powers are dense."""
-
-WALK_NODES = 2048
-"""Above this number of nodes, a walk is computed for some start nodes at a time."""
+WALK_NODES = 256
+"""Above this number of nodes, walks are computed for some start nodes at a time, from sparse matrices."""
 
 DENSE_SHARE = 0.1
 """If a larger share of the probabilities is not zero, they are stored as a dense matrix."""
@@ -105,7 +102,6 @@ def directed_walks(graph: Graph, steps: int, first: Tensor, second: Tensor) -> T
     if graph.max_nodes > WALK_NODES:
         return _walks_of_large_graphs(graph, steps, first, second)
     stacks = DirectedMatrices(graph)
-    # Transposed, so that a step multiplies from the left, by a sparse matrix if graphs are large.
     along = [_step(a) for a in stacks.adjacency]
     against = [_step(a.mT) for a in stacks.adjacency]
     probabilities = []
@@ -113,20 +109,15 @@ def directed_walks(graph: Graph, steps: int, first: Tensor, second: Tensor) -> T
         states = [torch.eye(a.size(1)).to(a).expand_as(a) for a in stacks.adjacency]
         for step in range(steps):
             turn = turns[step % len(turns)]
-            states = [_product(matrix, state) for matrix, state in zip(turn, states, strict=True)]
-            probabilities.append(stacks.entries(states, second, first))
+            states = [state @ matrix for state, matrix in zip(states, turn, strict=True)]
+            probabilities.append(stacks.entries(states, first, second))
     return torch.stack(probabilities, 1)
 
 
 def _step(adjacency: Tensor) -> Tensor:
-    """Return ``(D^-1 A)^T``, sparse ``[n, n]`` for one large graph."""
+    """Return ``D^-1 A``."""
     degree = adjacency.sum(2, keepdim=True)
-    matrix = (adjacency / degree.masked_fill(degree == 0, 1.0)).mT
-    return matrix[0].to_sparse() if len(matrix) == 1 and matrix.size(1) > SPARSE_NODES else matrix
-
-
-def _product(matrix: Tensor, state: Tensor) -> Tensor:
-    return torch.sparse.mm(matrix, state[0]).unsqueeze(0) if matrix.is_sparse else torch.bmm(matrix, state)
+    return adjacency / degree.masked_fill(degree == 0, 1.0)
 
 
 def _listed(graph: Graph) -> Tensor:
@@ -149,7 +140,7 @@ def _weights(graph: Graph) -> Tensor:
 
 
 def _walks_of_large_graphs(graph: Graph, steps: int, first: Tensor, second: Tensor) -> Tensor:
-    """Compute :func:`directed_walks` on the host, for some start nodes at a time."""
+    """Compute :func:`directed_walks` on the host, graph by graph and for some start nodes at a time."""
     listed = host_array(_listed(graph))
     tail, head, weight = (host_array(values) for values in (graph.tail, graph.head, _weights(graph)))
     source = np.concatenate([tail[listed[0]], head[listed[1]]])
