@@ -31,7 +31,7 @@ class DirectedWalk(NodeEdgeEncoder):
 
     An edge that is listed in both directions can be walked both ways. If all edges are, each of the three walks is
     :class:`~tg_lpe.encoders.RandomWalk`. Reversing all edges exchanges the first two walks. The encoding is equivariant
-    and independent of signs and bases. It takes at most ``O(n m)`` a step, and less on graphs of more than 2,048 nodes
+    and independent of signs and bases. It takes at most ``O(n m)`` a step, and less on graphs of more than 256 nodes
     whose walks reach few of the nodes. Graphs may have up to 2,048 nodes if pairs are encoded.
 
     Args:
