@@ -13,7 +13,7 @@ import torch
 from ops_support import needs_cpu
 
 from tg_lpe import Graph
-from tg_lpe.encoders import SPE, EffectiveResistance, HeatKernel
+from tg_lpe.encoders import SPE, EffectiveResistance, HeatKernel, SpectralKernel
 from tg_lpe.graph import progress
 from tg_lpe.graph.components import Components
 from tg_lpe.graph.heat import heat_kernel_entries
@@ -100,6 +100,9 @@ def test_what_takes_long_says_so() -> None:
             encoder.precompute(random_graph(200))
         with pytest.raises(UserWarning, match="smaller times"):
             HeatKernel().precompute(random_graph(40000))
+        star = torch.stack([torch.zeros(60000, dtype=torch.int64), torch.arange(1, 60001)])
+        with pytest.raises(UserWarning, match="LPE"):  # one eigenspace has 59,999 dimensions
+            SpectralKernel(num_eigenpairs=200).precompute(Graph(star))
 
 
 @pytest.mark.parametrize("seconds", [0.001, 0.02])

@@ -157,11 +157,11 @@ def test_too_few_layers_are_told() -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("graph", [nx.complete_graph(300), nx.complete_bipartite_graph(150, 200), nx.star_graph(400)])
 def test_eigenvectors_that_nothing_tells_apart_end_the_loops(graph: nx.Graph, dtype: torch.dtype) -> None:
-    """All of one eigenvalue, or all but one: any of its vectors are as good, whether or not a warning says so."""
+    """All of one eigenvalue, or all but one: any of its vectors are as good, so none is missing."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)
+        warnings.simplefilter("error")
         found = find(from_networkx(graph), dtype=dtype)
-    assert found.layers.item() < 200 and found.vectors.isfinite().all()
+    assert found.layers.item() < 200 and found.vectors.isfinite().all() and found.share.item() > 0.99
 
 
 @pytest.mark.parametrize(("graph", "k"), [(nx.cycle_graph(1000), 5), (nx.hypercube_graph(9), 4)])

@@ -14,10 +14,11 @@ from scipy.sparse import csr_matrix, diags, eye
 from scipy.sparse.csgraph import breadth_first_order
 from scipy.sparse.linalg import ArpackError, ArpackNoConvergence, LinearOperator, eigsh, splu
 from scipy.special import ellipj, ellipkm1, ive
+from tqdm import tqdm
 
 from tg_lpe.arguments import check_choice
 from tg_lpe.graph.components import Array
-from tg_lpe.graph.progress import shown, warn_if_long
+from tg_lpe.graph.progress import SHOWN_AFTER, shown, warn_if_long
 from tg_lpe.ops.blas import one_thread, threads_for
 from tg_lpe.ops.eigenvectors import symmetric_eigenvectors
 from tg_lpe.ops.operator import without_transforms
@@ -150,10 +151,17 @@ def sparse_eigenvectors(
 
     dtype = matrix.dtype
 
+    def counted(product: Callable[[Array], Array]) -> LinearOperator:
+        def counted_product(x: Array) -> Array:
+            bar.update()
+            return product(x)
+
+        return LinearOperator((n, n), counted_product, dtype=dtype)
+
     def by_products() -> Array | None:
         # The smallest eigenvalues of S are the largest of bound - S, where the null vector is moved to zero.
-        mirrored = LinearOperator((n, n), lambda x: bound * project(x) - matrix @ x, dtype=dtype)
-        operator, restarts = (matrix, MOST_RESTARTS) if top else (mirrored, LANCZOS_RESTARTS)
+        operator = counted(matrix.dot if top else lambda x: bound * project(x) - matrix @ x)
+        restarts = MOST_RESTARTS if top else LANCZOS_RESTARTS
         return _with_repeated(operator, count, lambda _: same, project, seed, restarts, TOLERANCE)
 
     def by_factors() -> Array | None:
@@ -171,11 +179,12 @@ def sparse_eigenvectors(
                 x[first:] = solve(b[first:])
                 return project(x / scale)
 
-        inverse = LinearOperator((n, n), product, dtype=dtype)
-        return _with_repeated(inverse, count, lambda value: same * value**2, project, seed, MOST_RESTARTS)
+        return _with_repeated(counted(product), count, lambda value: same * value**2, project, seed, MOST_RESTARTS)
 
-    vectors = None if _is_narrow(matrix) else by_products()
-    vectors = by_factors() if vectors is None else vectors
+    # How many products are needed is not known beforehand.
+    with tqdm(desc="eigenvectors", unit=" products", delay=SHOWN_AFTER, leave=False, disable=None) as bar:
+        vectors = None if _is_narrow(matrix) else by_products()
+        vectors = by_factors() if vectors is None else vectors
     if vectors is None and n <= DENSE_SIZE:
         lifted = matrix.toarray() + (0.0 if top else 2 * bound) * np.outer(null, null)
         vectors = stacked_eigh(lifted[None], count, top)[1][0]

@@ -156,8 +156,8 @@ def leading_subspace(
     if (low := share < 1 - 2 * tolerance).any():
         warnings.warn(
             f"{int(low.sum())} of {parts.count} components have not converged after {max_layers:,} layers: an "
-            f"estimated share of {share.min():.2f} of the {k} eigenvectors was found; raise max_layers, or take fewer "
-            "columns: their eigenvalues are too close together",
+            f"estimated share of {share.min():.2f} of the {k} eigenvectors was found, as their eigenvalues are too "
+            "close together; raise max_layers, take fewer columns, or use LaplacianEigenvectors",
             stacklevel=2,
         )
     if parts.count:
@@ -211,8 +211,9 @@ class _Filter:
                 x, values, missing, mixed, is_exact = self.ritz(self.filtered(x, cut, length), k)
                 layers += length
                 bar.update(length)
-                no_gap = values[k - 1] - values[-1] <= 64 * torch.finfo(x.dtype).eps
-                if missing + mixed < tolerance or layers >= max_layers or (is_exact and no_gap):
+                if is_exact and values[k - 1] - values[-1] <= 64 * torch.finfo(x.dtype).eps:
+                    missing = mixed = 0.0  # any vectors of the last eigenspace are as good
+                if missing + mixed < tolerance or layers >= max_layers:
                     break
                 state = torch.from_numpy(values.copy()).unsqueeze(0), torch.tensor([missing], dtype=torch.float64)
                 cut = min(max(float(values[-1] if rule is None else rule(*state, k)), LOWEST_CUT), BELOW_ONE)
@@ -261,10 +262,10 @@ class _Filter:
         x = x @ mix
         residual = product @ mix - x * torch.from_numpy(values.copy()).to(x)
         norms = torch.linalg.vector_norm(residual, dim=0).double().cpu().numpy()
-        gaps = np.maximum(values[:k] - values[-1], 1e-300)
+        gaps = np.maximum(values[:k] - values[-1], 1e-70)
         missing = np.minimum((norms[:k] / gaps) ** 2, 1.0).mean()
         # To second order, the residuals of two columns mix them; columns with equal eigenvalues may be mixed.
-        differences = np.maximum(values[:k, None] - values[None, k:], 1e-300)
+        differences = np.maximum(values[:k, None] - values[None, k:], 1e-70)
         turned = np.outer(norms[:k], norms[k:]) / differences / gaps[:, None]
         mixed = np.minimum(turned**2, 1.0)[differences > REPEATED * gaps[:, None]].sum() / k
         return x, values, float(missing), float(mixed), bool(norms[:k].max() <= 10 * torch.finfo(x.dtype).eps)
