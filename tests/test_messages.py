@@ -25,7 +25,7 @@ from tg_lpe import (
     zoo,
 )
 from tg_lpe.data import DataSpec, GraphSplits, random_folds, random_link_split, random_node_masks, random_split
-from tg_lpe.encoders import RandomWalk, ResistiveEmbedding, make_encoder
+from tg_lpe.encoders import RandomWalk, ResistiveEmbedding, make_encoder, precomputed_of, store_precomputed
 from tg_lpe.theory import wl
 
 RING = torch.tensor([[0, 1, 2, 1, 2, 0], [1, 2, 0, 0, 1, 2]])
@@ -37,6 +37,11 @@ def masked(mask: torch.Tensor | None) -> GraphSplits:
     return GraphSplits.of_masks(
         Data(edge_index=RING, num_nodes=3, y=torch.rand(3), train_mask=mask, val_mask=one, test_mask=one.roll(1))
     )
+
+
+def labelled(**options: Any) -> GraphSplits:
+    graphs = [Data(edge_index=RING, num_nodes=3, y=torch.rand(1))]
+    return GraphSplits.of(graphs, graphs, graphs, **options)
 
 
 @pytest.mark.parametrize(
@@ -121,6 +126,10 @@ def masked(mask: torch.Tensor | None) -> GraphSplits:
         (lambda: RandomWalk(np.int64(8)), r"steps must .* got np.int64\(8\); int\("),
         (lambda: LinearTransformerPE(np.int64(8)), r"k must .*; int\("),
         (lambda: ResistiveEmbedding(8, torch.tensor(0)), r"seed must .*; int\("),
+        (lambda: store_precomputed("LPE", []), "encoder must be an Encoder, got str"),  # type: ignore[arg-type]
+        (lambda: precomputed_of([]), "data must be a Data, got list"),  # type: ignore[arg-type]
+        (lambda: labelled(columns=[3]), r"columns must .* got \[3\]"),
+        (lambda: labelled(spec={"in_channels": 1}), "spec must be a DataSpec, got dict"),
     ],
 )
 def test_what_to_write_is_named(call: Callable[[], Any], named: str) -> None:

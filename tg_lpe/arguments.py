@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from numbers import Real
 from typing import Any
@@ -116,8 +116,10 @@ def check_positive(name: str, value: object, or_zero: bool = False) -> None:
 
 
 def checked_numbers(name: str, values: object) -> tuple[float, ...]:
-    """Convert a sequence of numbers to floats; raise ``TypeError`` for anything else."""
-    numbers: object = list(values) if isinstance(values, Iterable) and not isinstance(values, str) else values
+    """Convert a tensor or a sequence of numbers to floats; raise ``TypeError`` for anything else."""
+    numbers: object = values.tolist() if isinstance(values, torch.Tensor) else values
+    if isinstance(numbers, Iterable) and not isinstance(numbers, str):
+        numbers = [v.item() if isinstance(v, torch.Tensor) and v.numel() == 1 else v for v in numbers]
     if not isinstance(numbers, list) or not all(isinstance(v, Real) and not isinstance(v, bool) for v in numbers):
         raise TypeError(f"{name} must be a sequence of numbers, got {numbers!r}")
     return tuple(map(float, numbers))
@@ -131,6 +133,15 @@ def checked_non_negative(name: str, values: object) -> tuple[float, ...]:
     return numbers
 
 
+def check_names(name: str, names: object) -> None:
+    """Raise ``TypeError`` unless ``names`` is a sequence of strings, or ``None``."""
+    if names is None:
+        return
+    if not isinstance(names, Collection) or isinstance(names, str) or not all(isinstance(each, str) for each in names):
+        example = names if isinstance(names, str) else "y"
+        raise TypeError(f"{name} must be a sequence of names such as [{example!r}], got {names!r}")
+
+
 def check_no_effect(reason: str, **options: tuple[object, object]) -> None:
     """Raise ``ValueError`` if an unused option, passed as ``(value, default)``, differs from its default."""
     for name, (value, default) in options.items():
@@ -141,7 +152,8 @@ def check_no_effect(reason: str, **options: tuple[object, object]) -> None:
 def check_type(name: str, value: object, kind: type, hint: str = "") -> None:
     """Raise ``TypeError`` unless ``value`` is a ``kind``; ``hint`` says where to get one."""
     if not isinstance(value, kind):
-        raise TypeError(f"{name} must be a {kind.__name__}{hint}, got {type(value).__name__}")
+        article = "an" if kind.__name__[0] in "AEIOU" else "a"
+        raise TypeError(f"{name} must be {article} {kind.__name__}{hint}, got {type(value).__name__}")
 
 
 def check_rows(name: str, rows: object) -> None:

@@ -237,6 +237,9 @@ def test_a_folder_of_other_settings_is_refused(graphs: list[Data], tmp_path: Pat
     [
         ({"seeds": ()}, ValueError, "seeds"),
         ({"seeds": (1, 1)}, ValueError, "seeds"),
+        ({"seeds": 3}, ValueError, "seeds must .* got 3"),
+        ({"seeds": torch.arange(2)}, ValueError, r"seed must .*; int\("),
+        ({"model": {"hidden_channels": "8"}, "quick": True}, ValueError, "hidden_channels must .* got '8'"),
         ({"processes": 0}, ValueError, "processes"),
         ({"quick": 1}, ValueError, "quick"),
         ({"target": "y"}, ValueError, "target"),

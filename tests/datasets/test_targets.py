@@ -121,8 +121,10 @@ def test_files_without_columns(write_folder: Write, tmp_path: Path) -> None:
         load(folder, tmp_path, targets=["y"])
     with pytest.raises(ValueError, match=r"train.smi has no columns, so there is no column 'mol'"):
         load(folder, tmp_path, targets=(), smiles_column="mol")
-    with pytest.raises(TypeError, match=r"such as \['y'\], got one string"):
+    with pytest.raises(TypeError, match=r"such as \['y'\], got 'y'"):
         load(folder, tmp_path, targets="y")
+    with pytest.raises(TypeError, match=r"targets must .* got 3"):
+        load(folder, tmp_path, targets=3)
 
 
 def test_columns_of_the_smiles(write_folder: Write, tmp_path: Path) -> None:

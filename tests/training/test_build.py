@@ -72,6 +72,12 @@ def test_unknown_arguments_are_named() -> None:
         build_model(SPEC, Regression(), channels=8)
     with pytest.raises(ValueError, match="encoder must"):
         build_model(SPEC, Regression(), {"class": "Walk"})
+    with pytest.raises(ValueError, match=r"pass \{'class': 'GramTransformer', ...\}"):
+        build_model(SPEC, Regression(), GramTransformer)  # type: ignore[arg-type]
+    for options in ({"seed": "0"}, {"edge_encoding": "no"}):
+        (name,) = options
+        with pytest.raises(ValueError, match=f"{name} must .* got '{options[name]}'"):
+            build_model(SPEC, Regression(), **options)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("name", ["LaplacianEigenvectors", "RandomWalk", "GramTransformer"])

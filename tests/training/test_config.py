@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tg_lpe.training.config import KernelPretrainConfig, LoopConfig, PretrainConfig, TrainConfig
@@ -24,6 +25,9 @@ from tg_lpe.training.config import KernelPretrainConfig, LoopConfig, PretrainCon
         (LoopConfig, {"lr": float("nan")}, "lr must"),
         (LoopConfig, {"clip": -1.0}, "clip must"),
         (LoopConfig, {"warmup": 1.0}, "warmup must"),
+        (LoopConfig, {"warmup": 0.0}, "warmup must"),
+        (LoopConfig, {"warmup": "0.1"}, "warmup must .* got '0.1'"),
+        (LoopConfig, {"clip_jointly": "false"}, "clip_jointly must be True or False, got 'false'"),
         (LoopConfig, {"patience": -1}, "patience must"),
         (LoopConfig, {"min_lr": 0.0}, "min_lr must"),
         (LoopConfig, {"schedule": "cosine"}, "schedule must"),
@@ -40,6 +44,10 @@ from tg_lpe.training.config import KernelPretrainConfig, LoopConfig, PretrainCon
         (KernelPretrainConfig, {"kernels": ()}, "kernels must"),
         (KernelPretrainConfig, {"kernels": ("heat", "heat")}, "each once"),
         (KernelPretrainConfig, {"kernels": "heat"}, "kernels must .* got 'heat'"),
+        (KernelPretrainConfig, {"kernels": None}, "kernels must .* got None"),
+        (KernelPretrainConfig, {"kernels": [["heat"]]}, "kernels must .* got \\[\\['heat'\\]\\]"),
+        (KernelPretrainConfig, {"kernels": ["sine"]}, "kernels must .* got \\['sine'\\]"),
+        (KernelPretrainConfig, {"read_features": "no"}, "read_features must be True or False, got 'no'"),
     ],
 )
 def test_what_is_refused(kind: type[LoopConfig], settings: dict[str, Any], message: str) -> None:
@@ -54,8 +62,9 @@ def test_what_is_refused(kind: type[LoopConfig], settings: dict[str, Any], messa
         TrainConfig(lr=3e-4, seed=7, head_lr=1e-2, precision="float32", recalibrate=100),
         PretrainConfig(num_eigenvectors=3, clip=2.5),
         KernelPretrainConfig(kernels=("resistance",), read_features=True),
+        TrainConfig(lr=np.float32(1e-3), head_lr=np.float32(1e-2), warmup=np.float64(0.25)),
     ],
-    ids=["defaults", "train", "eigenvectors", "kernels"],
+    ids=["defaults", "train", "eigenvectors", "kernels", "numpy"],
 )
 def test_round_trip_through_json(config: LoopConfig) -> None:
     values = json.loads(json.dumps(config.to_dict()))

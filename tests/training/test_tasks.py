@@ -298,11 +298,20 @@ def test_what_tasks_say_and_predict() -> None:
         (lambda: Regression(mean=[1.0], std=[0.0]), "std must"),
         (lambda: Regression(mean=[1.0, 2.0], std=[1.0, 1.0]), "mean must"),
         (lambda: Regression(mean=[NAN], std=[1.0]), "mean must"),
+        (lambda: Regression(mean=0.5, std=1.0), "mean must .* got 0.5"),
+        (lambda: Regression(mean=["0.5"], std=[1.0]), r"mean must .* got \['0.5'\]"),
+        (lambda: Multiclass(num_classes=2, values=3), "values must .* got 3"),
+        (lambda: Multiclass(num_classes=2, balanced="no"), "balanced must be True or False, got 'no'"),
     ],
 )
 def test_mistakes(make: Any, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises((TypeError, ValueError), match=message):
         make()
+
+
+def test_the_scale_of_labels_may_be_tensors() -> None:
+    task = Regression(mean=torch.tensor([0.5]), std=[torch.tensor(2.0)])
+    assert task == Regression(mean=[0.5], std=[2.0]) and make_task(task.to_dict()) == task
 
 
 def splits_with(labels: list[list[float]]) -> GraphSplits:

@@ -361,6 +361,9 @@ def test_to_go_on_needs_a_folder() -> None:
     task = task_for(splits, "binary")
     with pytest.raises(ValueError, match="resume="):
         train(build_model(splits.spec, task, None, **MODEL), splits, task, QUICK, resume=True, progress=False)
+    for name in ("resume", "progress"):
+        with pytest.raises(ValueError, match=f"{name} must be True or False, got 'no'"):
+            train(build_model(splits.spec, task, None, **MODEL), splits, task, QUICK, **{name: "no"})
 
 
 def test_an_encoder_is_no_model(tmp_path: Path) -> None:

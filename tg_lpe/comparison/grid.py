@@ -6,7 +6,7 @@ import copy
 import logging
 import multiprocessing
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -247,7 +247,7 @@ def compare(
         model_class(options["model"])
     else:
         options = {**MODEL, **options}
-    if not seeds or len(set(seeds)) < len(seeds):
+    if not isinstance(seeds, Iterable) or not (seeds := tuple(seeds)) or len(set(seeds)) < len(seeds):
         raise ValueError(f"seeds must be different integers, at least one, got {seeds!r}")
     for seed in (*seeds, split_seed):
         check_seed(seed)
@@ -260,13 +260,14 @@ def compare(
         config = replace(config, epochs=min(config.epochs, QUICK["epochs" if len(splits.train) > 1 else "steps"]))
         seeds = seeds[:1]
         if "hidden_channels" in options:
+            check_count("hidden_channels", options["hidden_channels"])
             options["hidden_channels"] = min(options["hidden_channels"], QUICK["hidden_channels"])
         if len(splits.train) > QUICK["graphs"]:
             splits = replace(splits, train=whole(splits.train[: QUICK["graphs"]]))
     if not isinstance(task, Task):
         task = task_for(splits, task)
     candidates, folder = candidates_of(encodings), Path(out)
-    grid = Grid(splits, task, candidates, options, config, tuple(seeds), folder, device, source)
+    grid = Grid(splits, task, candidates, options, config, seeds, folder, device, source)
     if len({grid.folder(cell).path for cell in grid.cells}) < len(grid.cells):
         names = ", ".join(grid.candidates)
         raise ValueError(f"the names {names} must give different folder names: use different letters or digits")

@@ -15,7 +15,7 @@ from torch_geometric.data import Data, HeteroData, InMemoryDataset
 from torch_geometric.transforms import RandomLinkSplit
 from torch_geometric.utils import coalesce, contains_self_loops, is_undirected
 
-from tg_lpe.arguments import WITHOUT_EDGE_INDEX, as_plain, check_choice, check_count, check_type
+from tg_lpe.arguments import WITHOUT_EDGE_INDEX, as_plain, check_choice, check_count, check_names, check_type
 from tg_lpe.data.spec import DataSpec
 from tg_lpe.data.storage import GraphDataset, check_sequence, node_slices, whole, with_attribute
 
@@ -116,7 +116,8 @@ class GraphSplits:
                 :meth:`DataSpec.of` of the three datasets if absent.
 
         Raises:
-            TypeError: if a dataset holds anything but ``Data``, or labels are not numbers.
+            TypeError: if a dataset holds anything but ``Data``, labels are not numbers, ``columns`` is no sequence of
+                strings, or ``spec`` no ``DataSpec``.
             ValueError: if a split is empty or has a ``transform``, only some splits have labels, their shapes do not
                 fit or leave the level unclear, or the features are ambiguous (see :class:`DataSpec`).
         """
@@ -128,6 +129,7 @@ class GraphSplits:
             which = f"{', '.join(labelled)} has them, {', '.join(others)} does not"
             raise ValueError(f"labels y must be in all splits or in none; {which}")
         spec = DataSpec.of(*parts.values()) if spec is None else spec
+        check_type("spec", spec, DataSpec)
         if not labelled:
             if columns:
                 raise ValueError(f"columns={tuple(columns)} are named, but the graphs have no labels y")
@@ -140,7 +142,8 @@ class GraphSplits:
             raise ValueError(f"y must have equally many columns in every split, got {widths}")
         if columns is None:
             columns = ("y",) if width == 1 else tuple(f"y{number}" for number in range(width))
-        if isinstance(columns, str) or len(columns) != width:
+        check_names("columns", columns)
+        if len(columns) != width:
             raise ValueError(f"columns must name the {width} columns of y, got {columns!r}")
         return cls(**parts, spec=spec, target=TargetSpec(tuple(columns), agreed_level))
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Batch, Data, InMemoryDataset
 
+from tg_lpe.arguments import check_type
 from tg_lpe.data.storage import RESERVED, iterate_chunks, whole, with_attribute
 from tg_lpe.encoders.base import LEVELS, Encoder
 from tg_lpe.graph.graph import Graph
@@ -56,11 +57,13 @@ def store_precomputed(encoder: Encoder | None, dataset: InMemoryDataset | Sequen
         ``dataset``, and is that ``dataset`` itself if the encoder precomputes nothing.
 
     Raises:
-        TypeError: if an element is not a ``Data``.
+        TypeError: if ``encoder`` is no :class:`~tg_lpe.Encoder`, or an element is not a ``Data``.
         ValueError: if there is no graph, ``dataset`` has a ``transform``, or a precomputed tensor has a wrong number of
             rows or an invalid name: it must begin with its level and not contain a word, such as ``index``, that
             PyTorch Geometric reads as node numbers.
     """
+    if encoder is not None:
+        check_type("encoder", encoder, Encoder)
     if isinstance(dataset, InMemoryDataset) and not len(dataset):
         return dataset
     dataset = whole(dataset)
@@ -82,7 +85,12 @@ def store_precomputed(encoder: Encoder | None, dataset: InMemoryDataset | Sequen
 
 
 def precomputed_of(data: Data) -> dict[str, Tensor] | None:
-    """Return the tensors that :func:`store_precomputed` stored in a graph or batch; ``None`` if there are none."""
+    """Return the tensors that :func:`store_precomputed` stored in a graph or batch; ``None`` if there are none.
+
+    Raises:
+        TypeError: if ``data`` is no ``Data``.
+    """
+    check_type("data", data, Data)
     names = [name for name in data.keys() if name.startswith(PREFIX)]  # noqa: SIM118
     return {name.removeprefix(PREFIX): data[name] for name in names} or None
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from tg_lpe.arguments import ArgumentError, check_type
+from tg_lpe.arguments import ArgumentError, check_flags, check_seed, check_type
 from tg_lpe.checkpoints.checkpoint import Checkpoint
 from tg_lpe.data import DataSpec
 from tg_lpe.encoders.base import Encoder
@@ -60,6 +60,8 @@ def build_model(
     """
     check_type("spec", spec, DataSpec, ", as splits.spec is")
     check_type("task", task, Task, ", which task_for makes")
+    check_seed(seed)
+    check_flags(edge_encoding=edge_encoding)
     cls = model_class(model)
     known = inspect.signature(cls).parameters
     if unknown := sorted(set(arguments) - set(known)):
@@ -93,9 +95,10 @@ def start_encoder(encoder: Encoder | Mapping[str, Any] | str | Path | Checkpoint
         return encoder
     if isinstance(encoder, Mapping):
         return make_encoder(encoder, spec)
-    if isinstance(encoder, str) and encoder in ENCODERS:
-        hint = f"pass {{'class': {encoder!r}, ...}} with its arguments, or an object of the class"
-        raise ValueError(f"{encoder!r} is a class and no pretrained encoder: {hint}")
+    name = encoder.__name__ if isinstance(encoder, type) else encoder
+    if isinstance(name, str) and name in ENCODERS:
+        hint = f"pass {{'class': {name!r}, ...}} with its arguments, or an object of the class"
+        raise ValueError(f"{name!r} is a class and no pretrained encoder: {hint}")
     checkpoint = Checkpoint.open(encoder)
     pretrained = load_encoder(checkpoint)
     arguments, data = pretrained.config_dict(), spec.to_dict()

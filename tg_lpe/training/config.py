@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, fields
+from numbers import Real
 from typing import Any, Literal, TypeVar, get_args, get_type_hints
 
-from tg_lpe.arguments import check_choice, check_count, check_counts, check_positive, check_seed
+from tg_lpe.arguments import (
+    check_choice,
+    check_count,
+    check_counts,
+    check_flags,
+    check_positive,
+    check_seed,
+    check_share,
+)
 from tg_lpe.training.kernels import KERNELS
 
 Schedule = Literal["one-cycle", "decay", "plateau", "constant"]
@@ -53,18 +62,20 @@ class LoopConfig:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        # Numbers such as lr=1 become floats, so that run folders of equal settings are equal.
         for name, kind in get_type_hints(type(self)).items():
-            if float in (kind, *get_args(kind)) and type(value := getattr(self, name)) is int:
+            value = getattr(self, name)
+            if kind is bool:
+                check_flags(**{name: value})
+            # lr=1 and numbers of NumPy become floats: run folders of equal settings are equal, and hold JSON.
+            if float in (kind, *get_args(kind)) and isinstance(value, Real) and not isinstance(value, bool):
                 object.__setattr__(self, name, float(value))
         check_choice("schedule", self.schedule, get_args(Schedule))
         check_counts(epochs=self.epochs, batch_size=self.batch_size)
         check_count("patience", self.patience, least=0)
         check_seed(self.seed)
-        for name in ("lr", "min_lr", "clip"):
+        for name in ("lr", "min_lr", "clip", "warmup"):
             check_positive(name, getattr(self, name))
-        if not 0 < self.warmup < 1:
-            raise ValueError(f"warmup must lie between 0 and 1, got {self.warmup}")
+        check_share("warmup", self.warmup)
         if self.schedule == "plateau" and self.lr < self.min_lr:
             raise ValueError(f"schedule='plateau' needs lr of at least min_lr={self.min_lr}, got lr={self.lr}")
 
@@ -158,7 +169,7 @@ class KernelPretrainConfig(LoopConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        kernels = tuple(self.kernels)
-        if not kernels or not set(kernels) <= set(KERNELS) or len(set(kernels)) < len(kernels):
+        kernels = tuple(self.kernels) if isinstance(self.kernels, list | tuple) else ()
+        if not kernels or any(kernels.count(name) > 1 or name not in tuple(KERNELS) for name in kernels):
             raise ValueError(f"kernels must be some of {tuple(KERNELS)}, each once, got {self.kernels!r}")
         object.__setattr__(self, "kernels", kernels)  # JSON has lists only

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Batch, InMemoryDataset
 
-from tg_lpe.arguments import check_type
+from tg_lpe.arguments import check_flags, check_type
 from tg_lpe.checkpoints.checkpoint import module_dtype
 from tg_lpe.checkpoints.files import read_object
 from tg_lpe.data import GraphSplits
@@ -98,7 +98,7 @@ def train(
             that is not JSON-able.
         ValueError: if the model or the labels do not fit the task (:meth:`Task.check_model`,
             :meth:`Task.check_labels`), the model has no parameter to train, the folder holds another run, training
-            diverges, or ``logger`` or ``resume`` is set without a folder.
+            diverges, ``resume`` or ``progress`` is no bool, or ``logger`` or ``resume`` is set without a folder.
         ModuleNotFoundError: if the package of the logger is not installed.
     """
     if isinstance(model, Encoder):
@@ -110,6 +110,7 @@ def train(
     task, config = task_for(splits) if task is None else task, TrainConfig() if config is None else config
     check_type("task", task, Task, ", which task_for makes")
     check_type("config", config, TrainConfig)
+    check_flags(resume=resume, progress=progress)
     device = join(device)
     check_training(model, splits, task)
     # The folder records the resolved precision, so that a run is not resumed in another one.

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tg_lpe.arguments import ArgumentError, check_count, check_type
+from tg_lpe.arguments import ArgumentError, check_count, check_flags, check_type, checked_numbers
 from tg_lpe.checkpoints.checkpoint import CheckpointMixin, described_arguments
 from tg_lpe.checkpoints.registry import Registry
 from tg_lpe.data.splits import LEVELS, PARTS, GraphSplits, Level, TargetSpec
@@ -286,9 +286,10 @@ class Regression(Task):
         for name, least, kind in (("mean", -math.inf, "finite"), ("std", 0.0, "positive and finite")):
             if (values := getattr(self, name)) is None:
                 continue
-            if len(values) != self.num_targets or not all(least < value < math.inf for value in values):
+            numbers = checked_numbers(name, values)
+            if len(numbers) != self.num_targets or not all(least < number < math.inf for number in numbers):
                 raise ValueError(f"{name} must be {self.num_targets} numbers, {kind}, got {values}")
-            object.__setattr__(self, name, tuple(map(float, values)))
+            object.__setattr__(self, name, numbers)
 
     @classmethod
     def arguments_for_training(cls, labels: Tensor) -> dict[str, Any]:
@@ -420,8 +421,9 @@ class Multiclass(Task):
                 "of one-hot labels, and multilabel is for several columns of 0 and 1"
             )
         check_count("num_classes", self.num_classes, least=2)
+        check_flags(balanced=self.balanced)
         if self.values is not None:
-            values = tuple(map(float, self.values))
+            values = checked_numbers("values", self.values)
             if len(values) != self.num_classes or list(values) != sorted(set(values)):
                 raise ValueError(f"values must be {self.num_classes} different numbers, ascending, got {self.values}")
             object.__setattr__(self, "values", values)

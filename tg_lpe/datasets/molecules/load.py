@@ -12,7 +12,7 @@ from typing import Literal, get_args
 
 from rdkit import RDConfig, rdBase
 
-from tg_lpe.arguments import ArgumentError, check_choice, check_seed
+from tg_lpe.arguments import ArgumentError, check_choice, check_names, check_seed
 from tg_lpe.checkpoints.files import digest_of_file
 from tg_lpe.data import TargetSpec
 from tg_lpe.data.splits import check_fold
@@ -143,7 +143,7 @@ def load_molecules(
     Raises:
         FileNotFoundError: If the source or one of its files is missing.
         ModuleNotFoundError: If `features="ogb"` and ogb is not installed.
-        TypeError: If `targets`, `extra_columns`, `missing` or `train_files` is one string.
+        TypeError: If `targets`, `extra_columns`, `missing` or `train_files` is no sequence of strings.
         ValueError: If the target is unclear; an option is unknown, contradicts another or does not fit the source; a
             file is malformed; a cell is no label, number, weight or part; a split has no usable molecule; or `strict`
             is set and a molecule is unusable.
@@ -158,11 +158,13 @@ def load_molecules(
         ("split", split, (None, *get_args(Split))),
     ):
         check_choice(option, value, known)
-    for option, texts in (("targets", targets), ("missing", missing), ("extra_columns", extra_columns)):
-        if isinstance(texts, str):
-            raise TypeError(f"{option} must be a sequence of names such as [{texts!r}], got one string")
-    if isinstance(train_files, str):
-        raise TypeError(f"train_files must be a sequence of names such as ({train_files!r},), got one string")
+    for option, names in (
+        ("targets", targets),
+        ("missing", missing),
+        ("extra_columns", extra_columns),
+        ("train_files", train_files),
+    ):
+        check_names(option, names)
     if not train_files:
         raise ValueError("train_files names no file")
     check_seed(seed)
