@@ -103,7 +103,9 @@ def test_differences_are_those_of_the_predictions(graphs: list[Data], tmp_path: 
 
 def test_files_say_the_same_and_the_page_describes_each_key(graphs: list[Data], tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
+    before = torch.get_rng_state()
     table = compare(graphs, ROWS, out=tmp_path, **SMALL)
+    assert torch.equal(torch.get_rng_state(), before), "the global generator is the caller's"
     stored = json.loads((tmp_path / "comparison.json").read_text())
     assert stored == json.loads(json.dumps(table.to_dict()))
     described = set(re.findall(r"`(\w+)`", PAGE.read_text(encoding="utf-8").partition("| key |")[2]))

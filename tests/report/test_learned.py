@@ -56,7 +56,9 @@ def test_before_and_after_are_those_of_the_run(folders: tuple[Path, Path], tmp_p
         ]  # fmt: skip
         assert all("Grey: before training" in caption for caption in captions)
         assert "TRIPLE" in pictures[0][0] and "NONE" not in pictures[0][0] and "N" in pictures[1][0]
+    before = torch.get_rng_state()
     page = write_report(folders, tmp_path / "report.html").read_text(encoding="utf-8")
+    assert torch.equal(torch.get_rng_state(), before), "the global generator is the caller's"
     assert page.count("<h2>What was learned</h2>") == 1 and page.count('class="wide"') == 8
     (training / "initial.safetensors").unlink()
     assert not any("Grey" in caption for _, caption in learned_pictures(read_run(training), "run"))

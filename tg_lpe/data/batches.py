@@ -15,15 +15,21 @@ from torch_geometric.data import Batch, Data, InMemoryDataset
 from tg_lpe.data.storage import is_collated, node_slices, starts
 
 
-def batch_loader(dataset: Any, batch_size: int = 1, **options: Any) -> DataLoader[Batch]:
+def batch_loader(
+    dataset: Any, batch_size: int = 1, *, generator: torch.Generator | None = None, **options: Any
+) -> DataLoader[Batch]:
     """Return a loader of the same batches as PyG's ``DataLoader``, with equal attributes in equal order.
+
+    It never draws from the global generator, as PyG's does.
 
     Args:
         dataset: the graphs. Graphs of an ``InMemoryDataset``, or of a selection from one, are read from its storage all
             at once. Other datasets, such as those with a ``transform``, use PyG's loader.
         batch_size: number of graphs of a batch.
+        generator: for the random draws of the loader; one with a fixed seed if absent.
         options: further arguments of ``torch.utils.data.DataLoader``.
     """
+    options["generator"] = torch.Generator() if generator is None else generator
     if isinstance(dataset, InMemoryDataset):
         storage = copy.copy(dataset)
         storage._indices = None

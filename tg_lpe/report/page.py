@@ -9,6 +9,7 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader
 from torch import Tensor
 
+from tg_lpe.checkpoints.checkpoint import module_with
 from tg_lpe.checkpoints.files import load_tensors, replacing
 from tg_lpe.encoders.base import LearnedTable
 from tg_lpe.encoders.registry import make_encoder
@@ -147,11 +148,11 @@ def _tables(run: Run, weights: Mapping[str, Tensor]) -> list[LearnedTable]:
     if run.encoder is None:
         return []
     try:
-        encoder = make_encoder(run.encoder)
-        encoder.load_state_dict(with_prefix(weights, "encoder.") or weights)
+        of_encoder, config = with_prefix(weights, "encoder.") or weights, run.encoder
+        encoder = module_with(of_encoder, config, lambda: make_encoder(config))
     except (ValueError, RuntimeError):  # the class is not imported, or its arguments have changed
         return []
-    return encoder.learned()
+    return encoder.learned()  # type: ignore[no-any-return]
 
 
 def _type_names(run: Run, table: LearnedTable) -> list[str]:

@@ -147,12 +147,8 @@ class Parts:
 
     def __init__(self, dataset: InMemoryDataset, batch_size: int, generator: torch.Generator | None = None) -> None:
         order = SequentialSampler(dataset) if generator is None else RandomSampler(dataset, generator=generator)
-        # Without a generator the loader would draw from the global one.
-        self._loader = batch_loader(
-            dataset,
-            batch_sampler=_OwnRows(BatchSampler(order, batch_size, drop_last=False)),
-            generator=torch.Generator() if generator is None else generator,
-        )
+        rows = _OwnRows(BatchSampler(order, batch_size, drop_last=False))
+        self._loader = batch_loader(dataset, batch_sampler=rows, generator=generator)
         self.sizes = [min(batch_size, len(dataset) - start) for start in range(0, len(dataset), batch_size)]
 
     def __len__(self) -> int:
