@@ -156,6 +156,38 @@ def check_type(name: str, value: object, kind: type, hint: str = "") -> None:
         raise TypeError(f"{name} must be {article} {kind.__name__}{hint}, got {type(value).__name__}")
 
 
+FORMS = {str: "a string", int: "an integer", bool: "true or false", Real: "a number"}
+"""How error messages name the types of JSON values."""
+
+
+def check_form(name: str, value: object, form: Any) -> None:
+    """Raise ``ValueError`` unless a JSON value has a form.
+
+    Args:
+        name: place of the value, for the message.
+        value: the value.
+        form: one of :data:`FORMS`; ``[form]`` for a list of any length; ``(form, form)`` for a list of that length; a
+            dictionary with the form of each entry of an object, or of every entry as ``...``. Entries of an object may
+            be null or absent; others are not checked.
+    """
+    if isinstance(form, Mapping):
+        if not isinstance(value, Mapping):
+            raise ValueError(f"{name} must be an object, got {value!r:.80}")
+        parts = [(f"{name}.{key}", value[key], form.get(key, form.get(...))) for key in value]
+        parts = [(place, part, expected) for place, part, expected in parts if None not in (part, expected)]
+    elif isinstance(form, list | tuple):
+        length = len(form) if isinstance(form, tuple) else None
+        if not isinstance(value, list | tuple) or length not in (None, len(value)):
+            raise ValueError(f"{name} must be a list{f' of {length}' if length else ''}, got {value!r:.80}")
+        parts = [(f"an entry of {name}", part, form[0]) for part in value]
+    elif isinstance(value, form) and isinstance(value, bool) == (form is bool):
+        return
+    else:
+        raise ValueError(f"{name} must be {FORMS[form]}, got {value!r:.80}")
+    for place, part, expected in parts:
+        check_form(place, part, expected)
+
+
 def check_rows(name: str, rows: object) -> None:
     """Raise ``TypeError`` unless ``rows`` is a tensor with a dimension of rows, or ``None``."""
     if rows is None or (isinstance(rows, torch.Tensor) and rows.dim() > 0):

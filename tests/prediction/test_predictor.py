@@ -400,6 +400,50 @@ def test_a_bare_checkpoint_predicts_from_graphs_alone(tmp_path: Path) -> None:
         loaded.predict(["CCO"])
 
 
+@pytest.mark.parametrize(
+    ("place", "value", "named"),
+    [
+        ("task", 3, "a task must be a dictionary .* got 3"),
+        ("task.level", "atom", "level of regression must be one of .* got .atom."),
+        ("data", [], r"data must be an object, got \[\]"),
+        ("data.num_train", "10", "num_train must be an integer, got '10'"),
+        ("data.target", "y", "target must be an object, got 'y'"),
+        ("data.target.columns", 3, "columns must be a list, got 3"),
+        ("data.target.classes", [3], "an entry of .*classes must be a list, got 3"),
+        ("data.atom_types", "C", "atom_types must be a list, got 'C'"),
+        ("data.bond_types", [1], "an entry of .*bond_types must be a string, got 1"),
+        ("data.canonical", "no", "canonical must be true or false, got 'no'"),
+        ("data.ranges", 3, "ranges must be an object, got 3"),
+        ("data.ranges.atoms", [1], r"atoms must be a list of 2, got \[1\]"),
+        ("data.ranges.rings", None, "ranges must have atoms, bonds, rings, got none of rings"),
+        ("data.ranges.atom_types.C", [1, True], "an entry of .*atom_types.C must be a number, got True"),
+    ],
+)
+def test_a_card_of_another_form_names_the_entry(
+    zinc: Predictor, tmp_path: Path, place: str, value: object, named: str
+) -> None:
+    zinc.save(tmp_path)
+    card = json.loads((tmp_path / "card.json").read_text())
+    *outer, last = place.split(".")
+    entries = card
+    for name in outer:
+        entries = entries[name]
+    entries[last] = value
+    (tmp_path / "card.json").write_text(json.dumps(card))
+    with pytest.raises(ValueError, match=named):
+        load(tmp_path).predict(["CCO"])
+
+
+def test_entries_of_a_card_may_be_null(zinc: Predictor, tmp_path: Path) -> None:
+    zinc.save(tmp_path)
+    card = json.loads((tmp_path / "card.json").read_text())
+    card["data"] |= {"num_train": None, "ranges": {**card["data"]["ranges"], "labels": None}}
+    card["data"]["target"]["units"] = None
+    (tmp_path / "card.json").write_text(json.dumps(card))
+    loaded = load(tmp_path)
+    assert "trained on: 0 molecules" in repr(loaded) and loaded.units == ()
+
+
 def test_what_cannot_predict_says_so(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="holds an encoder, GramTransformer"):
         load("gram-k8")

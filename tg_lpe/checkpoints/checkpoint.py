@@ -16,6 +16,7 @@ from contextlib import suppress
 from dataclasses import is_dataclass
 from enum import Enum
 from functools import cached_property
+from numbers import Real
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
@@ -24,14 +25,37 @@ from huggingface_hub import ModelCard, PyTorchModelHubMixin, hf_hub_download
 from huggingface_hub.utils import EntryNotFoundError  # type: ignore[attr-defined]
 from torch import Tensor, nn
 
+from tg_lpe.arguments import check_form
 from tg_lpe.checkpoints import zoo
-from tg_lpe.checkpoints.files import DIGEST, add_tensors, parse_tensors, read_object, save_tensors, write_json
+from tg_lpe.checkpoints.files import (
+    DIGEST,
+    add_tensors,
+    parse_tensors,
+    read_json,
+    read_object,
+    save_tensors,
+    write_json,
+)
 from tg_lpe.checkpoints.registry import Registry
 
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
 DESCRIPTION = "card.json"
 """File that describes the task and the training data of a checkpoint."""
+PAIR: Any = (Real, Real)
+PAIRS = {...: PAIR}
+DATA = {
+    "source": str,
+    "num_train": int,
+    "target": {"columns": [str], "classes": [[str]], "unit": str, "units": [str], "computed": str},
+    "atom_types": [str],
+    "bond_types": [str],
+    "repair_radicals": bool,
+    "canonical": bool,
+    "extra_columns": [str],
+    "ranges": {"atoms": PAIR, "bonds": PAIR, "rings": PAIR, "atom_types": PAIRS, "labels": PAIRS, "extra": PAIRS},
+}
+"""Entries that describe a model's training data, in a card and in a run folder, with their forms."""
 DTYPE = "dtype"
 """Entry of ``config.json`` with the dtype of a module without tensors, if it is not float32."""
 
@@ -345,9 +369,14 @@ class Checkpoint:
     def descriptions(self) -> list[tuple[Path, Mapping[str, Any]]]:
         """Descriptions of the training data in the card, the run folder and the folder around it, with their files."""
         run_config = self.folder.resolve().parent / CONFIG
-        run = read_object(run_config) if run_config.is_file() else {}
-        files = {self.folder / DESCRIPTION: self.card, self.folder / CONFIG: self.config, run_config: run}
-        return [(file, content.get("data", {})) for file, content in files.items()]
+        run = read_json(run_config) if run_config.is_file() else {}
+        if not isinstance(run, dict) or kind_of(run) is Kind.CHECKPOINT:  # the file of another program
+            run = {}
+        config = {} if self.kind is Kind.CHECKPOINT else self.config
+        files = {self.folder / DESCRIPTION: self.card, self.folder / CONFIG: config, run_config: run}
+        for file, content in files.items():
+            check_form(str(file), content, {"data": DATA})
+        return [(file, content.get("data") or {}) for file, content in files.items()]
 
     @property
     def is_canonical(self) -> bool:

@@ -72,10 +72,16 @@ class MoleculeRanges:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> MoleculeRanges:
-        """Make the ranges from the dictionary of :meth:`to_dict`, also after it was written as JSON."""
+        """Make the ranges from the dictionary of :meth:`to_dict`, also after it was written as JSON.
+
+        Raises:
+            ValueError: if a range of sizes is missing.
+        """
+        if lacking := [name for name in COUNTED if values.get(name) is None]:
+            raise ValueError(f"ranges must have {', '.join(COUNTED)}, got none of {', '.join(lacking)}")
         sizes: dict[str, Any] = {name: tuple(values[name]) for name in COUNTED}
         for name in ("atom_types", "labels", "extra"):
-            sizes[name] = {key: tuple(pair) for key, pair in values.get(name, {}).items()}
+            sizes[name] = {key: tuple(pair) for key, pair in (values.get(name) or {}).items() if pair is not None}
         return cls(**sizes)
 
     def to_dict(self) -> dict[str, Any]:

@@ -16,8 +16,8 @@ from torch import Tensor
 from torch_geometric.data import Data
 from tqdm import tqdm
 
-from tg_lpe.arguments import ArgumentError, check_choice, check_count, check_positive, check_share
-from tg_lpe.checkpoints.checkpoint import DESCRIPTION, Checkpoint, CheckpointMixin, Kind, module_with
+from tg_lpe.arguments import ArgumentError, check_choice, check_count, check_form, check_positive, check_share
+from tg_lpe.checkpoints.checkpoint import DATA, DESCRIPTION, Checkpoint, CheckpointMixin, Kind, module_with
 from tg_lpe.checkpoints.files import load_tensors, write_json
 from tg_lpe.data.ranges import MoleculeRanges
 from tg_lpe.data.storage import GraphChunk, in_halves, iterate_chunks, with_attribute
@@ -51,19 +51,6 @@ MAX_PAIRS = 2**22
 """Largest number of node pairs in a batch, because some encoders hold a matrix of each graph."""
 
 SHOWN = 5
-DESCRIBED = (
-    "source",
-    "num_train",
-    "target",
-    "atom_types",
-    "bond_types",
-    "repair_radicals",
-    "canonical",
-    "extra_columns",
-    "ranges",
-)
-"""Keys of a card that describe a model's training data."""
-
 UNITS = {"solubility": "penalised logP: logP - SA - long rings, each in standard deviations of the data set, no unit"}
 """Units of computed labels."""
 
@@ -100,7 +87,7 @@ class Predictor:
             and bond types.
 
     Raises:
-        ValueError: if the model is in training mode, or does not fit the task.
+        ValueError: if the model is in training mode, or does not fit the task, or ``data`` has another form.
 
     Example:
         >>> from tg_lpe import zoo
@@ -116,7 +103,9 @@ class Predictor:
             task.check_model(model)
         self.model, self.task = model, task
         self.run: RunFolder | None = None
-        self.data = {name: value for name, value in (data or {}).items() if name in DESCRIBED}
+        data = {} if data is None else data
+        check_form("data", data, DATA)
+        self.data = {name: value for name, value in data.items() if name in DATA and value is not None}
 
     @cached_property
     def reader(self) -> MoleculeReader:
@@ -143,7 +132,7 @@ class Predictor:
     def units(self) -> tuple[str, ...]:
         """The unit of each of :attr:`columns`, such as ``"Hartree"``; empty if unknown."""
         is_regression = self.task is not None and self.task.name == "regression"
-        return tuple(self._target.get("units", ())) if is_regression else ()
+        return tuple(self._target.get("units") or ()) if is_regression else ()
 
     @property
     def extra_columns(self) -> tuple[str, ...]:
@@ -500,9 +489,16 @@ def load(name_or_dir: str | Path | Checkpoint, device: str | torch.device = "cpu
     if config.get("class") in ENCODERS:
         hint = "load it with tg_lpe.AddPositionalEncoding.from_pretrained"
         raise ValueError(f"{checkpoint.name} holds an encoder, {config['class']}, which predicts nothing: {hint}")
-    model, card = checkpoint.load(device), checkpoint.card
-    task = card.get("task")
-    return Predictor(model, None if task is None else make_task(task), card.get("data"))
+    return _predictor(checkpoint.load(device), checkpoint.card, folder / DESCRIPTION)
+
+
+def _predictor(model: Model, described: Mapping[str, Any], file: Path) -> Predictor:
+    """Make the predictor of a model from the ``"task"`` and the ``"data"`` in a file."""
+    task = described.get("task")
+    try:
+        return Predictor(model, None if task is None else make_task(task), described.get("data"))
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{file} does not describe its model: {error}") from error
 
 
 def _of_run(run: RunFolder, config: Mapping[str, Any], device: str | torch.device) -> Predictor:
@@ -523,7 +519,7 @@ def _of_run(run: RunFolder, config: Mapping[str, Any], device: str | torch.devic
         model = module_with(tensors, described, lambda: make_model(described))
     except RuntimeError as error:
         raise ValueError(f"{run.model} does not fit {run.config}: {error}") from error
-    predictor = Predictor(model.to(device).eval(), make_task(config["task"]), config["data"])
+    predictor = _predictor(model.to(device).eval(), config, run.config)
     predictor.run = run
     return predictor
 

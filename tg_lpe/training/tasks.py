@@ -491,7 +491,14 @@ class Multiclass(Task):
 
 
 def make_task(config: Mapping[str, Any]) -> Task:
-    """Make a task from the dictionary of :meth:`Task.to_dict`; raise ``ValueError`` for an unknown name or argument."""
+    """Make a task from the dictionary of :meth:`Task.to_dict`.
+
+    Raises:
+        TypeError: if ``config`` is no dictionary.
+        ValueError: if its name or an argument is unknown or not allowed.
+    """
+    if not isinstance(config, Mapping):
+        raise TypeError(f"a task must be a dictionary with its name and arguments, got {config!r:.80}")
     arguments = dict(config)
     cls: type[Task] = TASKS[arguments.pop("name", None)]
     try:
