@@ -136,6 +136,20 @@ def test_the_configuration_of_another_program_around_a_checkpoint_is_not_read(tm
     assert not Checkpoint.open(tmp_path / "encoder").is_canonical
 
 
+def test_a_relative_path_stays_the_same_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    graphs = [Data(edge_index=torch.tensor([[0, 1], [1, 0]]), num_nodes=2, y=torch.tensor([0.5 * n])) for n in range(9)]
+    splits = GraphSplits.of(graphs[:4], graphs[4:7], graphs[7:], level="graph")
+    model = GraphTransformer(encoder=GramTransformer(4), hidden_channels=8, heads=2, num_layers=1)
+    train(model, splits, config=TrainConfig(epochs=1), folder="run", progress=False)
+    model.save_pretrained("model")
+    predictor, checkpoint = load("run"), Checkpoint.open("model")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert predictor.predict(graphs[:2], coverage=0.5).low is not None
+    torch.testing.assert_close(checkpoint.load().state_dict(), model.state_dict())
+
+
 def test_a_model_is_predicted_with_from_an_open_checkpoint() -> None:
     checkpoint = Checkpoint.open("transformer-zinc12k")
     predictor = load(checkpoint)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -143,6 +144,18 @@ time.sleep(600)
         os.kill(other.pid, signal.SIGKILL)
         other.communicate()
     assert RunFolder(tmp_path).start("train", {}, resume=True) is False
+
+
+def test_a_file_system_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some network file systems have none: a run there is not in use by another process."""
+    fcntl = pytest.importorskip("fcntl")
+
+    def refuse(*arguments: Any) -> None:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    begin(tmp_path)
+    assert RunFolder(tmp_path).start("train", SETTINGS, resume=True)
 
 
 def test_the_environment_is_json_and_lists_the_packages() -> None:

@@ -320,7 +320,7 @@ class Checkpoint:
     """
 
     def __init__(self, name: str, folder: Path) -> None:
-        self.name, self.folder = name, folder
+        self.name, self.folder = name, folder.absolute()  # the weights are read later, maybe from another folder
         self._stored = read_object(folder / CONFIG)
         self._digest = self._stored.pop(DIGEST, None)
         self.config = dict(self._stored)

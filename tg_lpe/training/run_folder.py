@@ -144,12 +144,12 @@ class RunFolder:
         self._lock_file = (self.path / ".lock").open("w", encoding="utf-8")
         try:
             import fcntl
-        except ImportError:  # this system has no such locks
-            return
-        try:
+
             fcntl.flock(self._lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
+        except BlockingIOError as error:
             raise FolderInUseError(f"{self.path} is in use by another process") from error
+        except (ImportError, OSError):  # this system, or the file system of the folder, has no such locks
+            return
 
     def release(self) -> None:
         """Unlock the folder, if it is locked."""
