@@ -126,6 +126,13 @@ def labelled(**options: Any) -> GraphSplits:
         (lambda: RandomWalk(np.int64(8)), r"steps must .* got np.int64\(8\); int\("),
         (lambda: LinearTransformerPE(np.int64(8)), r"k must .*; int\("),
         (lambda: ResistiveEmbedding(8, torch.tensor(0)), r"seed must .*; int\("),
+        (lambda: Graph(RING, batch=torch.zeros(3).long().to("meta")), "edge_index on cpu, batch on meta; data.to"),
+        (
+            lambda: GraphTransformer(in_channels=1)(torch.rand(3, 1, device="meta"), RING),
+            "edge_index on cpu, x on meta",
+        ),
+        (lambda: GraphTransformer(edge_dim=1)(None, RING, torch.rand(6, 1, device="meta")), "edge_attr on meta"),
+        (lambda: GramTransformer(in_channels=1)(torch.rand(3, 1), RING.to("meta")), "edge_index on meta, x on cpu"),
         (lambda: store_precomputed("LPE", []), "encoder must be an Encoder, got str"),  # type: ignore[arg-type]
         (lambda: precomputed_of([]), "data must be a Data, got list"),  # type: ignore[arg-type]
         (lambda: labelled(columns=[3]), r"columns must .* got \[3\]"),

@@ -200,6 +200,14 @@ def check_rows(name: str, rows: object) -> None:
     raise TypeError(f"{name} must be a tensor with a row for each node or edge, got {rows!r:.80}{hint}")
 
 
+def check_devices(**tensors: object) -> None:
+    """Raise ``ValueError`` unless all tensors among the arguments are on one device; no check in a trace."""
+    devices = {name: each.device for name, each in tensors.items() if isinstance(each, torch.Tensor)}
+    if not torch.compiler.is_compiling() and len(set(devices.values())) > 1:
+        places = ", ".join(f"{name} on {device}" for name, device in devices.items())
+        raise ValueError(f"all tensors must be on one device, got {places}; data.to(device) moves those of a graph")
+
+
 def rows_hint(name: str, rows: int, expected: int, what: str) -> str:
     """Return the end of an error message: how many rows a tensor needs, or nothing if it has them.
 

@@ -173,7 +173,7 @@ def test_without_labels() -> None:
     ],
 )
 def test_splits_that_do_not_fit(parts: tuple[Any, Any, Any], options: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises((TypeError, ValueError), match=message):
         GraphSplits.of(*parts, **options)
 
 

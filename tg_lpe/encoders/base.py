@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from tg_lpe.arguments import check_generator, check_rows
+from tg_lpe.arguments import check_devices, check_generator, check_rows
 from tg_lpe.checkpoints.checkpoint import CheckpointMixin
 from tg_lpe.data.spec import DataSpec
 from tg_lpe.graph.graph import Graph, make_graph
@@ -262,6 +262,8 @@ class Encoder(CheckpointMixin, nn.Module, ABC):
                     stacklevel=4,  # the call of the module
                 )
             check_rows("x", x)
+            features = {"x": x, "edge_attr": edge_attr}
+            check_devices(edge_index=edge_index, **{name: features[name] for name in self.reads & features.keys()})
             if num_nodes is None and batch is None and x is not None:
                 num_nodes = x.size(0)
             graph = make_graph(

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch_geometric.data import Batch, Data
 from torch_geometric.data.storage import N_KEYS
 
-from tg_lpe.arguments import HOMOGENEOUS, WITHOUT_EDGE_INDEX, as_plain, check_choice, rows_hint
+from tg_lpe.arguments import HOMOGENEOUS, WITHOUT_EDGE_INDEX, as_plain, check_choice, check_devices, rows_hint
 from tg_lpe.graph.buckets import PaddedRows
 from tg_lpe.ops import cpu, edges
 from tg_lpe.ops.checks import ValueChecks
@@ -130,6 +130,7 @@ class Graph:
         check_edge_index(edge_index)
         if batch is not None and not isinstance(batch, Tensor):
             raise TypeError(f"batch must be an int64 tensor of shape [num_nodes], got {type(batch).__name__}")
+        check_devices(edge_index=edge_index, batch=batch, edge_weight=edge_weight, ground=ground)
         num_graphs = None if num_graphs is None else checked_count("num_graphs", num_graphs)
         self.num_nodes = _count_nodes(edge_index, num_nodes, batch)
         if num_graphs is not None:

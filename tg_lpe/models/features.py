@@ -10,7 +10,7 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 import torch
 from torch import Tensor, nn
 
-from tg_lpe.arguments import check_generator, check_rows, rows_hint
+from tg_lpe.arguments import check_devices, check_generator, check_rows, rows_hint
 from tg_lpe.encoders.base import Encoder, checked_encoding, checked_pairs, copy_tensors
 from tg_lpe.graph.graph import Graph, make_graph
 from tg_lpe.models.base import Model
@@ -120,6 +120,7 @@ class FeatureModel(Model):
         self._refuse_unread(features, edge_weight, precomputed)
         rows = {"x": x, "batch": batch, "pe": pe, "edge_attr": edge_attr, "edge_pe": edge_pe}
         n = _known_num_nodes(num_nodes, rows)
+        check_devices(edge_index=edge_index, **rows, edge_weight=edge_weight, graph_attr=graph_attr)
         is_traced = torch.compiler.is_compiling()
         checks = None if is_traced else partial(self._check_features, features)
         if self.encoder is None and not self.needs_undirected:
