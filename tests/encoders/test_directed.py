@@ -176,6 +176,21 @@ class TestMagneticLaplacian(DirectedEncoderTestCase):
         edges = sorted({(min(arc), max(arc)) for arc in arcs})
         self.check_values(DirectedGraph(len(made), edges, [1.0 + number % 3 for number in range(len(edges))], arcs))
 
+    def test_each_column_belongs_to_one_component(self) -> None:
+        """Equal eigenvalues of two components do not mix them, alone or beside a graph that is solved iteratively."""
+        nodes = torch.randperm(18, generator=torch.Generator().manual_seed(0))
+        parts = nx.disjoint_union(nx.path_graph(9), nx.path_graph(9))
+        index = nodes[torch.tensor(list(parts.edges)).T]
+        encoder = MagneticLaplacian(4, 0.1).double()
+        alone = encoder(None, index, num_nodes=18)
+        is_in_part = (alone.node[nodes].unflatten(0, (2, 9)).abs() > 1e-9).any(1)
+        assert is_in_part.sum(0).tolist() == [1] * 8
+        far = 18 + torch.stack([torch.arange(599), torch.arange(1, 600)])
+        batch = (torch.arange(618) >= 18).long()
+        beside = encoder(None, torch.cat([index, far], 1), batch=batch)
+        self.close(beside.node[:18], alone.node)
+        self.close(beside.edge[: index.size(1)], alone.edge)
+
     def test_repeated_eigenvalues_of_large_graphs(self) -> None:
         """Two copies of a graph, relabelled: the space of both is that of each."""
         arcs = torch.tensor(list(nx.gnp_random_graph(520, 0.01, seed=0, directed=True).edges)).T

@@ -30,8 +30,9 @@ class MagneticLaplacian(NodeEdgeEncoder):
     then their imaginary parts, as in `Transformers Meet Directed Graphs <https://arxiv.org/abs/2302.00049>`_, section
     3. The phase of an eigenvector is arbitrary. It is chosen so that the mean of the entries, weighted by their squared
     absolute values, is real and positive. If that mean is zero, as on a cycle, the first of the largest entries is made
-    real and positive, which depends on the order of the nodes. If an eigenvalue repeats, the basis is arbitrary. If a
-    graph has fewer than ``k`` eigenvectors, the remaining columns are zero.
+    real and positive, which depends on the order of the nodes. Each eigenvector belongs to one component; if an
+    eigenvalue of a component repeats, the basis is arbitrary. If a graph has fewer than ``k`` eigenvectors, the
+    remaining columns are zero.
 
     The encoding of a directed edge or pair ``(u, v)`` has, for each potential, the real parts of ``exp(-t L_q)_uv`` for
     all ``times`` and then the imaginary parts. It is equivariant and independent of phases and bases.

@@ -7,9 +7,7 @@ edges of weight zero are absent.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from heapq import nsmallest
 from itertools import pairwise
-from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -18,8 +16,8 @@ from scipy.sparse import csr_matrix, eye, issparse
 from torch import Tensor
 
 from tg_lpe.graph.buckets import matrices
-from tg_lpe.graph.components import Array, Components
-from tg_lpe.graph.eigenvectors import EIGENVECTOR_NODES
+from tg_lpe.graph.components import Array, ComponentGroup, Components
+from tg_lpe.graph.eigenvectors import EIGENVECTOR_NODES, by_eigenvalue
 from tg_lpe.graph.graph import Graph
 from tg_lpe.graph.pairs import COLUMN_ENTRIES, FEWEST_COLUMNS
 from tg_lpe.graph.progress import warn_if_long, watched
@@ -47,6 +45,9 @@ FASTER_HEAT = "edge_out_channels=0, which only computes eigenvectors, or Directe
 
 SHIFT = 1e-6
 """Added to the eigenvalues of a magnetic Laplacian, which may be zero, so that its sparse factors exist."""
+
+STACKED_NODES = 64
+"""Up to this number of nodes, components of large graphs are solved side by side; larger ones would take memory."""
 
 DENSE_SECONDS = 1.5e-9
 """Seconds, times ``n^3``, for all eigenvectors of a complex ``n x n`` matrix on one thread."""
@@ -199,8 +200,8 @@ class MagneticSpectrum:
     `MagNet: A Neural Network for Directed Graphs <https://arxiv.org/abs/2102.11391>`_, section 2.2, with ``D_s`` the
     row sums of ``A_s``. Weights enter ``A_s`` only; directions enter ``Delta`` only.
 
-    Batches of graphs of up to 512 nodes are solved by dense algebra, all eigenvectors at once. In larger graphs, each
-    component is solved iteratively, and heat kernels are polynomials of the matrix, or dense if that is faster.
+    Each component is solved as if it were alone: by dense algebra, all eigenvectors at once, or iteratively above 512
+    nodes. Heat kernels of larger graphs are polynomials of the matrix, or dense if that is faster.
 
     Args:
         graph: the graph or batch.
@@ -211,79 +212,92 @@ class MagneticSpectrum:
     """
 
     def __init__(self, graph: Graph, potential: float) -> None:
-        self.graph, self.potential = graph, potential
+        self.graph, self.potential, self.parts = graph, potential, Components(graph)
         self.is_large = graph.max_nodes > EIGENVECTOR_NODES
-        if not self.is_large:
-            self.stacks = DirectedMatrices(graph)
-            laplacians = [_laplacians(host_array(a), potential) for a in self.stacks.adjacency]
-            self._spectra = [_eigenvectors(laplacian) for laplacian in laplacians]
+        self._solved: dict[int, tuple[Array, Array]] = {}
 
     def first(self, count: int) -> Tensor:
         """Return the eigenvectors of the ``count`` smallest eigenvalues, complex128 ``[num_nodes, count]``.
 
-        Each has length one. Its phase makes the mean of its entries, weighted by their squared absolute values,
-        positive. If that mean is zero, the first of the largest entries is positive, which depends on the order of the
-        nodes. Missing columns are zero.
+        Each belongs to one component and has length one. Its phase makes the mean of its entries, weighted by their
+        squared absolute values, positive. If that mean is zero, the first of the largest entries is positive, which
+        depends on the order of the nodes. Missing columns are zero.
 
         Raises:
             RuntimeError: if an iteration does not converge.
         """
-        if self.is_large:
-            return torch.from_numpy(self._first_of_components(count)).to(self.graph.device)
-        parts = [np.zeros((len(v), v.shape[1], count), complex) for _, v in self._spectra]
-        for part, (_, vectors) in zip(parts, self._spectra, strict=True):
-            chosen = vectors[..., :count]
-            part[..., : chosen.shape[2]] = _with_phases(chosen)
-        if not parts:
-            return torch.zeros(self.graph.num_nodes, count, dtype=torch.complex128, device=self.graph.device)
-        return self.stacks.rows.unpad([torch.from_numpy(part).to(self.graph.device) for part in parts])
+        parts = self.parts
+        vectors, values = np.zeros((len(parts.label), count), complex), np.full((parts.count, count), np.nan)
+        for group in parts.groups:
+            for part in group.each() if self.is_large and group.size > STACKED_NODES else [group]:
+                eigenvalues, basis = self._iterated(part, count) or self._dense(part)
+                width = min(count, group.size)
+                values[part.components, :width] = eigenvalues[:, :width]
+                vectors[part.nodes, :width] = _with_phases(basis[..., :width])
+        if parts.count != self.graph.num_graphs:
+            vectors, _ = by_eigenvalue(parts, vectors, values, "bottom")
+        return torch.from_numpy(vectors).to(self.graph.device)
 
     def heat(self, times: Sequence[float], first: Tensor, second: Tensor) -> Tensor:
         """Return entries of ``exp(-t L)``, complex128 ``[num_entries, num_times]``; they do not depend on phases."""
-        if self.is_large:
-            return torch.from_numpy(self._heat_of_large_graphs(times, first, second)).to(first.device)
-        found = []
-        for time in times:
-            parts = [_heat(values, vectors, time) for values, vectors in self._spectra]
-            found.append(
-                self.stacks.entries([torch.from_numpy(part).to(first.device) for part in parts], first, second)
-            )
-        return torch.stack(found, 1).to(torch.complex128)  # an empty batch has real entries
+        compute = self._heat_of_large_graphs if self.is_large else self._heat_of_small_graphs
+        return torch.from_numpy(compute(times, first, second)).to(first.device)
 
     @lazy
-    def _matrix(self) -> csr_matrix:
-        """The magnetic Laplacian of the batch, sparse ``[num_nodes, num_nodes]``."""
+    def _entries(self) -> Array:
+        """Entries ``(tail, head)`` of the magnetic Laplacian at the undirected edges, complex ``[num_edges]``."""
         graph, n = self.graph, self.graph.num_nodes
         forward, backward = host_array(_listed(graph)).astype(float)
         tail, head, weight = (host_array(values) for values in (graph.tail, graph.head, _weights(graph)))
         weight = weight * (forward + backward) / 2
         degree = np.bincount(tail, weight, n) + np.bincount(head, weight, n)
         scale = 1 / np.sqrt(np.where(degree > 0, degree, 1.0))
-        entries = scale[tail] * weight * scale[head] * np.exp(2j * np.pi * self.potential * (forward - backward))
-        ends = np.concatenate([tail, head]), np.concatenate([head, tail])
-        return eye(n, format="csr") - csr_matrix((np.concatenate([entries, entries.conj()]), ends), (n, n))
+        turns = np.exp(2j * np.pi * self.potential * (forward - backward))
+        entries: Array = -scale[tail] * weight * turns * scale[head]
+        return entries
 
-    def _first_of_components(self, count: int) -> Array:
-        """Compute :meth:`first` component by component."""
-        parts = Components(self.graph)
-        found: list[list[tuple[float, Array, Array]]] = [[] for _ in range(self.graph.num_graphs)]
+    @lazy
+    def _matrix(self) -> csr_matrix:
+        """The magnetic Laplacian of the batch, sparse ``[num_nodes, num_nodes]``."""
+        n, tail, head = self.graph.num_nodes, host_array(self.graph.tail), host_array(self.graph.head)
+        ends = np.concatenate([tail, head]), np.concatenate([head, tail])
+        entries = np.concatenate([self._entries, self._entries.conj()])
+        return eye(n, format="csr") + csr_matrix((entries, ends), (n, n))
+
+    def _dense(self, group: ComponentGroup) -> tuple[Array, Array]:
+        """Compute all eigenpairs of components, as :func:`_eigenvectors`; those of small graphs are kept."""
+        if group.size not in self._solved or self.is_large:
+            laplacians = np.zeros((len(group.nodes), group.size, group.size), complex)
+            laplacians[:, range(group.size), range(group.size)] = 1.0
+            entries = self._entries[group.edges]
+            laplacians[group.position, group.tail, group.head] = entries
+            laplacians[group.position, group.head, group.tail] = entries.conj()
+            self._solved[group.size] = _eigenvectors(laplacians)
+        return self._solved[group.size]
+
+    def _iterated(self, part: ComponentGroup, count: int) -> tuple[Array, Array] | None:
+        """Compute some eigenpairs of a component by Lanczos' method; ``None`` if dense algebra is better."""
+        if part.size <= max(EIGENVECTOR_NODES, count + 2):
+            return None
+        nodes = part.nodes[0]
+        shifted = self._matrix[nodes][:, nodes] + SHIFT * eye(part.size, format="csr")
+        with threads_for(part.size):
+            values, vectors = sparse_eigenvectors(shifted, np.ones(part.size), count, False, True, 0)
+        return values[None], vectors[None]
+
+    def _heat_of_small_graphs(self, times: Sequence[float], first: Tensor, second: Tensor) -> Array:
+        """Compute :meth:`heat` from all eigenvectors of each component."""
+        parts, (rows, columns) = self.parts, (host_array(first), host_array(second))
+        begin, end = np.zeros(parts.count, np.int64), 0  # the kernel of each component among all entries
         for group in parts.groups:
-            for component, nodes in zip(group.components, group.nodes, strict=True):
-                block = self._matrix[nodes][:, nodes] if group.size > 1 else eye(1)  # many nodes may have no edge
-                if group.size <= max(EIGENVECTOR_NODES, count + 2):
-                    values, vectors = (part[0] for part in _eigenvectors(block.toarray()[None]))
-                else:
-                    shifted = block + SHIFT * eye(group.size, format="csr")
-                    with threads_for(group.size):
-                        values, vectors = sparse_eigenvectors(shifted, np.ones(group.size), count, False, True, 0)
-                vectors = _with_phases(vectors[None, :, :count])[0]
-                found[parts.graph_of[component]] += [
-                    (value, nodes, v) for value, v in zip(values[:count], vectors.T, strict=True)
-                ]
-        out = np.zeros((self.graph.num_nodes, count), complex)
-        for columns in found:
-            for column, (_, nodes, vector) in enumerate(nsmallest(count, columns, key=itemgetter(0))):
-                out[nodes, column] = vector
+            begin[group.components] = end + group.size**2 * np.arange(len(group.components))
+            end += group.nodes.size * group.size
+        label, out = parts.label[rows], np.zeros((len(rows), len(times)), complex)
+        joined = label == parts.label[columns]
+        at = np.where(joined, begin[label] + parts.local[rows] * parts.size[label] + parts.local[columns], 0)
+        for number, time in enumerate(times) if len(rows) else ():
+            kernels = [_heat(*self._dense(group), time).ravel() for group in parts.groups]
+            out[:, number] = np.where(joined, np.concatenate(kernels)[at], 0.0)
         return out
 
     def _heat_of_large_graphs(self, times: Sequence[float], first: Tensor, second: Tensor) -> Array:
@@ -314,17 +328,6 @@ def _heat(values: Array, vectors: Array, time: float) -> Array:
     """Return ``exp(-time L)`` of stacked matrices, ``[num_graphs, n, n]``, from their eigenvectors."""
     kernels: Array = (vectors * np.exp(-time * values)[:, None]) @ vectors.conj().swapaxes(1, 2)
     return kernels
-
-
-def _laplacians(adjacency: Array, potential: float) -> Array:
-    """Return the magnetic Laplacians of stacked adjacency matrices, ``[num_graphs, n, n]``."""
-    back = adjacency.swapaxes(1, 2)
-    weight = (adjacency + back) / 2
-    degree = weight.sum(2)
-    scale = 1 / np.sqrt(np.where(degree > 0, degree, 1.0))
-    turns = np.exp(2j * np.pi * potential * ((adjacency > 0).astype(float) - (back > 0)))
-    laplacians: Array = np.eye(adjacency.shape[1]) - scale[:, :, None] * weight * turns * scale[:, None]
-    return laplacians
 
 
 def _eigenvectors(laplacian: Array) -> tuple[Array, Array]:

@@ -97,7 +97,7 @@ def laplacian_eigenvectors(
     if parts.count:
         vectors *= canonical_signs(parts, vectors)
     if parts.count != graph.num_graphs or (parts.count > 1 and not (np.diff(parts.graph_of) > 0).all()):
-        vectors, values = _by_eigenvalue(parts, vectors, values, which)
+        vectors, values = by_eigenvalue(parts, vectors, values, which)
     return torch.from_numpy(vectors).to(graph.device), torch.from_numpy(values).to(graph.device)
 
 
@@ -221,7 +221,7 @@ def _iterated_eigenvectors(
     return np.stack([values for values, _ in found]), np.stack([vectors for _, vectors in found])
 
 
-def _by_eigenvalue(parts: Components, vectors: Array, values: Array, which: str) -> tuple[Array, Array]:
+def by_eigenvalue(parts: Components, vectors: Array, values: Array, which: str) -> tuple[Array, Array]:
     """Sort eigenvectors of components by eigenvalue within each graph, ``[num_nodes, k]`` and ``[num_graphs, k]``."""
     k, num_graphs = values.shape[1], parts.graph.num_graphs
     graph_of = np.repeat(parts.graph_of, k)
@@ -231,7 +231,7 @@ def _by_eigenvalue(parts: Components, vectors: Array, values: Array, which: str)
     column[order] = np.minimum(np.arange(order.size) - first[graph_of[order]], k)
     column = np.where(np.isnan(values), k, column.reshape(-1, k))
     # Eigenvectors beyond the first k of a graph go to an extra column that is cut off.
-    out, sorted_values = np.zeros((len(vectors), k + 1)), np.full((num_graphs, k + 1), np.nan)
+    out, sorted_values = np.zeros((len(vectors), k + 1), vectors.dtype), np.full((num_graphs, k + 1), np.nan)
     np.put_along_axis(out, column[parts.label], vectors, axis=1)
     sorted_values[graph_of.reshape(-1, k), column] = values
     return np.ascontiguousarray(out[:, :k]), np.ascontiguousarray(sorted_values[:, :k])
