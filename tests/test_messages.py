@@ -68,6 +68,7 @@ def labelled(**options: Any) -> GraphSplits:
         (lambda: RandomWalk(k=8), "RandomWalk has no argument 'k'; its arguments are steps"),  # type: ignore[call-arg]
         (lambda: GraphTransformer(encoder=LinearTransformerPE(8)), "as pre_transform, .* pe_channels="),  # type: ignore[arg-type]
         (lambda: Graph(RING.numpy()), r"torch.as_tensor\(edge_index\)"),  # type: ignore[arg-type]
+        (lambda: Graph(RING, edge_weight=WEIGHTS.numpy()), r"torch.as_tensor\(edge_weight\)"),  # type: ignore[arg-type]
         (lambda: GraphTransformer(in_channels=1)([[1.0]] * 3, RING), r"torch.as_tensor\(x\)"),
         (lambda: GraphTransformer(num_node_types=3)(torch.rand(3), RING), r"pass x.long\(\)$"),
         (

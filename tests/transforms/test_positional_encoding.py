@@ -56,6 +56,34 @@ def test_a_batch_of_batches() -> None:
     assert Graph.from_data(nested).num_graphs == 3
 
 
+def test_weights_under_another_name_are_not_ignored_in_silence() -> None:
+    """``from_networkx`` writes ``weight`` and ``GDC`` writes ``edge_attr``; a sample weight of a graph is none."""
+
+    def told(**attributes: torch.Tensor) -> list[str]:
+        data = Data(edge_index=PATHS[2], num_nodes=6, **attributes)
+        with warnings.catch_warnings(record=True) as found:
+            warnings.simplefilter("always")
+            transform(data)
+        in_a_list = warned_of_a_list([data])
+        assert in_a_list == [str(one.message) for one in found] and all(one.filename == __file__ for one in found)
+        return in_a_list
+
+    def warned_of_a_list(graphs: list[Data]) -> list[str]:
+        with warnings.catch_warnings(record=True) as found:
+            warnings.simplefilter("always")
+            transform.encode_dataset(graphs, progress=False)
+        return [str(one.message) for one in found]
+
+    transform, numbers = AddPositionalEncoding(RandomWalk(4)), torch.rand(5)
+    for weight in (numbers, numbers.long()):
+        assert "edge_weight='weight'" in told(weight=weight)[0]
+    assert "edge_weight='edge_attr'" in told(edge_attr=numbers)[0]
+    assert not told(edge_weight=numbers, edge_attr=numbers) and not told(weight=torch.ones(1))
+    assert not told(edge_attr=numbers.long()) and not told(edge_attr=numbers.unsqueeze(1))
+    transform = AddPositionalEncoding(RandomWalk(4), edge_weight=None)
+    assert not told(weight=numbers, edge_attr=numbers)
+
+
 class OnDisk(Stored):
     """A dataset that was written to a file and read again."""
 

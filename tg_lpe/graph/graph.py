@@ -827,7 +827,8 @@ def _refuse_gaps(name: str, entries: int, unit: str, count: int) -> None:
 def _check_form(name: str, values: Tensor | None, size: int) -> None:
     """Refuse conductances of the wrong shape or dtype."""
     if values is not None and not isinstance(values, Tensor):
-        raise TypeError(f"{name} must be a floating point tensor of shape [{size}], got {type(values).__name__}")
+        hint = f"; torch.as_tensor({name}) makes one" * isinstance(values, np.ndarray | list | tuple)
+        raise TypeError(f"{name} must be a floating point tensor of shape [{size}], got {type(values).__name__}{hint}")
     if values is not None and (values.shape != (size,) or not values.is_floating_point()):
         got = f"{values.dtype} {list(values.shape)}"
         fit = ".squeeze(1)" * (values.shape == (size, 1)) + ".float()" * (not values.is_floating_point())

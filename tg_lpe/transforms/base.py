@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -70,6 +71,10 @@ class GraphTransform(BaseTransform, ABC):
     Raises:
         TypeError: if ``edge_weight`` is not a name.
         ValueError: if ``reduce`` or ``hetero`` is unknown.
+
+    Warns:
+        UserWarning: when it is called, if graphs have no ``edge_weight``, but a number for each edge in ``weight`` or
+            ``edge_attr``.
     """
 
     features: tuple[str, ...] = ()
@@ -185,14 +190,25 @@ class GraphTransform(BaseTransform, ABC):
         return result if collated else graphs
 
     def _check_weight(self, graphs: Sequence[Data | HeteroData]) -> None:
-        """Check that some graph has the named weights, unless the name is the default."""
+        """Check that some graph has the named weights; warn if the default is absent and others look like weights."""
         name = self.edge_weight
-        if name in (None, EDGE_WEIGHT) or any(name in data.keys() for data in graphs):  # noqa: SIM118 (not a mapping)
+        if name is None or any(name in data.keys() for data in graphs):  # noqa: SIM118 (not a mapping)
             return
-        raise ValueError(
-            f"edge_weight={name!r} names an attribute that no graph has, got {sorted(set(graphs[0].keys()))}; "
-            "edge_weight=None ignores weights"
-        )
+        if name != EDGE_WEIGHT:
+            raise ValueError(
+                f"edge_weight={name!r} names an attribute that no graph has, got {sorted(set(graphs[0].keys()))}; "
+                "edge_weight=None ignores weights"
+            )
+        first = graphs[0]
+        for other in ("weight", "edge_attr") if isinstance(first, Data) else ():
+            values = first.get(other) if other not in self.features else None
+            is_of_edges = isinstance(values, Tensor) and values.shape == (first.num_edges,)
+            if is_of_edges and (other == "weight" or values.is_floating_point()):
+                warnings.warn(
+                    f"{type(self).__name__} does not read data.{other}, which has a number for each edge; if these are "
+                    f"weights, pass edge_weight={other!r}, and if not, edge_weight=None",
+                    stacklevel=4,  # the call of the transform
+                )
 
     def _compute(
         self,
