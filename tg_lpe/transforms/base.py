@@ -202,8 +202,9 @@ class GraphTransform(BaseTransform, ABC):
         first = graphs[0]
         for other in ("weight", "edge_attr") if isinstance(first, Data) else ():
             values = first.get(other) if other not in self.features else None
-            is_of_edges = isinstance(values, Tensor) and values.shape == (first.num_edges,)
-            if is_of_edges and (other == "weight" or values.is_floating_point()):
+            if not isinstance(values, Tensor) or values.shape != (first.num_edges,):
+                continue
+            if other == "weight" or values.is_floating_point():
                 warnings.warn(
                     f"{type(self).__name__} does not read data.{other}, which has a number for each edge; if these are "
                     f"weights, pass edge_weight={other!r}, and if not, edge_weight=None",
