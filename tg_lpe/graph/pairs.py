@@ -91,7 +91,6 @@ def hop_pairs(graph: Graph, max_distance: int) -> Tensor:
     return out.long() + (label[first] != label[second])
 
 
-@torch.compiler.disable  # the stacks depend on the data
 @torch.compiler.disable  # the blocks depend on the data
 def hop_counts(graph: Graph, max_distance: int) -> Tensor:
     """Count the nodes of each class of :func:`hop_pairs` around each node, for some nodes at a time.
@@ -125,6 +124,7 @@ def hop_counts(graph: Graph, max_distance: int) -> Tensor:
     return out
 
 
+@torch.compiler.disable  # the stacks depend on the data
 def pagerank_pairs(graph: Graph, alphas: Sequence[float]) -> Tensor:
     r"""Compute personalised PageRank: where a walk ends that stops before each step with probability ``alpha``.
 
