@@ -224,6 +224,12 @@ def test_what_a_predictor_says_of_itself(zinc: Predictor, tmp_path: Path) -> Non
     assert "logP" in repr(own) and "units of the labels in mine.csv" in repr(own)
 
 
+def test_numbers_of_workers_that_are_none(zinc: Predictor) -> None:
+    for number in (-1, "2", 1.5, True):
+        with pytest.raises(ValueError, match=f"num_workers must .* got {number!r}"):
+            zinc.predict(["CCO"], num_workers=number)  # type: ignore[arg-type]
+
+
 def test_what_is_given_must_be_molecules_or_graphs(zinc: Predictor, tmp_path: Path) -> None:
     pandas = pytest.importorskip("pandas")
     table = {"name": ["ethanol"], "SMILES": ["CCO"]}

@@ -12,7 +12,16 @@ from typing import Any
 
 import pytest
 
-from tg_lpe.report import Run, Table, compare, comparison_table, draw_curve, read_run, write_report
+from tg_lpe.report import (
+    Run,
+    Table,
+    compare,
+    comparison_table,
+    draw_curve,
+    learned_pictures,
+    read_run,
+    write_report,
+)
 from tg_lpe.report.runs import UNNAMED
 from tg_lpe.training.config import KernelPretrainConfig, PretrainConfig, TrainConfig
 from tg_lpe.training.run_folder import RunFolder
@@ -577,6 +586,17 @@ def test_a_regression_stands_beside_the_constant(make_run: MakeRun, page: Callab
     assert "RandomWalk" in note and "none" not in note
     assert list(cells.values()) in page(*runs).rows and cells["encoding"] in comparison_table(runs)
     assert compare([make_run("a", 0.3)])[0].constant_cells() == {}
+
+
+def test_a_path_is_no_run(tmp_path: Path) -> None:
+    calls: list[tuple[Callable[[Any], Any], str]] = [
+        (lambda path: comparison_table([path]), "an entry of runs must be a Run, which read_run"),
+        (lambda path: learned_pictures(path, "run"), "run must be a Run, which read_run"),
+        (draw_curve, "folder must be a RunFolder"),
+    ]
+    for call, message in calls:
+        with pytest.raises(TypeError, match=message):
+            call(tmp_path)
 
 
 def test_columns_of_labels_have_figures(make_run: MakeRun) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from tg_lpe.arguments import check_type
 from tg_lpe.checkpoints.files import replacing
 from tg_lpe.encoders.base import LearnedTable
 from tg_lpe.report.predictions import Scored
@@ -30,7 +31,12 @@ MAX_POINTS = 400
 
 
 def draw_curve(folder: RunFolder) -> Path | None:
-    """Draw training loss and validation error by epoch into ``curve.png``; ``None`` if matplotlib is not installed."""
+    """Draw training loss and validation error by epoch into ``curve.png``; ``None`` if matplotlib is not installed.
+
+    Raises:
+        TypeError: if ``folder`` is no :class:`~tg_lpe.training.run_folder.RunFolder`.
+    """
+    check_type("folder", folder, RunFolder)
     try:
         import matplotlib  # noqa: F401
     except ImportError:

@@ -9,6 +9,7 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader
 from torch import Tensor
 
+from tg_lpe.arguments import check_type
 from tg_lpe.checkpoints.checkpoint import module_with
 from tg_lpe.checkpoints.files import load_tensors, replacing
 from tg_lpe.encoders.base import LearnedTable
@@ -118,7 +119,11 @@ def learned_pictures(run: Run, description: str) -> list[tuple[str, str]]:
     Returns:
         ``(<svg> element, caption)`` of each table; empty if the run is unfinished, or its encoder has no such tables,
         was not trained, or has a class that is not imported.
+
+    Raises:
+        TypeError: if ``run`` is no :class:`Run`.
     """
+    check_type("run", run, Run, ", which read_run makes of a folder")
     folder = RunFolder(run.path)
     if run.settings.get("encoder_lr") == 0 or not run.finished or not folder.model.is_file():
         return []

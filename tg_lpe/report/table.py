@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tg_lpe.arguments import check_type
 from tg_lpe.data.splits import PARTS
 from tg_lpe.data.units import in_mev
 from tg_lpe.report.format import DASH, duration_text, figure_form, figure_text, signed
@@ -245,7 +246,13 @@ class Table:
 
 
 def compare(runs: Sequence[Run]) -> list[Table]:
-    """Sort runs into tables, one for each kind of run and dataset, trainings first."""
+    """Sort runs into tables, one for each kind of run and dataset, trainings first.
+
+    Raises:
+        TypeError: if an entry is no :class:`Run`.
+    """
+    for run in runs:
+        check_type("an entry of runs", run, Run, ", which read_run makes of a folder")
     names: Counter[tuple[str, str]] = Counter()
     tables = []
     for same_words in _grouped(sorted(runs, key=lambda run: run.kind != "train"), _data_key):
@@ -263,6 +270,9 @@ def comparison_table(runs: Sequence[Run], without: Sequence[str] = ()) -> str:
     Args:
         runs: the runs.
         without: names of columns to leave out.
+
+    Raises:
+        TypeError: if an entry of ``runs`` is no :class:`Run`.
     """
     blocks = []
     for table in compare(runs):

@@ -22,6 +22,7 @@ from itertools import islice
 from operator import length_hint
 from typing import IO, Any, cast
 
+from tg_lpe.arguments import check_count
 from tg_lpe.datasets.molecules import _molecule
 
 CHUNK = 250
@@ -45,11 +46,10 @@ def resolve_num_workers(num_workers: int | None, num_molecules: int) -> int:
     """Return the number of worker processes; 0 means that the calling process does the work.
 
     Raises:
-        ValueError: If `num_workers` is negative.
+        ValueError: If `num_workers` is no integer, or negative.
     """
     if num_workers is not None:
-        if num_workers < 0:
-            raise ValueError(f"num_workers must be None, 0 or positive, got {num_workers}")
+        check_count("num_workers", num_workers, least=0)
         return num_workers
     if num_molecules < _WORTH_A_PROCESS:
         return 0
