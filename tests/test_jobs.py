@@ -88,6 +88,15 @@ def assert_same(got: Path, expected: Path) -> None:
                 assert value == other[name], name
 
 
+def test_relative_paths_stay_the_same_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_graphs(Path("in.parquet"), rings(3, 4))
+    job = EncodingJob("in.parquet", "out", AddPositionalEncoding(RandomWalk(2)))
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert job.run(progress=False).num_rows == 2 and len(read_graphs(tmp_path / "out")) == 2
+
+
 def test_molecules(tmp_path: Path, molecules: Path, transform: AddPositionalEncoding) -> None:
     from tg_lpe.datasets.molecules import ZINC_VOCABULARY, smiles_to_data
 

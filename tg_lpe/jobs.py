@@ -107,11 +107,11 @@ class EncodingJob:
         if not isinstance(transform, GraphTransform):
             raise TypeError(f"transform must be one of tg_lpe, such as LinearTransformerPE(), got {transform!r}")
         check_count("rows_per_shard", rows_per_shard)
-        self.out, self.transform, self.reader, self.strict = Path(out), transform, reader, strict
+        self.out, self.transform, self.reader, self.strict = Path(out).absolute(), transform, reader, strict
         self.rows_per_shard = rows_per_shard
         self._graph_columns = ["num_nodes", "edge_index", "edge_attr", *([] if reader is None else ["x"])]
         self._digest: str | None = None
-        files = parquet_files(source)
+        files = parquet_files(Path(source).absolute())  # a process of Ray may run in another folder
         if self.out.resolve() in {file.parent.resolve() for file in files}:
             raise ValueError(f"out must be a separate folder for the shards, got {out}, which holds the input")
         schemas: dict[Path, Any] = {}
