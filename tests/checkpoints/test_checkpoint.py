@@ -129,7 +129,7 @@ def test_what_a_checkpoint_says() -> None:
 def test_the_configuration_of_another_program_around_a_checkpoint_is_not_read(tmp_path: Path) -> None:
     """A project may keep an encoder next to a config.json of its own."""
     GramTransformer(8).save_pretrained(tmp_path / "encoder")
-    for content in ({"data": "mine.csv"}, ["mine.csv"]):
+    for content in ({"data": "mine.csv"}, ["mine.csv"], {"data": {"source": "mine.csv", "target": "y"}}):
         (tmp_path / "config.json").write_text(json.dumps(content))
         assert Checkpoint.open(tmp_path / "encoder").is_canonical
     (tmp_path / "config.json").write_text(json.dumps({"command": "pretrain", "data": {"canonical": False}}))

@@ -56,6 +56,8 @@ DATA = {
     "ranges": {"atoms": PAIR, "bonds": PAIR, "rings": PAIR, "atom_types": PAIRS, "labels": PAIRS, "extra": PAIRS},
 }
 """Entries that describe a model's training data, in a card and in a run folder, with their forms."""
+READING = ("atom_types", "bond_types", "repair_radicals", "canonical")
+"""Entries that say how molecules are read."""
 DTYPE = "dtype"
 """Entry of ``config.json`` with the dtype of a module without tensors, if it is not float32."""
 
@@ -370,12 +372,12 @@ class Checkpoint:
         """Descriptions of the training data in the card, the run folder and the folder around it, with their files."""
         run_config = self.folder.resolve().parent / CONFIG
         run = read_json(run_config) if run_config.is_file() else {}
-        if not isinstance(run, dict) or kind_of(run) is Kind.CHECKPOINT:  # the file of another program
+        if not isinstance(run, dict) or not isinstance(run.get("data"), dict):  # the file of another program
             run = {}
         config = {} if self.kind is Kind.CHECKPOINT else self.config
         files = {self.folder / DESCRIPTION: self.card, self.folder / CONFIG: config, run_config: run}
         for file, content in files.items():
-            check_form(str(file), content, {"data": DATA})
+            check_form(str(file), content, {"data": {name: DATA[name] for name in READING}})
         return [(file, content.get("data") or {}) for file, content in files.items()]
 
     @property
