@@ -144,6 +144,7 @@ BUDGET: Rows = {
     "laplacian, 9 layers": [*LAPLACIAN, *REGULAR],
     "random-walk, whitened, nodes alone, 9 layers": [*WHITENED_WALK, *REGULAR],
     "ShortestPath, 9 layers": ["--encoder", "ShortestPath", *REGULAR],
+    "gram-k16, nodes alone, 9 layers": ["--pretrained", "gram-k16", *SLOW, *NODES_ALONE, *REGULAR],
 }
 SPECTRAL_ENCODER = ["--encoder", "SpectralEncoder", *SLOW]
 PUBLISHED = [*SPECTRAL_ENCODER, "--encoder.tokens", "eigenvectors", "--encoder.row_norm", "true"]
