@@ -133,7 +133,7 @@ def checked_non_negative(name: str, values: object) -> tuple[float, ...]:
     return numbers
 
 
-def check_names(name: str, names: object) -> None:
+def check_strings(name: str, names: object) -> None:
     """Raise ``TypeError`` unless ``names`` is a sequence of strings, or ``None``."""
     if names is None:
         return

@@ -203,7 +203,7 @@ def test_split_without_usable_molecules(write_folder: Write, tmp_path: Path) -> 
         ({"normalization": "moses"}, ValueError, "'moses'"),
         ({"normalization": 3}, TypeError, "got 3"),
         ({"seed": "0"}, ValueError, "seed must"),
-        ({"train_files": "train"}, TypeError, r"\('train',\)"),
+        ({"train_files": "train"}, TypeError, r"\['train'\], got 'train'"),
         ({"train_files": ()}, ValueError, "names no file"),
         ({"num_workers": -1}, ValueError, "got -1"),
     ],

@@ -15,7 +15,7 @@ from torch_geometric.data import Data, HeteroData, InMemoryDataset
 from torch_geometric.transforms import RandomLinkSplit
 from torch_geometric.utils import coalesce, contains_self_loops, is_undirected
 
-from tg_lpe.arguments import WITHOUT_EDGE_INDEX, as_plain, check_choice, check_count, check_names, check_type
+from tg_lpe.arguments import WITHOUT_EDGE_INDEX, as_plain, check_choice, check_count, check_strings, check_type
 from tg_lpe.data.spec import DataSpec
 from tg_lpe.data.storage import GraphDataset, check_sequence, node_slices, whole, with_attribute
 
@@ -142,7 +142,7 @@ class GraphSplits:
             raise ValueError(f"y must have equally many columns in every split, got {widths}")
         if columns is None:
             columns = ("y",) if width == 1 else tuple(f"y{number}" for number in range(width))
-        check_names("columns", columns)
+        check_strings("columns", columns)
         if len(columns) != width:
             raise ValueError(f"columns must name the {width} columns of y, got {columns!r}")
         return cls(**parts, spec=spec, target=TargetSpec(tuple(columns), agreed_level))

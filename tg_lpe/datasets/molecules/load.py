@@ -12,7 +12,7 @@ from typing import Literal, get_args
 
 from rdkit import RDConfig, rdBase
 
-from tg_lpe.arguments import ArgumentError, check_choice, check_names, check_seed
+from tg_lpe.arguments import ArgumentError, check_choice, check_seed, check_strings
 from tg_lpe.checkpoints.files import digest_of_file
 from tg_lpe.data import TargetSpec
 from tg_lpe.data.splits import check_fold
@@ -164,7 +164,7 @@ def load_molecules(
         ("extra_columns", extra_columns),
         ("train_files", train_files),
     ):
-        check_names(option, names)
+        check_strings(option, names)
     if not train_files:
         raise ValueError("train_files names no file")
     check_seed(seed)
