@@ -200,6 +200,16 @@ def check_rows(name: str, rows: object) -> None:
     raise TypeError(f"{name} must be a tensor with a row for each node or edge, got {rows!r:.80}{hint}")
 
 
+def checked_device(name: str, device: str | torch.device) -> torch.device:
+    """Return the device of a name; raise ``ValueError`` if it cannot be used here."""
+    try:
+        checked = torch.device(device)
+        torch.empty(0, device=checked)
+    except (RuntimeError, AssertionError) as error:  # AssertionError: torch was built without the device
+        raise ValueError(f"{name} {device} cannot be used here: {str(error).splitlines()[0]}") from error
+    return checked
+
+
 def check_devices(**tensors: object) -> None:
     """Raise ``ValueError`` unless all tensors among the arguments are on one device; no check in a trace."""
     devices = {name: each.device for name, each in tensors.items() if isinstance(each, torch.Tensor)}

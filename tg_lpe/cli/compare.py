@@ -9,6 +9,7 @@ from typing import Any
 
 from jsonargparse import Namespace
 
+from tg_lpe.arguments import checked_device
 from tg_lpe.cli.data import add_data, load_data
 from tg_lpe.cli.options import (
     Chosen,
@@ -21,7 +22,7 @@ from tg_lpe.cli.options import (
     settings_of,
 )
 from tg_lpe.cli.parser import Parser
-from tg_lpe.cli.runs import add_process, check_out, device_named, set_threads
+from tg_lpe.cli.runs import add_process, check_out, set_threads
 from tg_lpe.cli.train import add_target, of_target, task_arguments
 from tg_lpe.comparison import ENCODINGS, candidates_of, compare
 from tg_lpe.comparison.grid import MODEL, SEEDS, default_config
@@ -74,7 +75,7 @@ def run(args: Namespace) -> None:
     args.seed = args.split_seed or 0
     settings_of(TrainConfig, args)  # raises before any data is read
     set_threads(args.threads)
-    device_named(args.device)
+    checked_device("--device", args.device)
     out = Path(args.out or f"runs/compare-{Path(args.source).stem}{'-quick' * args.quick}")
     rows = candidates_of(None if args.encodings is None else [_entry(name) for name in args.encodings])
     splits = load_data(args, None, **of_target(args))

@@ -9,10 +9,11 @@ from pathlib import Path
 import torch
 from jsonargparse import Namespace
 
+from tg_lpe.arguments import checked_device
 from tg_lpe.checkpoints.files import check_writable
 from tg_lpe.cli.options import Chosen, add_import, add_reading, parse_rest
 from tg_lpe.cli.parser import Parser
-from tg_lpe.cli.runs import add_process, device_named, set_threads
+from tg_lpe.cli.runs import add_process, set_threads
 from tg_lpe.data.units import units_text
 from tg_lpe.prediction import load, load_many, predict_file
 from tg_lpe.prediction.predictor import BATCH_SIZE
@@ -67,7 +68,7 @@ def run(args: Namespace) -> None:
             check_writable(Path(path))
     if args.workers is not None and args.workers < 0:
         raise ValueError(f"--workers must be at least 0, got {args.workers}")
-    device, cores = device_named(args.device), torch.get_num_threads()
+    device, cores = checked_device("--device", args.device), torch.get_num_threads()
     # Reading a molecule takes a third of the time of predicting it, so one worker for each four cores suffices.
     workers = args.workers if args.workers is not None else 0 if cores == 1 else max(1, cores // 4)
     set_threads(args.threads if args.threads is not None else max(1, cores - workers))

@@ -9,12 +9,13 @@ from typing import Any
 
 from jsonargparse import Namespace
 
+from tg_lpe.arguments import checked_device
 from tg_lpe.checkpoints.checkpoint import Checkpoint
 from tg_lpe.cli.data import add_data, load_data
 from tg_lpe.cli.options import SIZES, WIDTHS, Chosen, add_encoder, arguments_of, encoder_label, parse_rest, settings_of
 from tg_lpe.cli.parser import Parser
 from tg_lpe.cli.pretrained import encoder_to_train
-from tg_lpe.cli.runs import add_run, check_out, device_named, run_training, set_threads
+from tg_lpe.cli.runs import add_run, check_out, run_training, set_threads
 from tg_lpe.data import DataSpec
 from tg_lpe.encoders.base import Encoder
 from tg_lpe.encoders.registry import ENCODERS
@@ -92,7 +93,7 @@ def _run_pretraining(
             raise ValueError("--encoder none has nothing to pretrain")
         chosen = {"class": default}
     set_threads(args.threads)
-    device = join(device_named(args.device))
+    device = join(checked_device("--device", args.device))
     splits = load_data(args, chosen, targets=())
     spec = splits.spec if getattr(config, "read_features", True) else DataSpec(max_nodes=splits.spec.max_nodes)
     without_widths = chosen

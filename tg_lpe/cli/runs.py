@@ -70,16 +70,6 @@ def run_training(
     return folder.path, result
 
 
-def device_named(name: str) -> torch.device:
-    """Return the device of a name, checked before anything is read or written."""
-    try:
-        device = torch.device(name)
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:  # AssertionError: torch was built without the device
-        raise ValueError(f"--device {name} cannot be used here: {str(error).splitlines()[0]}") from error
-    return device
-
-
 def set_threads(threads: int | None) -> None:
     """Set the number of threads; ``None`` keeps it."""
     if threads is not None:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from jsonargparse import Namespace
 
-from tg_lpe.arguments import check_count, check_seed
+from tg_lpe.arguments import check_count, check_seed, checked_device
 from tg_lpe.checkpoints.checkpoint import Checkpoint
 from tg_lpe.cli.data import GENERATED, add_data, load_data
 from tg_lpe.cli.options import (
@@ -27,7 +27,7 @@ from tg_lpe.cli.options import (
 )
 from tg_lpe.cli.parser import Parser
 from tg_lpe.cli.pretrained import encoder_to_train
-from tg_lpe.cli.runs import add_run, check_out, device_named, run_training, set_threads
+from tg_lpe.cli.runs import add_run, check_out, run_training, set_threads
 from tg_lpe.data.units import common_unit, in_mev
 from tg_lpe.models.registry import DEFAULT_MODEL
 from tg_lpe.nn.parallel import process_number
@@ -128,7 +128,7 @@ def run(args: Namespace) -> None:
     if chosen is None and not args.edge_encoding:
         raise ValueError("--edge_encoding false would have no effect with --encoder none")
     set_threads(args.threads)
-    device = join(device_named(args.device))
+    device = join(checked_device("--device", args.device))
     folders = [_train(each, chosen, device) for each in _each_run(args)]
     if len(folders) > 1 and process_number() == 0:
         print(comparison_table([read_run(folder) for folder in folders if folder is not None]))

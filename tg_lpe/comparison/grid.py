@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import InMemoryDataset
 
-from tg_lpe.arguments import check_count, check_flags, check_options, check_seed, check_type
+from tg_lpe.arguments import check_count, check_flags, check_options, check_seed, check_type, checked_device
 from tg_lpe.checkpoints.checkpoint import Checkpoint
 from tg_lpe.checkpoints.files import save_tensors
 from tg_lpe.comparison.candidates import Candidate, candidates_of
@@ -242,6 +242,7 @@ def compare(
     check_count("processes", processes)
     check_flags(quick=quick, collect=collect, progress=progress)
     check_options("model", model)
+    checked_device("device", device)
     options = dict(model or {})
     if "model" in options:
         model_class(options["model"])
