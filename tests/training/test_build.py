@@ -10,6 +10,7 @@ from helpers import randomize_
 from torch import Tensor
 
 from tg_lpe import GramTransformer, LinearTransformer
+from tg_lpe.checkpoints.checkpoint import Checkpoint
 from tg_lpe.data import DataSpec
 from tg_lpe.encoders import ENCODERS
 from tg_lpe.training.build import build_model, hash_seed, seeded, start_encoder
@@ -102,6 +103,17 @@ def test_a_pretrained_encoder_is_taken_as_it_is(tmp_path: Path, saved: torch.nn.
     assert all(parameter.requires_grad for parameter in loaded.parameters())
     for name, value in saved.state_dict().items():
         assert torch.equal(loaded.state_dict()[name], value)
+
+
+def test_an_open_checkpoint_starts_each_model_from_its_own_weights() -> None:
+    """So does each seed of ``tg-lpe train --pretrained NAME --seeds 0 1`` and of a comparison."""
+    checkpoint = Checkpoint.open("gram-k16")
+    first, second = (build_model(SPEC, Regression(), checkpoint, seed=seed, **SMALL).encoder for seed in (0, 1))
+    assert first is not None and second is not None
+    randomize_(first)  # as a training does
+    torch.testing.assert_close(second.state_dict(), checkpoint.load().state_dict(), rtol=0, atol=0)
+    third = build_model(SPEC, Regression(), checkpoint, **SMALL).encoder
+    torch.testing.assert_close(third.state_dict(), checkpoint.load().state_dict(), rtol=0, atol=0)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -107,7 +108,7 @@ def start_encoder(encoder: Encoder | Mapping[str, Any] | str | Path | Checkpoint
             level = "node" if name in ("num_node_types", "in_channels") else "edge"
             difference = f"encoder {checkpoint.name!r} has {name}={arguments[name]}, the data has {data[name]}"
             raise ValueError(f"{difference}: pretrain one on this data, or choose one that reads no {level} features")
-    return pretrained.requires_grad_(True).train()
+    return copy.deepcopy(pretrained).requires_grad_(True).train()  # one checkpoint may start several trainings
 
 
 @contextmanager
