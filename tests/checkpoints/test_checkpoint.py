@@ -20,8 +20,9 @@ from torch_geometric.data import Data
 from tg_lpe import GramTransformer, GraphTransformer
 from tg_lpe.checkpoints import zoo
 from tg_lpe.checkpoints.checkpoint import Checkpoint, Kind
+from tg_lpe.comparison import candidates_of
 from tg_lpe.data import GraphSplits
-from tg_lpe.encoders import load_encoder, register
+from tg_lpe.encoders import RandomWalk, Whitened, load_encoder, register
 from tg_lpe.prediction import Predictor, load
 from tg_lpe.training import TrainConfig, task_for, train
 
@@ -124,6 +125,15 @@ def test_what_a_checkpoint_says() -> None:
     assert load_encoder(checkpoint) is checkpoint.module, "made once"
     torch.testing.assert_close(load_encoder("gram-zinc").state_dict(), checkpoint.module.state_dict(), rtol=0, atol=0)
     assert load_encoder("gram-zinc") is not load_encoder("gram-zinc")
+
+
+def test_an_encoder_with_an_encoder_inside_is_no_model(tmp_path: Path) -> None:
+    """A comparison, ``tg-lpe encode`` and ``tg-lpe train --pretrained`` take it."""
+    path = Data(edge_index=torch.tensor([[0, 1, 2, 3], [1, 2, 3, 4]]), num_nodes=5)
+    Whitened(RandomWalk(4)).fit([path]).save_pretrained(tmp_path)
+    assert not Checkpoint.open(tmp_path).is_model
+    (candidate,) = candidates_of([tmp_path]).values()
+    assert candidate.pretrained == str(tmp_path)
 
 
 def test_the_configuration_of_another_program_around_a_checkpoint_is_not_read(tmp_path: Path) -> None:

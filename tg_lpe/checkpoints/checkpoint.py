@@ -134,6 +134,8 @@ class CheckpointMixin(
     """The other constructor arguments, quoted."""
     _modules_in_config: tuple[str, ...] = ()
     """Arguments that may be modules; the class's own :meth:`config_dict` adds their configuration."""
+    _is_model: ClassVar[bool] = False
+    """Whether the class is a model that is trained for a task."""
     _rng_state: Tensor
     """State of torch's global generator before the constructor drew weights."""
 
@@ -358,8 +360,8 @@ class Checkpoint:
     @property
     def is_model(self) -> bool:
         """Whether it holds a trained model rather than an encoder."""
-        has_encoder = "encoder" in self.config and self.config.get("class") in CLASSES
-        return self.kind is Kind.TRAINING or (self.kind is Kind.CHECKPOINT and has_encoder)
+        cls = CLASSES.get(self.config.get("class"))
+        return self.kind is Kind.TRAINING or (self.kind is Kind.CHECKPOINT and cls is not None and cls._is_model)
 
     @cached_property
     def card(self) -> dict[str, Any]:

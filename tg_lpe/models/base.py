@@ -63,6 +63,7 @@ class Model(CheckpointMixin, nn.Module, ABC):
     head: ClassVar[tuple[str, ...]] = ("readout",)
     options: ClassVar[Mapping[str, type[Options]]] = {}
     _modules_in_config = ("encoder",)
+    _is_model = True
 
     def __init__(self) -> None:
         super().__init__()
