@@ -26,7 +26,7 @@ RESERVED = ("index", "batch")
 _NODE_ATTRIBUTES = ("x", "feat", "pos", "batch", "node_type", "n_id")
 """Attributes from which PyG infers the number of nodes; others may have as many rows by coincidence."""
 
-UNITS_OF_ROWS = {"x": "nodes", "edge_attr": "edges", "edge_weight": "edges"}
+WITH_ROWS = ("x", "edge_attr", "edge_weight")
 """Attributes with a row for each node or edge of a graph."""
 
 
@@ -322,13 +322,17 @@ def whole(dataset: Any) -> InMemoryDataset:
     return result
 
 
-def _wrong_rows(dataset: InMemoryDataset, names: Collection[str] = tuple(UNITS_OF_ROWS)) -> str | None:
-    """Return an error message for a wrong number of rows, which would shift the rows of the next graph of a batch."""
+def _wrong_rows(dataset: InMemoryDataset, names: Collection[str] = WITH_ROWS) -> str | None:
+    """Return an error message for a wrong number of rows, which would shift the rows of the next graph of a batch.
+
+    The names are ``x`` and attributes of edges, such as weights of any name; ``graph_attr`` is not checked.
+    """
     data, slices = dataset._data, dataset.slices or {}
-    for name, unit in UNITS_OF_ROWS.items():
-        if name in names and name in slices and isinstance(data[name], Tensor) and data[name].layout == torch.strided:
-            rows = slices[name].diff()
-            counts = (slices["edge_index"] if unit == "edges" else node_slices(dataset)).diff()
+    for name in names:
+        has_slices = name in slices and isinstance(data[name], Tensor) and data[name].layout == torch.strided
+        if has_slices and name != "graph_attr":
+            unit, rows = "nodes" if name == "x" else "edges", slices[name].diff()
+            counts = (node_slices(dataset) if name == "x" else slices["edge_index"]).diff()
             if not torch.equal(rows, counts):
                 at = int((rows != counts).nonzero()[0])
                 return f"graph {at} has {int(counts[at])} {unit}, but {name} has {int(rows[at])} rows"
