@@ -207,6 +207,11 @@ class Components:
         out[self.label] = host_array(self.graph.batch)
         return out
 
+    @property
+    def are_graphs(self) -> bool:
+        """Whether each graph of the batch is one component, in this order."""
+        return self.count == self.graph.num_graphs and bool((self.graph_of == np.arange(self.count)).all())
+
     def pair_numbers(self, group: ComponentGroup) -> Array:
         """Return the indices in ``graph.pairs`` of the pairs of each component, int64 ``[num_components, n, n]``."""
         first, local = host_array(self.graph.first_pair), host_array(self.graph.local_index)

@@ -234,7 +234,7 @@ class MagneticSpectrum:
                 width = min(count, group.size)
                 values[part.components, :width] = eigenvalues[:, :width]
                 vectors[part.nodes, :width] = _with_phases(basis[..., :width])
-        if parts.count != self.graph.num_graphs:
+        if not parts.are_graphs:
             vectors, _ = by_eigenvalue(parts, vectors, values, "bottom")
         return torch.from_numpy(vectors).to(self.graph.device)
 

@@ -96,7 +96,7 @@ def laplacian_eigenvectors(
         vectors, values = _with_null_vectors(parts, vectors, values, scale, normalization, which)
     if parts.count:
         vectors *= canonical_signs(parts, vectors)
-    if parts.count != graph.num_graphs or (parts.count > 1 and not (np.diff(parts.graph_of) > 0).all()):
+    if not parts.are_graphs:
         vectors, values = by_eigenvalue(parts, vectors, values, which)
     return torch.from_numpy(vectors).to(graph.device), torch.from_numpy(values).to(graph.device)
 

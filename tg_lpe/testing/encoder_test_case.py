@@ -162,6 +162,8 @@ class EncoderTestCase:
 
     def test_a_batch_of_corner_cases(self) -> None:
         self.check_batch(self.double(), corner_cases())
+        empty, isolated = Graph(0, [], []), Graph(3, [], [])
+        self.check_batch(self.double(), [empty, empty, isolated])  # as many components as graphs
 
     def check_batch(self, encoder: Encoder, parts: list[Graph]) -> None:
         whole = self.run_batch(encoder, parts)
