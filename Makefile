@@ -52,7 +52,7 @@ test: $(DEV_STAMP)
 test-all: test test-rest
 
 test-rest: $(SCATTER_STAMP)
-	$(PYTEST) --tests=rest
+	$(PYTEST) --tests=rest --hypothesis-seed=0
 	@echo "The quick tests once more without torch-scatter and without the C++ part:"
 	TG_LPE_NO_SCATTER=1 TG_LPE_NO_CPU_KERNELS=1 $(PYTEST) $(PLAIN_TESTS)
 
