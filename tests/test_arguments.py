@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 import pickle
 import re
 from typing import Any
@@ -18,11 +19,14 @@ from tg_lpe.encoders import ENCODERS, LaplacianEigenvectors, ResistiveEmbedding
 from tg_lpe.models.registry import MODELS
 from tg_lpe.nn.attention import ATTENTIONS, GLOBAL_ATTENTIONS
 
+LAYER = {"hidden_channels": 8, "heads": 2}
+"""The arguments that an attention layer needs."""
+
 
 def flags() -> list[Any]:
     """Every registered class with each of its flags, and the arguments that it needs besides."""
-    layer, cases = {"hidden_channels": 8, "heads": 2}, []
-    for registry, needed in ((ENCODERS, {}), (ATTENTIONS, layer), (GLOBAL_ATTENTIONS, layer)):
+    cases = []
+    for registry, needed in ((ENCODERS, {}), (ATTENTIONS, LAYER), (GLOBAL_ATTENTIONS, LAYER)):
         for name in registry:
             for parameter in inspect.signature(registry[name]).parameters.values():
                 if parameter.annotation in (bool, "bool"):
@@ -39,29 +43,35 @@ def test_flags(cls: type, needed: dict[str, int], flag: str, value: object) -> N
 
 WRONG: dict[str, tuple[object, ...]] = {
     "int": (np.int64(4), torch.tensor(4), 2.5, "2", -1, 0),
+    "float": (np.float32(0.25), torch.tensor(0.25), "0.25", math.nan, True),
     "str": ("no name",),
 }
 MAY_BE_ZERO = {"edge_dim", "edge_out_channels", "in_channels", "num_largest", "pair_out_channels", "seed"}
 
 
 def wrong_values() -> list[Any]:
-    """Every encoder and model with each argument that may be an integer or a name, and values that it may not have."""
+    """Every class with each argument that is a number or a name, and values that it may not have.
+
+    Of layers, those that a model passes from its options.
+    """
     return [
-        pytest.param(registry[name], parameter.name, value, id=f"{name}-{parameter.name}-{value!r}")
-        for registry in (ENCODERS, MODELS)
+        pytest.param(registry[name], needed, parameter.name, value, id=f"{name}-{parameter.name}-{value!r}")
+        for registry, needed in ((ENCODERS, {}), (MODELS, {}), (ATTENTIONS, LAYER), (GLOBAL_ATTENTIONS, LAYER))
         for name in registry
         for parameter in inspect.signature(registry[name]).parameters.values()
         for value in WRONG.get(re.split(r"\W", str(parameter.annotation))[0], ())
+        if parameter.name not in {*needed, "pair_channels"}
+        if not str(parameter.annotation).startswith("float | Sequence")
         if value != 0 or not (parameter.name in MAY_BE_ZERO or name.startswith("Spectral"))
     ]
 
 
-@pytest.mark.parametrize(("cls", "name", "value"), wrong_values())
-def test_wrong_values(cls: type, name: str, value: object) -> None:
-    """Integers of other libraries, too, are refused at once: a checkpoint could not hold them after the training."""
+@pytest.mark.parametrize(("cls", "needed", "name", "value"), wrong_values())
+def test_wrong_values(cls: type, needed: dict[str, int], name: str, value: object) -> None:
+    """Numbers of other libraries, too, are refused at once: a checkpoint could not hold them after the training."""
     what = name.replace("num_node_types", "node types").replace("num_edge_types", "edge types")
     with pytest.raises((ValueError, TypeError), match=f"{what}|{name}"):
-        cls(**{name: value})
+        cls(**{**needed, name: value})
 
 
 def test_every_kind_of_class_has_flags() -> None:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from numbers import Real
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 import torch
@@ -101,18 +101,29 @@ def check_options(name: str, options: object) -> None:
         raise ValueError(f"{name} must be a dictionary from argument names to values, got {options!r}")
 
 
-def check_share(name: str, value: float) -> None:
-    """Raise ``ValueError`` unless ``value`` is at least 0 and below 1."""
-    if not isinstance(value, int | float) or not 0 <= value < 1:
-        raise ValueError(f"{name} must be at least 0 and below 1, got {value!r}")
+def check_share(name: str, value: object, or_zero: bool = True) -> None:
+    """Raise ``ValueError`` unless ``value`` is positive, or zero with ``or_zero``, and below 1."""
+    if not _is_number(value) or not 0 <= value < 1 or (value == 0 and not or_zero):
+        least = "at least 0" if or_zero else "above 0"
+        raise ValueError(f"{name} must be {least} and below 1, got {value!r}{_float_hint(value)}")
 
 
 def check_positive(name: str, value: object, or_zero: bool = False) -> None:
     """Raise ``ValueError`` unless ``value`` is finite and positive, or zero with ``or_zero``."""
-    is_number = isinstance(value, Real) and not isinstance(value, bool)
-    if not is_number or not 0 <= float(value) < math.inf or (value == 0 and not or_zero):  # type: ignore[arg-type]
+    if not _is_number(value) or not 0 <= value < math.inf or (value == 0 and not or_zero):
         allowed = "finite and at least 0" if or_zero else "positive and finite"
-        raise ValueError(f"{name} must be {allowed}, got {value!r}")
+        raise ValueError(f"{name} must be {allowed}, got {value!r}{_float_hint(value)}")
+
+
+def _is_number(value: object) -> TypeGuard[float]:
+    """Return whether ``value`` is a number that a checkpoint can hold."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _float_hint(value: object) -> str:
+    """Return the end of an error message for numbers of NumPy and PyTorch, which a checkpoint cannot hold."""
+    is_one = isinstance(value, np.number) or (isinstance(value, torch.Tensor) and value.numel() == 1)
+    return "; float(...) makes a Python number of it" if is_one and not _is_number(value) else ""
 
 
 def checked_numbers(name: str, values: object) -> tuple[float, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from tg_lpe.arguments import check_share
 from tg_lpe.graph.graph import Graph
 from tg_lpe.nn._util import Resettable
 from tg_lpe.nn.linear import Linear
@@ -51,6 +52,7 @@ class GatedGCN(Resettable):
         pe_gate: bool = False,
     ) -> None:
         super().__init__()
+        check_share("dropout", dropout)
         self.own = Linear(hidden_channels, hidden_channels)  # A, B, C, D, E
         self.value = Linear(hidden_channels, hidden_channels)
         self.edge = Linear(hidden_channels, hidden_channels)
