@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from numbers import Real
-from typing import Any, Literal, TypeVar, get_args, get_type_hints
+from typing import Any, Literal, get_args, get_type_hints
 
 from tg_lpe.arguments import (
     check_choice,
@@ -22,8 +22,6 @@ Precision = Literal["auto", "float32", "bfloat16"]
 
 READ_BY: dict[str, Schedule] = {"warmup": "one-cycle", "patience": "plateau", "min_lr": "plateau"}
 """Settings that only one schedule reads, with that schedule."""
-
-T = TypeVar("T", bound="LoopConfig")
 
 
 @dataclass(frozen=True)
@@ -82,14 +80,6 @@ class LoopConfig:
     def to_dict(self) -> dict[str, Any]:
         """Return the settings as a JSON-able dictionary."""
         return asdict(self)
-
-    @classmethod
-    def from_dict(cls: type[T], values: dict[str, Any]) -> T:
-        """Make settings from the dictionary of :meth:`to_dict`; raise ``ValueError`` for an unknown name."""
-        known = {f.name for f in fields(cls)}
-        if unknown := sorted(set(values) - known):
-            raise ValueError(f"unknown settings {unknown}; known are {sorted(known)}")
-        return cls(**values)
 
 
 @dataclass(frozen=True)
