@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from helpers import Graph, Stored, few, graphs, normal
@@ -162,6 +163,15 @@ def test_an_edge_to_a_node_of_the_next_graph_is_refused(store, node: int) -> Non
     chunk = next(iterate_chunks(store(graphs), 3, check_edges=False))
     assert chunk.misplaced() is not None and chunk.edge_ptr.tolist() == [0, 2, 7, 9]
     assert next(iterate_chunks(store(graphs[:2]), 3)).misplaced() is None
+
+
+@pytest.mark.parametrize("store", [list, Stored])
+@pytest.mark.parametrize("kind", [list, np.array])
+def test_an_attribute_that_is_no_tensor_is_refused(store, kind) -> None:
+    edge_index = torch.tensor([[0, 1], [1, 0]])
+    dataset = store([Data(edge_index=edge_index, edge_weight=kind([0.5, 0.5]), num_nodes=2) for _ in range(2)])
+    with pytest.raises(TypeError, match=r"edge_weight must be a tensor, got .*0\.5, 0\.5.* in graph 0"):
+        list(iterate_chunks(dataset, 2, ("edge_weight",)))
 
 
 def test_a_number_of_nodes_that_is_given_comes_first() -> None:

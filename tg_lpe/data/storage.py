@@ -88,7 +88,7 @@ def iterate_chunks(
             in a storage that has a wrong number of rows is refused too; otherwise it is a batch of its own.
 
     Raises:
-        TypeError: if an element is a batch of several graphs.
+        TypeError: if an element is a batch of several graphs, or an attribute is not a tensor.
         ValueError: if a graph has no ``edge_index``, or an edge to a node that it does not have, which would belong to
             the next graph of a batch.
     """
@@ -106,6 +106,9 @@ def _chunks(
 ) -> Iterator[GraphChunk]:
     if is_collated(dataset):
         check_single(dataset._data, "the dataset")
+        for name in attributes:
+            value = dataset._data.get(name)
+            _check_tensor(name, value[0] if isinstance(value, list) and value else value, "graph 0")
         error = _wrong_rows(dataset, attributes)
         if error is not None and check:
             raise ValueError(error)
@@ -128,6 +131,8 @@ def _chunks(
         forms: list[tuple[str, Any, Any, Any]] = []
         for name in ("edge_index", *attributes):
             value = data.get(name)
+            if name != "edge_index":
+                _check_tensor(name, value, f"graph {number}")
             if not isinstance(value, Tensor):
                 continue
             if name == "edge_index":
@@ -143,6 +148,12 @@ def _chunks(
     for names, group in itertools.groupby(((i, single(i)) for i in range(len(dataset))), key=form):
         for graphs, sizes in _take((data for _, data in group), chunk_size, max_pairs):
             yield _from_list(graphs, sizes, [name for name, *_ in names if name != "edge_index"])
+
+
+def _check_tensor(name: str, value: Any, graph: str) -> None:
+    """Raise ``TypeError`` for an attribute that is not a tensor, which PyG collates into a list."""
+    if value is not None and not isinstance(value, Tensor):
+        raise TypeError(f"{name} must be a tensor, got {value!r:.80} in {graph}; torch.as_tensor(...) makes one")
 
 
 def _num_edges(data: Data) -> int | None:
