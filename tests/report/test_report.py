@@ -6,6 +6,7 @@ import json
 import math
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -267,6 +268,9 @@ def test_options_of_attention_layers_are_settings(make_run: MakeRun) -> None:
     assert labels(*runs[:2]) == ["none", "none, gine local, softmax global attention"]
     (note,) = [note for note in compare(runs[:2])[0].notes if "more than the encoding" in note]
     assert "attention_options.local" in note and "attention_options.global_attention" in note
+    assert "`against none` only compares" in note
+    (table,) = compare([replace(run, cells={"against none": "−0.1 ± 0.2"}) for run in runs[:2]])
+    assert not any("only compares" in note for note in table.notes), "tg-lpe compare compares all rows"
 
 
 def test_classes_of_encoders_are_different_rows(make_run: MakeRun) -> None:

@@ -227,7 +227,8 @@ class Table:
         others = ", ".join(differing([row.rest for row in rows])) if self.kind == "train" else ""
         splits = {json.dumps(run.data["split"], sort_keys=True) for run in self.runs if run.data.get("split")}
         computers = {str([m.get("accelerator") or m.get("processor"), m.get("threads")]) for m in machines}
-        like = "`against none` only compares rows that agree in these settings."
+        is_paired = "against none" in self.further  # tg-lpe compare compares all rows
+        like = "" if is_paired else " `against none` only compares rows that agree in these settings."
         notes = [
             ("± is the sample standard deviation over seeds or folds; a row of one run has none.", several),
             (
@@ -237,7 +238,7 @@ class Table:
             ("Each row has one seed, so the variation between seeds is unknown.", not several and self.best),
             ("Rows have different seeds; `against none` is the mean over the seeds that both rows have.", uneven),
             (f"These rows are no better than the constant: {useless}.", useless),
-            (f"Rows differ in more than the encoding: {others}. {like}", others),
+            (f"Rows differ in more than the encoding: {others}.{like}", others),
             ("The split depends on the seed or fold, so other seeds or folds have other test sets.", len(splits) > 1),
             ("Machines or numbers of threads differ, so graphs/s and times are not comparable.", len(computers) > 1),
             ("Unfinished runs are not ranked; their validation figure is the best so far.", is_unfinished),
