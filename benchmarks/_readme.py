@@ -390,7 +390,7 @@ def grid_cell(cell: Entry) -> str:
         text = f"{100 * mean:.1f}" if cell["direction"] == "max" else f"{mean:.3f}"
     pair = cell["differences"].get("walks")
     if len(cell["seeds"]) > 1 and pair is not None and abs(pair["mean"]) > 3 * (pair["error"] or 0.0):
-        text += " +" if (pair["mean"] > 0) == (cell["direction"] == "max") else " −"
+        text += "\u00a0+" if (pair["mean"] > 0) == (cell["direction"] == "max") else "\u00a0−"
     return text if len(cell["seeds"]) > 1 else f"({text})"
 
 
