@@ -203,6 +203,10 @@ def test_weights_equal_to_rounding_are_one_edge() -> None:
     assert tg_lpe.Graph(torch.tensor([[0, 1], [1, 0]]), edge_weight=both).num_edges == 1
     with pytest.raises(ValueError, match=re.escape("for edge (0, 1)")):
         tg_lpe.Graph(torch.tensor([[0, 1], [1, 0]]), edge_weight=torch.tensor([0.1, 0.1 * (1 + 1e-4)]))
+    often = torch.tensor([[0], [1]]).expand(2, 4000)
+    assert tg_lpe.Graph(often, edge_weight=torch.full((4000,), 0.7)).conductance.tolist() == [torch.tensor(0.7).item()]
+    with pytest.raises(ValueError, match=r"0\.0, 1\.0\] and 3992 more for edge \(0, 1\)"):
+        tg_lpe.Graph(often, edge_weight=torch.arange(4000) % 2.0)
 
 
 def both_ways(index: torch.Tensor, weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

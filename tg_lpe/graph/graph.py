@@ -153,7 +153,8 @@ class Graph:
         if edge_weight is None and reduce == "add":
             edge_weight = torch.ones(edge_index.size(1), device=edge_index.device)
         merged = self._add_parallel(edge_weight) if edge_weight is not None and reduce == "add" else edge_weight
-        self._conductance = None if merged is None else self.merge_directed(merged)
+        if merged is not None:  # in float64: a float32 mean of a thousand equal weights is not near them
+            self._conductance = self.merge_directed(merged.double()).to(merged.dtype)
         if edge_weight is not None or ground is not None:
             self._check_values(edge_weight, None if reduce == "mean" else merged)
 
@@ -269,7 +270,8 @@ class Graph:
         assert merged is not None
         edge = int(self.undirected_index[at])
         listed = merged[self.undirected_index == edge].tolist()
-        got = f"{listed} for edge ({int(self.tail[edge])}, {int(self.head[edge])})"
+        more = f" and {len(listed) - 8} more" if len(listed) > 8 else ""
+        got = f"{listed[:8]}{more} for edge ({int(self.tail[edge])}, {int(self.head[edge])})"
         if merged is not weight:
             raise ValueError(
                 "reduce='add' adds up the edge_weight of each direction, and both directions must agree, got sums "
