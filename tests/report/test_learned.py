@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 import torch
+from helpers import Degrees
 
 from tg_lpe import GramTransformer
-from tg_lpe.checkpoints.files import load_tensors
+from tg_lpe.checkpoints.files import load_tensors, save_tensors
+from tg_lpe.encoders import ENCODERS, LearnedTable, make_encoder
 from tg_lpe.report import learned_pictures, read_run, write_report
 from tg_lpe.training import KernelPretrainConfig, KernelPretraining, TrainConfig, build_model, task_for, train
 from tg_lpe.training.loop import run_in_folder
@@ -42,7 +45,9 @@ def folders(tmp_path: Path) -> tuple[Path, Path]:
     return pretraining.path, tmp_path / "training"
 
 
-def test_before_and_after_are_those_of_the_run(folders: tuple[Path, Path], tmp_path: Path) -> None:
+def test_before_and_after_are_those_of_the_run(
+    folders: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("matplotlib")
     pretraining, training = folders
     start = load_tensors(training / "initial.safetensors")[0]
@@ -60,6 +65,26 @@ def test_before_and_after_are_those_of_the_run(folders: tuple[Path, Path], tmp_p
     page = write_report(folders, tmp_path / "report.html").read_text(encoding="utf-8")
     assert torch.equal(torch.get_rng_state(), before), "the global generator is the caller's"
     assert page.count("<h2>What was learned</h2>") == 1 and page.count('class="wide"') == 8
+
+    encoder = read_run(pretraining).encoder
+
+    class Nested(Degrees):  # the names of its weights start as those of a model's encoder
+        def __init__(self) -> None:
+            super().__init__()
+            self.encoder = make_encoder(encoder)
+
+        def learned(self) -> list[LearnedTable]:
+            return self.encoder.learned()
+
+    monkeypatch.setitem(ENCODERS._entries, "Nested", Nested)
+    expected = learned_pictures(read_run(pretraining), "run")
+    file = pretraining / "config.json"
+    config = {**json.loads(file.read_text(encoding="utf-8")), "encoder": Nested().config_dict()}
+    file.write_text(json.dumps(config), encoding="utf-8")
+    for name in ("initial.safetensors", "model.safetensors"):
+        weights = load_tensors(pretraining / name)[0]
+        save_tensors(pretraining / name, {f"encoder.{key}": value for key, value in weights.items()})
+    assert learned_pictures(read_run(pretraining), "run") == expected
     (training / "initial.safetensors").unlink()
     assert not any("Grey" in caption for _, caption in learned_pictures(read_run(training), "run"))
     (training / "model.safetensors").unlink()

@@ -127,7 +127,8 @@ def learned_pictures(run: Run, description: str) -> list[tuple[str, str]]:
     folder = RunFolder(run.path)
     if run.settings.get("encoder_lr") == 0 or not run.finished or not folder.model.is_file():
         return []
-    after = _tables(run, load_tensors(folder.model)[0])
+    weights = load_tensors(folder.model)[0]
+    after = _tables(run, with_prefix(weights, "encoder.") if run.kind == "train" else weights)
     before: Sequence[LearnedTable | None] = [None] * len(after)
     if after and folder.initial.is_file():
         before = _tables(run, load_tensors(folder.initial)[0])
@@ -149,12 +150,12 @@ def learned_pictures(run: Run, description: str) -> list[tuple[str, str]]:
 
 
 def _tables(run: Run, weights: Mapping[str, Tensor]) -> list[LearnedTable]:
-    """Return the tables of a run's encoder for weights of the encoder or of the model."""
+    """Return the tables of a run's encoder for its weights."""
     if run.encoder is None:
         return []
     try:
-        of_encoder, config = with_prefix(weights, "encoder.") or weights, run.encoder
-        encoder = module_with(of_encoder, config, lambda: make_encoder(config))
+        config = run.encoder
+        encoder = module_with(weights, config, lambda: make_encoder(config))
     except (ValueError, RuntimeError):  # the class is not imported, or its arguments have changed
         return []
     return encoder.learned()  # type: ignore[no-any-return]
