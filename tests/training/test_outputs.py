@@ -14,7 +14,7 @@ from torch_geometric.data import Data
 from tg_lpe.data import GraphSplits
 from tg_lpe.prediction import load
 from tg_lpe.training import TrainConfig, build_model, task_for, train
-from tg_lpe.training.outputs import read_outputs
+from tg_lpe.training.outputs import new_names, read_outputs
 
 NAN = float("nan")
 
@@ -33,6 +33,11 @@ def splits_of(labels: Any, columns: tuple[str, ...], **target: Any) -> GraphSpli
 
     splits = GraphSplits.of(rings(), rings(), rings(), columns=columns, level="graph")
     return replace(splits, target=replace(splits.target, **target))
+
+
+def test_new_names_differ_from_the_others_and_from_one_another() -> None:
+    assert new_names(["line", "y", "predicted_y"], ["y"]) == ["line", "predicted_y", "predicted_predicted_y"]
+    assert new_names(["line", "smiles", "line"], []) == ["line", "smiles", "predicted_line"]
 
 
 @pytest.mark.parametrize(

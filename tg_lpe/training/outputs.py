@@ -51,9 +51,9 @@ def output_columns(task: Task | None, target: Mapping[str, Any], width: int) -> 
 
 def new_names(names: Sequence[str], others: Sequence[str]) -> list[str]:
     """Return names for new columns; a name that is taken gets the prefix ``predicted_``."""
-    result = []
+    result = list[str]()
     for name in names:
-        while name in others:
+        while name in others or name in result:
             name = f"predicted_{name}"
         result.append(name)
     return result
