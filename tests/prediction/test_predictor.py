@@ -329,6 +329,8 @@ def test_nodes_of_graphs() -> None:
     got = predictor.predict(graphs, on_error="nan")
     assert got.values.isnan().any(1).tolist() == [False] * 3 + [True] * 5 + [False] * 4
     assert got.graph is not None and got.graph.tolist() == [0] * 3 + [1] * 5 + [2] * 4
+    none = predictor.predict([])
+    assert none.graph is not None and none.graph.shape == (0,) and none.values.shape == (0, 3)
     pytest.importorskip("pandas")
     assert (got.to_frame()["refused"] != "").tolist() == [False] * 3 + [True] * 5 + [False] * 4
     with pytest.raises(ValueError, match="takes graphs"):

@@ -303,8 +303,8 @@ class Predictor:
         index = None if callable(index) else index  # list.index is a method
         means = torch.cat(values)
         predictions = Predictions(means, self.columns, tuple(refused), self.classes, tuple(outside), index, self.units)
-        if graph:
-            predictions = replace(predictions, graph=torch.cat(graph))
+        if self._level != "graph":
+            predictions = replace(predictions, graph=torch.cat([torch.zeros(0, dtype=torch.int64), *graph]))
         if self.spread_columns:
             predictions = replace(predictions, spread=torch.cat(spread), spread_columns=self.spread_columns)
         if intervals is not None:
