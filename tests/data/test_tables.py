@@ -83,6 +83,11 @@ MALFORMED = {
     "num_nodes must hold numbers": {"edge_index": EDGES, "num_nodes": ["two"]},
     "x must have a row for each of the 2 nodes": {"edge_index": EDGES, "num_nodes": [2], "x": [[1, 2, 3]]},
     "edge_attr must have a row for each of the 2 directed": {"edge_index": EDGES, "num_nodes": [2], "edge_attr": [[1]]},
+    "y must be below 2\\*\\*63, got 9223372036854775808": {
+        "edge_index": EDGES,
+        "num_nodes": [2],
+        "y": pa.array([2**63], pa.uint64()),
+    },
     "x must hold lists of one width": {"edge_index": EDGES, "num_nodes": [2], "x": [[[1], [1, 2]]]},
 }
 

@@ -84,6 +84,8 @@ def test_refusals(tmp_path: Path) -> None:
         encode_on_disk(LinearTransformer(k=4), graph)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"this encoder reads \['edge_attr', 'x'\]"):
         encode_on_disk(GramTransformer(4, 0, num_node_types=3, num_edge_types=2), graph)
+    with pytest.raises(ValueError, match=r"has no directions, and this encoder has direction=0\.1"):
+        encode_on_disk(GramTransformer(4, 0, direction=0.1), graph)
     with pytest.raises(ValueError, match="columns must"):
         encode_on_disk(GramTransformer(4, 0), graph, columns=0)
     with (tmp_path / "neighbours.int32").open("ab") as file:

@@ -308,6 +308,8 @@ def _numbers(name: str, column: Any) -> Tensor:
     if array.null_count and types.is_integer(array.type):
         raise ValueError(f"{name} must not be null, got {array.null_count} null values of {array.type}")
     values = array.to_numpy(zero_copy_only=False)
+    if types.is_uint64(array.type) and (large := values > np.iinfo(np.int64).max).any():
+        raise ValueError(f"{name} must be below 2**63, got {values[large][0]}")
     return torch.from_numpy(np.array(values, dtype=np.int64 if types.is_integer(array.type) else values.dtype))
 
 
