@@ -22,6 +22,7 @@ from tg_lpe.encoders import (
     Combined,
     LinearTransformer,
     RandomWalk,
+    SpectralEncoder,
     Whitened,
     load_encoder,
 )
@@ -135,6 +136,18 @@ def test_the_global_generator_is_left_alone(tmp_path: Path) -> None:
     encoder.without_edges()
     AddPositionalEncoding(encoder.freeze())(ring())
     assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_without_edges_stays_frozen() -> None:
+    """A training would switch dropout on in an encoder that is not to change."""
+    dropping = SpectralEncoder(4, 4, dropout=0.5).freeze()
+    for encoder in (dropping, Combined([dropping, RandomWalk(4)]).freeze(), Whitened(dropping).freeze()):
+        slim = encoder.without_edges()
+        assert slim is not encoder and slim.edge_out_channels == 0
+        assert slim.is_frozen and not any(module.training for module in slim.train().modules())
+    parts = [RandomWalk(4, 0).eval(), GramTransformer(4, 4).eval()]
+    slim = Combined(parts).without_edges()
+    assert slim.training and not any(part.training for part in (*parts, *slim.encoders)), "the modes are left alone"
 
 
 class Unweighted(Degrees):

@@ -409,11 +409,13 @@ def warn_if_untrained(encoder: Encoder) -> None:
 
 
 def copy_tensors(module: nn.Module, like: nn.Module) -> None:
-    """Copy all parameters, buffers and training modes from ``like`` to ``module``."""
+    """Copy all parameters, buffers, training modes and whether encoders are frozen from ``like`` to ``module``."""
     copies: dict[int, Tensor] = {}  # tensors that two submodules share stay shared
     for name, part in module.named_modules():
         other = like.get_submodule(name)
         part.training = other.training
+        if isinstance(part, Encoder) and isinstance(other, Encoder):
+            part._is_frozen = other._is_frozen
         for key, parameter in part._parameters.items():
             source = other._parameters[key]
             if parameter is not None and source is not None:

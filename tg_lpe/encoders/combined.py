@@ -152,7 +152,8 @@ class Combined(Encoder):
         if not self.out_channels:
             raise ValueError(f"{type(self).__name__} only encodes edges, so without_edges leaves nothing")
         slim = Combined([part.without_edges() for part in self._parts if part.out_channels])
-        return slim.train(self.training)
+        slim.training, slim._is_frozen = self.training, self._is_frozen
+        return slim
 
     def freeze(self) -> Combined:
         """Freeze each encoder, see :meth:`Encoder.freeze`."""

@@ -187,7 +187,8 @@ class Whitened(Encoder):
         slim = Whitened(self.encoder.without_edges())
         for name in ("num_fitted", "node_mean", "node_map"):
             setattr(slim, name, getattr(self, name).clone())
-        return slim.train(self.training)
+        slim.training, slim._is_frozen = self.training, self._is_frozen
+        return slim
 
     def reset_parameters(self) -> None:
         """Draw the weights of the inner encoder again, if it has any; :meth:`fit` must then be called again."""
