@@ -168,6 +168,8 @@ def test_without_labels() -> None:
         (([graph()], [graph()], [graph()]), {"level": "node"}, "train: y must have one row per node"),
         (([graph(y=None)],) * 3, {"columns": ["a"]}, "have no labels y"),
         (([graph(y=torch.rand(2, 2))],) * 3, {}, "one row per graph or one per node"),
+        (([graph(y=torch.rand(1, 2, 3))],) * 3, {}, r"y must .*got shape \(1, 2, 3\)"),
+        (([graph(y=torch.ones(1) + 1j)],) * 3, {}, "y must be real"),
         (([graph(y=torch.rand(1, 2))], [graph()], [graph()]), {}, "equally many columns in every split"),
         ((Stored([graph(), graph()], lambda d: d), [graph()], [graph()]), {}, "train: .* has a transform"),
     ],
@@ -219,8 +221,9 @@ def test_masks_become_missing_labels() -> None:
         (masks([0], [1], []), "test_mask selects no node"),
         ({"val_mask": torch.zeros(4)}, "val_mask must"),
         ({"val_mask": None}, r"got None; .*random_node_masks\(data, seed=0\)"),
-        ({"y": torch.zeros(1)}, r"one row for each of the 4 nodes, got \(1,\)"),
-        ({"y": torch.tensor(1.0)}, r"one row for each of the 4 nodes, got \(\)"),
+        ({"y": torch.zeros(1)}, r"y must .* got \(1,\)"),
+        ({"y": torch.tensor(1.0)}, r"y must .* got \(\)"),
+        ({"y": torch.rand(4, 1, 1)}, r"y must .* got \(4, 1, 1\)"),
         ({"y": None}, "got None"),
     ],
 )
@@ -262,8 +265,11 @@ def test_shares_of_a_split() -> None:
         split_indices(2, 0)
     with pytest.raises(ValueError, match=r"got 0\.5 and 0\.5"):
         split_indices(10, 0, 0.5, 0.5)
-    with pytest.raises(TypeError, match="got '0'"):
-        split_indices(10, "0")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"got '0\.1' and 0\.1"):
+        split_indices(10, 0, "0.1")  # type: ignore[arg-type]
+    for seed in ("0", True):
+        with pytest.raises(TypeError, match=f"got {seed!r}"):
+            split_indices(10, seed)  # type: ignore[arg-type]
 
 
 def test_shares_of_a_fold() -> None:
@@ -324,7 +330,12 @@ def test_node_masks_of_each_class() -> None:
     assert bool(drawn.any(0).all()), "every node may be drawn"
     with pytest.raises(ValueError, match="val="):
         random_node_masks(data, 3, 2, 2)
-    for wrong, form in ((None, "None"), (y.float(), r"torch\.float32 \[18\]"), (y[:3], r"torch\.int64 \[3\]")):
+    for wrong, form in (
+        (None, "None"),
+        (y.float(), r"torch\.float32 \[18\]"),
+        (y + 0j, "torch.complex64"),
+        (y[:3], r"torch\.int64 \[3\]"),
+    ):
         with pytest.raises(ValueError, match=rf"need a class of each node, y int64 \[18\], got {form}"):
             random_node_masks(Data(x=data.x, edge_index=EDGES, y=wrong), 3, 1, 2)
     for given, message in (((0, 2), "val must"), ((True, 2), "got True")):
@@ -407,9 +418,13 @@ def test_encodings_of_a_link_split_know_no_hidden_edge(encoder: Any) -> None:
         ([[0, 1, 2, 3], [1, 2, 3, 0]], "one direction"),
         ([[0, 1, 1, 0, 0, 1], [1, 0, 2, 1, 1, 0]], "twice"),
         ([[0, 1, 2, 2], [1, 0, 2, 2]], "self-loops"),
+        ([[0, 4], [4, 0]], r"edge_index must lie in 0\.\.3 .*got 0\.\.4"),
+        ([[0, -1], [-1, 0]], r"edge_index must lie in .*got -1\.\.0"),
+        ([[0.0, 1.0], [1.0, 0.0]], "edge_index must be int64 or int32"),
+        ([0, 1], "edge_index must be int64 or int32"),
     ],
 )
-def test_link_split_refuses_edges_that_would_leak(edge_index: list[list[int]], message: str) -> None:
+def test_link_split_refuses_edges_that_would_leak(edge_index: list[Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         random_link_split(Data(edge_index=torch.tensor(edge_index), num_nodes=4), seed=0)
 

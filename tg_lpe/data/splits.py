@@ -7,6 +7,7 @@ import hashlib
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from numbers import Real
 from typing import Any, Literal, cast, get_args
 
 import torch
@@ -15,7 +16,15 @@ from torch_geometric.data import Data, HeteroData, InMemoryDataset
 from torch_geometric.transforms import RandomLinkSplit
 from torch_geometric.utils import coalesce, contains_self_loops, is_undirected
 
-from tg_lpe.arguments import WITHOUT_EDGE_INDEX, as_plain, check_choice, check_count, check_strings, check_type
+from tg_lpe.arguments import (
+    WITHOUT_EDGE_INDEX,
+    as_plain,
+    check_choice,
+    check_count,
+    check_strings,
+    check_type,
+    outside_nodes,
+)
 from tg_lpe.data.spec import DataSpec
 from tg_lpe.data.storage import GraphDataset, check_sequence, node_slices, whole, with_attribute
 
@@ -167,9 +176,9 @@ class GraphSplits:
         check_type("data", data, Data, FROM_HETERO)
         num_nodes = data.num_nodes or 0
         y = data.get("y")
-        if not isinstance(y, Tensor) or y.dim() == 0 or y.size(0) != num_nodes:
+        if not isinstance(y, Tensor) or y.dim() not in (1, 2) or y.size(0) != num_nodes:
             shape = tuple(y.shape) if isinstance(y, Tensor) else y
-            raise ValueError(f"y must have one row for each of the {num_nodes} nodes, got {shape}")
+            raise ValueError(f"y must be [{num_nodes}] or [{num_nodes}, num_columns], a row for each node, got {shape}")
         masks = {part: _mask(data, f"{part}_mask", num_nodes) for part in PARTS}
         if bool((torch.stack(list(masks.values())).sum(0) > 1).any()):
             raise ValueError("train_mask, val_mask and test_mask must not share nodes")
@@ -312,10 +321,15 @@ def split_indices(num_rows: int, seed: int, val: float = 0.1, test: float = 0.1)
 
 
 def _check_shares(seed: int, val: float, test: float) -> None:
-    if not isinstance(seed, int):
+    _check_seed(seed)
+    are_numbers = isinstance(val, Real) and isinstance(test, Real)
+    if not are_numbers or not (0 < val < 1 and 0 < test < 1 and val + test < 1):
+        raise ValueError(f"val and test must be positive shares that add up to less than one, got {val!r} and {test!r}")
+
+
+def _check_seed(seed: int) -> None:
+    if not isinstance(seed, int) or isinstance(seed, bool):
         raise TypeError(f"seed must be an integer, got {seed!r}")
-    if not (0 < val < 1 and 0 < test < 1 and val + test < 1):
-        raise ValueError(f"val and test must be positive shares that add up to less than one, got {val} and {test}")
 
 
 def random_node_masks(data: Data, seed: int, val: float | int = 0.2, test: float | int = 0.2) -> Data:
@@ -379,12 +393,12 @@ def random_link_split(data: Data, seed: int, val: float = 0.05, test: float = 0.
     Args:
         data: an undirected graph with each edge listed once in each direction, no self-loops; not changed.
         seed: decides the draw; the global generators are left as they were.
-        val, test: shares of the edges to hide.
+        val, test: shares of the edges to hide, rounded down.
 
     Returns:
         Graphs with pairs of nodes ``edge_label_index`` ``[2, num_pairs]`` and ``edge_label``, 1 for a hidden edge and 0
-        for equally many pairs without an edge. The training graph has only its edges, with label 1: draw new pairs of
-        label 0 in each step, from all pairs. Excluding hidden edges from the draw would reveal them.
+        for equally many pairs without an edge, if there are so many. The training graph has only its edges, label 1:
+        draw new pairs of label 0 in each step, from all pairs. Excluding hidden edges from the draw would reveal them.
 
     Raises:
         TypeError: if ``data`` is not a ``Data``, its ``edge_index`` no tensor, or ``seed`` no integer.
@@ -397,6 +411,12 @@ def random_link_split(data: Data, seed: int, val: float = 0.05, test: float = 0.
     if edge_index is None:
         raise ValueError(f"data needs edge_index, got data with {data.keys()}; {WITHOUT_EDGE_INDEX}")
     check_type("edge_index", edge_index, Tensor)
+    if edge_index.dim() != 2 or edge_index.size(0) != 2 or edge_index.dtype not in (torch.int64, torch.int32):
+        got = f"{edge_index.dtype} {list(edge_index.shape)}"
+        raise ValueError(f"edge_index must be int64 or int32 [2, num_directed_edges], got {got}")
+    low, high = (int(edge_index.min()), int(edge_index.max())) if edge_index.numel() else (0, -1)
+    if low < 0 or high >= (data.num_nodes or 0):
+        raise ValueError(outside_nodes(data.num_nodes or 0, low, high))
     faults = {
         "edges in one direction only": not is_undirected(edge_index, num_nodes=data.num_nodes),
         "edges listed twice": coalesce(edge_index, num_nodes=data.num_nodes).size(1) < edge_index.size(1),
@@ -439,11 +459,10 @@ def _mask(data: Data, name: str, num_nodes: int) -> Tensor:
 
 def _of_each_class(y: Any, num_nodes: int, seed: int, val: int, test: int) -> tuple[Tensor, ...]:
     """Return the nodes of the three splits, with ``val`` and ``test`` nodes of each class in the last two."""
-    if not isinstance(seed, int):
-        raise TypeError(f"seed must be an integer, got {seed!r}")
+    _check_seed(seed)
     for name, number in (("val", val), ("test", test)):
         check_count(name, number)
-    if not isinstance(y, Tensor) or y.is_floating_point() or y.shape != (num_nodes,):
+    if not isinstance(y, Tensor) or y.is_floating_point() or y.is_complex() or y.shape != (num_nodes,):
         form = f"{y.dtype} {list(y.shape)}" if isinstance(y, Tensor) else repr(y)
         raise ValueError(f"integers val and test need a class of each node, y int64 [{num_nodes}], got {form}")
     order = torch.randperm(num_nodes, generator=torch.Generator().manual_seed(seed))
@@ -503,6 +522,10 @@ def _labels_and_rows(dataset: InMemoryDataset) -> tuple[Tensor, Tensor]:
         one = y[0] if isinstance(y, list) and y else y  # PyG lists what it cannot stack
         raise TypeError(f"labels y must be tensors or numbers, got {one!r:.80}")
     y = torch.as_tensor(y)
+    if y.dim() > 2:
+        raise ValueError(
+            f"y must be [num_rows] or [num_rows, num_columns], got shape {tuple(y.shape)}; flatten(1) makes it so"
+        )
     y = y.reshape(1) if y.dim() == 0 else y
     return y, torch.tensor([y.size(0)]) if dataset.slices is None else dataset.slices["y"].diff()
 
@@ -516,6 +539,8 @@ def _with_labels(dataset: InMemoryDataset, level: Level) -> InMemoryDataset:
 
 def _floating(y: Tensor) -> Tensor:
     """Convert labels to a floating point dtype that holds them exactly."""
+    if y.is_complex():
+        raise TypeError(f"labels y must be real numbers, got {y.dtype}; torch.view_as_real makes two columns")
     if y.is_floating_point():
         return y
     return y.double() if y.numel() and int(y.long().abs().max()) > 2**24 else y.float()
