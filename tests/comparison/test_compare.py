@@ -246,6 +246,7 @@ def test_a_folder_of_other_settings_is_refused(graphs: list[Data], tmp_path: Pat
         ({"device": "gpu"}, ValueError, "device gpu cannot be used here: Expected one of cpu, cuda"),
         ({"quick": 1}, ValueError, "quick"),
         ({"target": "y"}, ValueError, "target"),
+        ({"level": "edge"}, ValueError, "level"),
         ({"config": {}}, TypeError, "config"),
         ({"model": nn.Linear}, ValueError, "model"),
         ({"model": {"model": nn.Linear}}, TypeError, "model"),
@@ -267,7 +268,11 @@ def test_data_of_another_kind_are_refused(tmp_path: Path) -> None:
 
 def test_splits_are_taken_as_they_are(graphs: list[Data]) -> None:
     splits = GraphSplits.of(graphs[:30], graphs[30:35], graphs[35:], level="graph")
-    assert splits_of(splits) is splits
+    assert splits_of(splits) is splits is splits_of(splits, level="graph")
+    with pytest.raises(ValueError, match="level='node'"):
+        splits_of(splits, level="node")
+    with pytest.raises(ValueError, match="level='graph'"):
+        splits_of(Data(edge_index=torch.tensor([[0], [1]]), y=torch.rand(6), num_nodes=6), level="graph")
 
 
 def test_the_encoding_of_the_page_is_a_row_of_the_command(

@@ -36,6 +36,13 @@ def splits_of(
         TypeError: if ``data`` is of another kind.
         ValueError: if the data are malformed, or an option would have no effect.
     """
+    splits = _splits_of(data, target, level, seed)
+    if level not in (None, splits.target.level):
+        raise ValueError(f"level={level!r} does not fit labels of {splits.target.level}s; leave it out")
+    return splits
+
+
+def _splits_of(data: Any, target: str | Sequence[str] | None, level: Level | None, seed: int) -> GraphSplits:
     is_table = isinstance(data, str | Path) and Path(data).suffix.lower() != ".npz"
     if target is not None and not is_table:
         raise ValueError(f"target chooses columns of a table of molecules; graphs have labels y, got target={target!r}")
