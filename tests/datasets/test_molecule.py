@@ -261,6 +261,8 @@ def test_wrong_argument_types() -> None:
         smiles_to_data(3, VOCABULARY)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="AtomVocabulary, got list"):
         smiles_to_data("C", ["C"])  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"write \['CCO'\]"):
+        next(MoleculeReader(VOCABULARY).read("CCO"))
     for strings in (["C"], iter(["C"])):
         with pytest.raises(ValueError, match="batch_size must"):
             next(MoleculeReader(VOCABULARY).read(strings, batch_size=0))

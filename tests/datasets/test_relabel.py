@@ -120,6 +120,8 @@ def test_rows_that_may_be_of_nodes_or_of_edges() -> None:
     ring.mark = torch.rand(3)
     with pytest.raises(ValueError, match="mark has"):
         relabel_nodes([ring], torch.Generator())
+    with pytest.raises(TypeError, match="generator must"):
+        relabel_nodes([ring], 0)  # type: ignore[arg-type]
     ring.mark = torch.eye(3).to_sparse()
     with pytest.raises(ValueError, match="sparse matrices, such as mark"):
         relabel_nodes([ring], torch.Generator())

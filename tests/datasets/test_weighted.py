@@ -77,7 +77,9 @@ def test_csl_edges(n: int, skip: int) -> None:
     assert edges.shape == (2, 2 * n) and nx.utils.graphs_equal(graph, nx.circulant_graph(n, [1, skip]))
 
 
-@pytest.mark.parametrize(("n", "skip"), [(10, 1), (10, 9), (10, 5), (10, 10), (10, 0), (10, 15), (4, 2), (10, 11)])
+@pytest.mark.parametrize(
+    ("n", "skip"), [(10, 1), (10, 9), (10, 5), (10, 10), (10, 0), (10, 15), (4, 2), (10, 11), (0, 2)]
+)
 def test_refuses_links_that_coincide(n: int, skip: int) -> None:
     with pytest.raises(ValueError, match=f"skip={skip} on a circle of {n} nodes are not {2 * n} different edges"):
         csl_edges(n, skip)
@@ -107,3 +109,8 @@ def test_refuses_other_kinds() -> None:
     ):
         with pytest.raises(ValueError, match="kind must"):
             make()
+    for options, message in (({"skips": ()}, "skips"), ({"num_nodes": -3}, "num_nodes")):
+        with pytest.raises(ValueError, match=message):
+            random_weighted_graph("csl", generator(), **options)
+    with pytest.raises(TypeError, match="generator must"):
+        random_incidences("complete", 2, 0)  # type: ignore[arg-type]

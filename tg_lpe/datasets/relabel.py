@@ -10,6 +10,7 @@ from torch import Tensor
 from torch_geometric.data import InMemoryDataset
 from torch_geometric.data.collate import collate
 
+from tg_lpe.arguments import check_generator
 from tg_lpe.data.storage import node_slices, whole
 
 _EDGE_ATTRIBUTES = frozenset({"edge_attr", "edge_weight", "edge_type", "edge_index"})
@@ -31,10 +32,11 @@ def relabel_nodes(dataset: Any, generator: torch.Generator) -> InMemoryDataset:
         Isomorphic graphs in the same order, edges sorted by row, then column.
 
     Raises:
-        TypeError: if an element is not a ``Data``.
+        TypeError: if an element is not a ``Data``, or ``generator`` is no generator.
         ValueError: if an attribute is sparse, or has one row per node and per edge in each graph and a name that does
             not decide between them.
     """
+    check_generator(generator)
     dataset = whole(dataset)
     data = dataset._data
     nodes = node_slices(dataset)

@@ -11,6 +11,8 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
+from tg_lpe.arguments import check_counts, check_generator
+
 CSL_SKIPS = (2, 4, 6, 8)
 RESISTANCE_RANGE = (-2.0, 2.0)
 """Resistances are ``exp(u)`` with ``u`` uniform in this range."""
@@ -27,7 +29,7 @@ def csl_edges(num_nodes: int, skip: int) -> Tensor:
     Raises:
         ValueError: if a link is an edge of the circle, or links coincide.
     """
-    if skip % num_nodes in (0, 1, num_nodes - 1) or 2 * skip % num_nodes == 0:
+    if num_nodes < 1 or skip % num_nodes in (0, 1, num_nodes - 1) or 2 * skip % num_nodes == 0:
         raise ValueError(
             f"links of skip={skip} on a circle of {num_nodes} nodes are not {2 * num_nodes} different edges"
         )
@@ -80,7 +82,8 @@ def random_weighted_graph(
         ``edge_index``, each edge in both directions, and ``edge_weight``, the conductances, float64.
 
     Raises:
-        ValueError: on an unknown kind, or a skip that does not give a CSL graph.
+        TypeError: if ``generator`` is no generator.
+        ValueError: on an unknown kind, a negative number, or a skip that does not give a CSL graph.
     """
     [edges], [weight] = _draw(kind, 1, generator, num_nodes, skips)
     index = torch.cat([edges, edges.flip(0)], dim=1)
@@ -109,9 +112,13 @@ def _draw(
     kind: str, num_graphs: int, generator: torch.Generator, num_nodes: int, skips: Sequence[int]
 ) -> tuple[Tensor, Tensor]:
     """Draw edges of graphs, ``[num_graphs, 2, num_edges]``, and their conductances, ``[num_graphs, num_edges]``."""
+    check_generator(generator)
+    check_counts(least=0, num_graphs=num_graphs, num_nodes=num_nodes)
     if kind == "complete":
         edges = complete_edges(num_nodes).expand(num_graphs, 2, -1)
     elif kind == "csl":
+        if not skips:
+            raise ValueError("skips must hold at least one skip, got none")
         choice = torch.randint(len(skips), (num_graphs,), generator=generator)
         edges = torch.stack([csl_edges(num_nodes, skip) for skip in skips])[choice]
     else:

@@ -145,8 +145,11 @@ class MoleculeReader:
         Raises:
             ModuleNotFoundError: If ogb's features are needed and ogb is not installed.
             RuntimeError: If a worker process dies.
+            TypeError: If `smiles` is a single string.
             ValueError: If `batch_size` is less than 1 or `num_workers` negative.
         """
+        if isinstance(smiles, str):
+            raise TypeError(f"smiles must be several strings, got {smiles!r}; write [{smiles!r}] for one")
         check_count("batch_size", batch_size)
         answers = _pool.read_smiles(
             smiles,
