@@ -74,6 +74,13 @@ def test_wrong_values(cls: type, needed: dict[str, int], name: str, value: objec
         cls(**{**needed, name: value})
 
 
+@pytest.mark.parametrize("name", [name for name in ATTENTIONS if name != "hybrid"])  # whose parts it depends on
+@pytest.mark.parametrize("width", [0, "8"])
+def test_widths_of_attention(name: str, width: object) -> None:
+    with pytest.raises(ValueError, match="hidden_channels must be an integer"):
+        ATTENTIONS[name](hidden_channels=width, heads=1)
+
+
 def test_every_kind_of_class_has_flags() -> None:
     """The test above would pass if it found none."""
     names = {case.id for case in flags()}

@@ -285,6 +285,8 @@ def test_what_was_precomputed_comes_in_the_dtype_of_the_module(encoder: Encoder)
         encoder(None, EDGES, precomputed=[1])
 
 
-def test_features_of_an_encoder_that_are_no_tensor() -> None:
+def test_features_that_are_no_tensor() -> None:
     with pytest.raises(TypeError, match="x must be a tensor with a row for each node"):
         GramTransformer(4)([[1.0]] * 3, EDGES)
+    with pytest.raises(TypeError, match="graph_attr must be a tensor"):
+        model(graph_dim=2)(None, EDGES, graph_attr=[[1.0, 2.0]])

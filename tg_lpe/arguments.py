@@ -208,7 +208,7 @@ def check_rows(name: str, rows: object) -> None:
         hint = "; instead of model(data) write model(data.x, data.edge_index, data.edge_attr, data.batch)"
     elif isinstance(rows, np.ndarray | list | tuple):
         hint = f"; torch.as_tensor({name}) makes one"
-    raise TypeError(f"{name} must be a tensor with a row for each node or edge, got {rows!r:.80}{hint}")
+    raise TypeError(f"{name} must be a tensor with a row for each node, edge or graph, got {rows!r:.80}{hint}")
 
 
 def checked_device(name: str, device: str | torch.device) -> torch.device:
@@ -278,6 +278,6 @@ def as_plain(tensor: Any) -> Any:
 
 def check_heads(hidden_channels: int, heads: int) -> None:
     """Raise ``ValueError`` unless ``heads`` divides ``hidden_channels``."""
-    check_count("heads", heads)
+    check_counts(hidden_channels=hidden_channels, heads=heads)
     if hidden_channels % heads:
         raise ValueError(f"heads must divide hidden_channels, got heads={heads} and hidden_channels={hidden_channels}")

@@ -313,6 +313,7 @@ def test_constructor_refuses(options: dict[str, Any], message: str) -> None:
         ({"edge_attr": torch.zeros(9, dtype=torch.int64)}, r"edge types must be .* got torch.int64 \[9\]"),
         ({"pe": None}, r"pe must have shape \(7, 2\), got None"),
         ({"pe": torch.zeros(7, 3)}, r"pe must have shape \(7, 2\), got \(7, 3\)"),
+        ({"pe": torch.zeros(7, 2) + 1j}, "pe must be real, got torch.complex64"),
         ({"batch": BATCH[:5]}, r"batch must be int64 of shape \[7\], got torch.int64 \[5\]"),
     ],
 )

@@ -118,9 +118,9 @@ class FeatureModel(Model):
             raise ValueError("the attention layers have no penalty, so return_penalty must be False")
         features = Features(x, edge_attr, pe, edge_pe, graph_attr)
         self._refuse_unread(features, edge_weight, precomputed)
-        rows = {"x": x, "batch": batch, "pe": pe, "edge_attr": edge_attr, "edge_pe": edge_pe}
+        rows = {"x": x, "batch": batch, "pe": pe, "edge_attr": edge_attr, "edge_pe": edge_pe, "graph_attr": graph_attr}
         n = _known_num_nodes(num_nodes, rows)
-        check_devices(edge_index=edge_index, **rows, edge_weight=edge_weight, graph_attr=graph_attr)
+        check_devices(edge_index=edge_index, **rows, edge_weight=edge_weight)
         is_traced = torch.compiler.is_compiling()
         checks = None if is_traced else partial(self._check_features, features)
         if self.encoder is None and not self.needs_undirected:
@@ -199,6 +199,8 @@ class FeatureModel(Model):
                     "model(x, edge_index, batch=batch)"
                 )
         for name, encoding in (("pe", pe), ("edge_pe", edge_pe), ("graph_attr", graph_attr)):
+            if encoding is not None and encoding.is_complex() and name != "graph_attr":
+                raise ValueError(f"{name} must be real, got {encoding.dtype}; torch.view_as_real gives both parts")
             if encoding is not None and encoding.is_floating_point():
                 checks.finite(name, encoding)
         for name, what, part, encoding, num_rows in (
