@@ -457,6 +457,10 @@ def test_what_cannot_predict_says_so(tmp_path: Path) -> None:
         load("gram-k8")
     with pytest.raises(ValueError, match="'nothing' is no checkpoint"):
         load("nothing")
+    with pytest.raises(ValueError, match="device gpu cannot be used"):
+        load("transformer-zinc", device="gpu")
+    with pytest.raises(TypeError, match="model must"):
+        Predictor("transformer-zinc")  # type: ignore[arg-type]
     (tmp_path / "config.json").write_text(json.dumps({"command": "pretrain", "layout": 2, "loop": {}}))
     with pytest.raises(ValueError, match="holds a pretraining; its encoder is the checkpoint"):
         load(tmp_path)
@@ -470,6 +474,8 @@ def test_what_cannot_predict_says_so(tmp_path: Path) -> None:
     splits = GraphSplits.of(graphs[:6], graphs[6:8], graphs[8:])
     other = {**splits.describe(), "bond_types": ["NONE", "SINGLE", "DOUBLE", "TRIPLE", "AROMATIC"], "atom_types": ["C"]}
     model = GraphTransformer(num_node_types=3, encoder=GramTransformer(4, num_layers=2)).eval()
+    with pytest.raises(TypeError, match="task must"):
+        Predictor(model, "regression")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="AROMATIC"):
         Predictor(model, None, other).predict(["CCO"])
 

@@ -124,6 +124,8 @@ def test_a_figure_that_is_not_defined_is_refused() -> None:
     task = make_task({"name": "binary"})
     with pytest.raises(ValueError, match="both classes"):
         figures_by_part(task, torch.randn(4, 1), torch.ones(4, 1))
+    with pytest.raises(ValueError, match=r"part must have shape \[4\]"):
+        figures_by_part(task, torch.randn(4, 1), torch.ones(4, 1), torch.zeros(3))
     one_positive = torch.tensor([[1.0], [0.0], [0.0]])
     assert bool(figures_by_part(task, torch.randn(3, 1), one_positive).isfinite().all())
 

@@ -460,6 +460,8 @@ def test_arguments_of_another_class() -> None:
     for call, message in calls:
         with pytest.raises(TypeError, match=message):
             call()
+    with pytest.raises(ValueError, match="device gpu cannot be used"):
+        train(model, splits, task, device="gpu")
     with pytest.raises(
         ValueError, match=r"'GramTransformer' is a class and no pretrained encoder: pass \{'class': 'Gram"
     ):

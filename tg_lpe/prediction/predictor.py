@@ -12,11 +12,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch_geometric.data import Data
 from tqdm import tqdm
 
-from tg_lpe.arguments import ArgumentError, check_choice, check_count, check_form, check_positive, check_share
+from tg_lpe.arguments import (
+    ArgumentError,
+    check_choice,
+    check_count,
+    check_form,
+    check_positive,
+    check_share,
+    check_type,
+    checked_device,
+)
 from tg_lpe.checkpoints.checkpoint import DATA, DESCRIPTION, Checkpoint, CheckpointMixin, Kind, module_with
 from tg_lpe.checkpoints.files import load_tensors, write_json
 from tg_lpe.data.ranges import MoleculeRanges
@@ -87,6 +96,7 @@ class Predictor:
             and bond types.
 
     Raises:
+        TypeError: if ``model`` or ``task`` has another type.
         ValueError: if the model is in training mode, or does not fit the task, or ``data`` has another form.
 
     Example:
@@ -97,9 +107,11 @@ class Predictor:
     """
 
     def __init__(self, model: Model, task: Task | None = None, data: Mapping[str, Any] | None = None) -> None:
+        check_type("model", model, nn.Module, "; tg_lpe.prediction.load takes a name or a folder")
         if model.training:
             raise ValueError("the model is in training mode, where dropout and batch norm differ: call model.eval()")
         if task is not None:
+            check_type("task", task, Task, ", which tg_lpe.training.make_task makes")
             task.check_model(model)
         self.model, self.task = model, task
         self.run: RunFolder | None = None
@@ -232,9 +244,9 @@ class Predictor:
             graphs: SMILES strings, such as a column of a table; RDKit molecules, which are converted to canonical
                 SMILES; ``Data`` objects as in training, with atom and bond types by number; or a PyG dataset.
                 ``edge_weight`` is read if the model's encoder reads it.
-            on_error: what to do if a graph is refused, because it is missing (``None``, NaN), cannot be read, has an
-                unknown atom type or does not fit the model. ``"raise"`` raises an error; ``"nan"`` sets its row to NaN
-                and lists it in ``refused``.
+            on_error: what to do if a graph is refused, because its SMILES is missing (``None``, NaN) or cannot be read,
+                it has an unknown atom type or does not fit the model. ``"raise"`` raises an error; ``"nan"`` sets its
+                row to NaN and lists it in ``refused``.
             extra: the :attr:`extra_columns` of the model for SMILES: a dictionary or table with a number for each
                 molecule. Graphs hold them in ``graph_attr``.
             batch_size: largest number of graphs in a batch.
@@ -464,9 +476,7 @@ class Predictor:
 
 
 def load(name_or_dir: str | Path | Checkpoint, device: str | torch.device = "cpu") -> Predictor:
-    """Load a trained model, ready to predict::
-
-        tg_lpe.zoo.load("transformer-zinc").predict(["CC(=O)Nc1ccc(O)cc1"]).values  # [1, 1]
+    """Load a trained model, ready to predict.
 
     Args:
         name_or_dir: name of a shipped model, the folder of a finished training run, a folder written by
@@ -478,8 +488,9 @@ def load(name_or_dir: str | Path | Checkpoint, device: str | torch.device = "cpu
         UserWarning: if a run folder has weights but no ``result.json``.
 
     Raises:
-        ValueError: if there is no such checkpoint, it is damaged or unfinished, or it holds no model.
+        ValueError: if there is no such checkpoint, it is damaged, unfinished or no model, or ``device`` is not usable.
     """
+    device = checked_device("device", device)
     checkpoint = Checkpoint.open(name_or_dir)
     config, folder = checkpoint.config, checkpoint.folder
     if checkpoint.kind is Kind.TRAINING:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Batch, InMemoryDataset
 
-from tg_lpe.arguments import check_flags, check_type
+from tg_lpe.arguments import check_flags, check_type, checked_device
 from tg_lpe.checkpoints.checkpoint import module_dtype
 from tg_lpe.checkpoints.files import read_object
 from tg_lpe.data import GraphSplits
@@ -98,7 +98,7 @@ def train(
             that is not JSON-able.
         ValueError: if the model or the labels do not fit the task (:meth:`Task.check_model`,
             :meth:`Task.check_labels`), the model has no parameter to train, the folder holds another run, training
-            diverges, ``resume`` or ``progress`` is no bool, or ``logger`` or ``resume`` is set without a folder.
+            diverges, ``device`` is unusable, a flag is no bool, or ``logger`` or ``resume`` is set without a folder.
         ModuleNotFoundError: if the package of the logger is not installed.
     """
     if isinstance(model, Encoder):
@@ -111,7 +111,7 @@ def train(
     check_type("task", task, Task, ", which task_for makes")
     check_type("config", config, TrainConfig)
     check_flags(resume=resume, progress=progress)
-    device = join(device)
+    device = join(checked_device("device", device))
     check_training(model, splits, task)
     # The folder records the resolved precision, so that a run is not resumed in another one.
     requested, config = config.precision, replace(config, precision=resolved_precision(config.precision, device))
@@ -168,7 +168,7 @@ class JointTraining(TrainingLoop):
     ) -> None:
         check_training(model, splits, task)
         self.metric, self.larger_is_better = f"val_{task.metric}", task.direction == "max"
-        model = model.to(device)
+        model = model.to(checked_device("device", device))
         self.encoder = model.encoder
         self.is_one_graph = _is_one_graph(splits)
         if self.encoder is not None and not self.encoder.is_fitted:

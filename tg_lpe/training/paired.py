@@ -118,6 +118,8 @@ def figures_by_part(task: Task, outputs: Tensor, targets: Tensor, part: Tensor |
         ValueError: if the shapes do not fit, or the metric is not defined.
     """
     outputs, targets = task.rows(outputs.detach().cpu(), targets.detach().cpu())
+    if part is not None and part.shape != (len(targets),):
+        raise ValueError(f"part must have shape [{len(targets)}], an entry for each row, got {list(part.shape)}")
     labelled = ~targets.isnan().all(1)
     outputs, targets = outputs[labelled], targets[labelled]
     rows = torch.arange(len(targets)) if part is None else part.cpu()[labelled]

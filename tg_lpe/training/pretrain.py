@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Batch, InMemoryDataset
 
+from tg_lpe.arguments import checked_device
 from tg_lpe.data import GraphSplits
 from tg_lpe.data.storage import with_attribute
 from tg_lpe.encoders.base import Encoder, Encoding
@@ -67,7 +68,7 @@ class Pretraining(TrainingLoop):
         if self.has_edge_targets and encoder.edge_out_channels not in (0, self.width):
             width = encoder.edge_out_channels
             raise ValueError(f"{name} gives {width} channels of edges, the targets have {self.width}")
-        self.encoder = encoder.to(device)
+        self.encoder = encoder.to(checked_device("device", device))
         groups = [{"params": list(encoder.parameters()), "peak_lr": config.lr}]
         super().__init__(config, encoder, torch.optim.AdamW(groups, weight_decay=0.0), folder, progress)
         self.train_set, self.val_set, self.test_set = (
