@@ -93,6 +93,11 @@ def test_refusals() -> None:
             plot.graph(data, walk, **options)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="1001"):
         plot.stress_layout(RING.edge_index, 1001)
+    for options in ({"positions": [[0.0, 1.0]]}, {"channels": 0}):
+        with pytest.raises(TypeError, match="must be"):
+            plot.graph(RING, walk, **options)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"columns must be an integer .* got 2\.5"):
+        plot.graph(RING, walk, columns=2.5)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="Data"):
         plot.graph("CCO", walk)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="one string, got list"):

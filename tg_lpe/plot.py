@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from numbers import Integral
 from pathlib import Path
@@ -21,7 +21,7 @@ from scipy.sparse.csgraph import shortest_path
 from torch import Tensor
 from torch_geometric.data import Data, HeteroData
 
-from tg_lpe.arguments import HOMOGENEOUS, WITHOUT_EDGE_INDEX
+from tg_lpe.arguments import HOMOGENEOUS, WITHOUT_EDGE_INDEX, check_count, check_type
 from tg_lpe.checkpoints.files import replacing
 from tg_lpe.encoders.base import Encoder
 from tg_lpe.graph.graph import Graph
@@ -152,7 +152,7 @@ def graph(
         positions: positions of the nodes, ``[num_nodes, 2]``; by default, :func:`stress_layout`.
 
     Raises:
-        TypeError: if ``data`` is not a ``Data``, or ``encoder`` is not an encoder.
+        TypeError: if ``data``, ``encoder``, ``channels`` or ``positions`` has another type.
         ValueError: if the graph has no nodes or (without ``positions``) more than 1,000, a channel does not exist, or a
             required feature is missing.
         ModuleNotFoundError: if matplotlib is not installed.
@@ -165,7 +165,8 @@ def graph(
         raise ValueError("the graph has no nodes to draw")
     if positions is None:
         positions = stress_layout(data.edge_index, data.num_nodes)
-    elif positions.shape != (data.num_nodes, 2):
+    check_type("positions", positions, Tensor)
+    if positions.shape != (data.num_nodes, 2):
         raise ValueError(f"positions must have shape {(data.num_nodes, 2)}, got {tuple(positions.shape)}")
     shown = _channels(encoder, data, channels)
     figure = _figure(data.edge_index.cpu(), positions.double().cpu(), shown, columns)
@@ -233,13 +234,13 @@ def _check(encoder: object, columns: int) -> None:
     if not isinstance(encoder, Encoder):
         got = repr(encoder) if isinstance(encoder, str) else type(encoder).__name__
         raise TypeError(f"encoder must be an Encoder, such as load_encoder('gram-k8') or model.encoder, got {got}")
-    if columns < 1:
-        raise ValueError(f"columns must be at least 1, got {columns}")
+    check_count("columns", columns)
 
 
 def _channels(encoder: Encoder, data: Data, chosen: Sequence[int] | None) -> list[_Channel]:
     """Encode a graph and colour its chosen channels, or the first six."""
     width = max(encoder.out_channels, encoder.edge_out_channels)
+    check_type("channels", [] if chosen is None else chosen, Iterable)
     chosen = range(min(width, DEFAULT_CHANNELS)) if chosen is None else [*chosen]
     if not chosen or any(not isinstance(number, Integral) or not 0 <= number < width for number in chosen):
         raise ValueError(f"channels must be numbers in 0..{width - 1}, as the encoder has {width}, got {list(chosen)}")
