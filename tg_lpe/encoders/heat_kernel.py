@@ -32,6 +32,7 @@ class HeatKernel(NodeEdgeEncoder):
             pairs of nodes, computed from all eigenvectors.
 
     Raises:
+        TypeError: if ``times`` is not a sequence of numbers.
         ValueError: if ``times`` is empty or has a negative or infinite value, or another argument is out of range.
 
     Example:

@@ -48,7 +48,7 @@ class MagneticLaplacian(NodeEdgeEncoder):
         edge_out_channels: twice the number of ``times`` for each potential, or 0 for no edge encoding.
 
     Raises:
-        TypeError: if ``q`` or ``times`` is neither a number nor a sequence of numbers.
+        TypeError: if ``times`` is not a sequence of numbers, or ``q`` neither one nor a number.
         ValueError: if an argument is out of range.
 
     Example:

@@ -30,8 +30,7 @@ class AddPositionalEncoding(GraphTransform):
     ``edge_attr`` if the encoder reads them. :meth:`~tg_lpe.transforms.base.GraphTransform.encode_dataset` encodes whole
     datasets in large batches.
 
-    Directions of edges are dropped, unless the encoder is ``directed``, see
-    :class:`~tg_lpe.transforms.base.GraphTransform`.
+    Directions are dropped unless the encoder is ``directed``, see :class:`~tg_lpe.transforms.base.GraphTransform`.
 
     Args:
         encoder: the encoder. The transform uses a frozen copy, so later changes of ``encoder`` have no effect.
