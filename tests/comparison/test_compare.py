@@ -146,6 +146,7 @@ def test_own_encodings_have_weights_of_their_own_in_each_training(graphs: list[D
     own = OwnDegrees()
     before = own.rows.weight.detach().clone()
     rows = {"none": None, "object": own, "class": OwnDegrees, "walks of 4": RandomWalk(steps=4)}
+    rows["inside"] = {"class": "Combined", "encoders": [own, RandomWalk(steps=4)]}
     table = compare(graphs, rows, out=tmp_path, **SMALL)
     assert [row["name"] for row in table.rows] == list(rows)
     assert torch.equal(own.rows.weight, before)

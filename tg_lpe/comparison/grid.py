@@ -96,8 +96,10 @@ class Grid:
     def build(self, cell: Cell) -> Model:
         """Make the model of a training, with its initial weights."""
         candidate = self.candidates[cell.name]
-        encoder = copy.deepcopy(candidate.encoder) if isinstance(candidate.encoder, Encoder) else candidate.encoder
-        options = {"seed": cell.seed, "edge_encoding": candidate.edge_encoding, **self.model, **(candidate.model or {})}
+        # Both may hold modules, which a training changes; build_model itself copies the encoder of a checkpoint.
+        encoder = candidate.encoder if isinstance(candidate.encoder, Checkpoint) else copy.deepcopy(candidate.encoder)
+        options = copy.deepcopy({**self.model, **(candidate.model or {})})
+        options = {"seed": cell.seed, "edge_encoding": candidate.edge_encoding, **options}
         return build_model(self.splits.spec, self.task, encoder, **options)
 
     def config_of(self, cell: Cell) -> TrainConfig:
