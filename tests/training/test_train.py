@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import json
 import warnings
@@ -19,7 +20,7 @@ from torch_geometric.utils import stochastic_blockmodel_graph
 from tg_lpe import Encoder, Encoding
 from tg_lpe.checkpoints.files import read_json
 from tg_lpe.data import GraphSplits, random_node_masks
-from tg_lpe.encoders import GramTransformer, SpectralEncoder
+from tg_lpe.encoders import Combined, GramTransformer, RandomWalk, SpectralEncoder
 from tg_lpe.models import GraphTransformer, Model
 from tg_lpe.prediction import Predictor, load
 from tg_lpe.training import JointTraining, TrainConfig, build_model, make_task, task_for, train
@@ -442,6 +443,11 @@ def test_statistics_of_a_frozen_encoder_are_kept() -> None:
         train(model, splits, task, settings, progress=False)
         after = model.encoder.state_dict()
         assert all(torch.equal(after[name], value) for name, value in before.items()) == is_kept
+    inside = Combined([_Normed().freeze(), RandomWalk(2)])
+    before = copy.deepcopy(inside.state_dict())
+    model = build_model(splits.spec, task, inside, **MODEL)
+    train(model, splits, task, replace(config, encoder_lr=0.01), progress=False)
+    torch.testing.assert_close(model.encoder.state_dict(), before, rtol=0, atol=0)
 
 
 def test_arguments_of_another_class() -> None:

@@ -241,7 +241,8 @@ class JointTraining(TrainingLoop):
     @torch.no_grad()
     def _recalibrate(self) -> None:
         """Set the statistics of batch norms to their mean over batches of randomly chosen training graphs."""
-        frozen = set(self.encoder.modules()) if self.encoder is not None and self.encoder.is_frozen else set()
+        encoders = [part for part in self.model.modules() if isinstance(part, Encoder) and part.is_frozen]
+        frozen = {module for encoder in encoders for module in encoder.modules()}
         modules = (module for module in self.model.modules() if module not in frozen)
         norms = [module for module in modules if isinstance(module, nn.modules.batchnorm._BatchNorm)]
         if not norms:
