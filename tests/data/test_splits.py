@@ -369,7 +369,7 @@ def test_link_split_hides_edges_and_draws_pairs_without() -> None:
     assert edge_set(train.edge_label_index) == known and bool((train.edge_label == 1).all())
 
 
-def test_link_split_comes_from_its_seed_alone() -> None:
+def test_link_split_comes_from_its_seed_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     data = cluster_graphs(1, 0)[0]
     splits = []
     for state in (0, 1):  # of the global generators
@@ -378,7 +378,9 @@ def test_link_split_comes_from_its_seed_alone() -> None:
         expected = torch.rand(1), random.random()
         torch.manual_seed(state)
         random.seed(state)
-        splits.append(random_link_split(data, seed=5))
+        with monkeypatch.context() as patched:
+            patched.setattr(torch.cuda, "manual_seed_all", lambda seed: pytest.fail("seeded all GPUs"))
+            splits.append(random_link_split(data, seed=5))
         assert (torch.rand(1), random.random()) == expected
     for one, other in zip(*splits, strict=True):
         assert torch.equal(one.edge_index, other.edge_index)

@@ -76,6 +76,12 @@ def test_a_transform_of_ones_own(tmp_path: Path) -> None:
         other(None, index, precomputed=encoder.precompute(tg_lpe.Graph(index, 3)))
 
 
+def test_a_graph_on_the_cpu_leaves_generators_of_gpus_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise dropout on a GPU would draw the same masks after each encoding."""
+    monkeypatch.setattr(torch.cuda, "manual_seed_all", lambda seed: pytest.fail("seeded all GPUs"))
+    FromTransform(AddLaplacianEigenvectorPE(3))(None, torch.tensor([range(5), range(1, 6)]))
+
+
 def test_a_name_and_its_transform_encode_alike() -> None:
     index = from_networkx(nx.gnm_random_graph(30, 50, seed=0)).edge_index()
     named = FromTransform("AddLaplacianEigenvectorPE", options={"k": 3})

@@ -430,7 +430,10 @@ def random_link_split(data: Data, seed: int, val: float = 0.05, test: float = 0.
     python_state = random.getstate()
     devices = [edge_index.device] if edge_index.is_cuda else []
     with torch.random.fork_rng(devices):
-        torch.manual_seed(seed)
+        torch.default_generator.manual_seed(seed)  # torch.manual_seed would seed GPUs that are not restored
+        for device in devices:
+            with torch.cuda.device(device):
+                torch.cuda.manual_seed(seed)
         random.seed(seed)  # PyG draws pairs without an edge from here
         try:
             return cast(tuple[Data, Data, Data], split(data))

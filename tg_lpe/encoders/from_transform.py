@@ -20,7 +20,7 @@ from tg_lpe.checkpoints.checkpoint import CheckpointMixin
 from tg_lpe.encoders.computed import NodeEdgeEncoder
 from tg_lpe.encoders.registry import register
 from tg_lpe.graph.graph import Graph
-from tg_lpe.nn._util import without_autocast
+from tg_lpe.nn._util import seeded, without_autocast
 
 PROBE_NODES = 64
 """Nodes of the ring on which a transform is tried to count its columns."""
@@ -148,7 +148,7 @@ def _values(
         if weight is not None:
             data.edge_weight = weight
         try:
-            with _seeded(seed):
+            with _seeded(seed, graph.device):
                 values = transform(data).get(attr_name)
         except Exception as error:
             raise ValueError(
@@ -176,11 +176,10 @@ def _repr(transform: Any) -> str:
 
 
 @contextmanager
-def _seeded(seed: int) -> Iterator[None]:
+def _seeded(seed: int, device: torch.device) -> Iterator[None]:
     """Set torch's and NumPy's global generators to ``seed`` inside a ``with`` block, and restore them afterwards."""
     state = np.random.get_state()  # noqa: NPY002
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with seeded(seed, device):
         np.random.seed(seed % 2**32)  # noqa: NPY002
         try:
             yield

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-
-import torch
 
 from tg_lpe.arguments import ArgumentError, check_flags, check_seed, check_type
 from tg_lpe.checkpoints.checkpoint import Checkpoint
@@ -18,6 +15,7 @@ from tg_lpe.encoders.base import Encoder
 from tg_lpe.encoders.registry import ENCODERS, load_encoder, make_encoder
 from tg_lpe.models import Model
 from tg_lpe.models.registry import DEFAULT_MODEL, model_class
+from tg_lpe.nn._util import seeded
 from tg_lpe.training.tasks import Task
 
 ENCODER_DRAW = 1
@@ -109,19 +107,6 @@ def start_encoder(encoder: Encoder | Mapping[str, Any] | str | Path | Checkpoint
             difference = f"encoder {checkpoint.name!r} has {name}={arguments[name]}, the data has {data[name]}"
             raise ValueError(f"{difference}: pretrain one on this data, or choose one that reads no {level} features")
     return copy.deepcopy(pretrained).requires_grad_(True).train()  # one checkpoint may start several trainings
-
-
-@contextmanager
-def seeded(seed: int, device: torch.device | None = None) -> Iterator[None]:
-    """Seed the global generators of the CPU and of ``device`` inside the context, and restore their states after it."""
-    gpus = [device] if device is not None and device.type == "cuda" else []
-    with torch.random.fork_rng(devices=gpus):
-        # torch.manual_seed would also seed the CUDA devices whose state is not restored.
-        torch.default_generator.manual_seed(seed)
-        for gpu in gpus:
-            with torch.cuda.device(gpu):
-                torch.cuda.manual_seed(seed)
-        yield
 
 
 def hash_seed(*numbers: int) -> int:

@@ -19,9 +19,10 @@ from tqdm import tqdm
 
 from tg_lpe.checkpoints.files import load_tensors, read_object
 from tg_lpe.encoders.base import Encoder
+from tg_lpe.nn._util import seeded
 from tg_lpe.nn.parallel import process_number
 from tg_lpe.training import processes
-from tg_lpe.training.build import hash_seed, seeded
+from tg_lpe.training.build import hash_seed
 from tg_lpe.training.config import LoopConfig
 from tg_lpe.training.loggers import Write
 from tg_lpe.training.run_folder import RunFolder
