@@ -99,6 +99,16 @@ def test_a_name_and_its_transform_encode_alike() -> None:
         assert torch.allclose(FromTransform(AddRandomWalkPE(6))(None, index).node, expected)
 
 
+def test_a_changed_configuration_leaves_its_encoder_alone() -> None:
+    options = {"walk_length": 3}
+    encoder = FromTransform("AddRandomWalkPE", options=options)
+    options["walk_length"] = 4
+    config = encoder.config_dict()
+    config["options"]["walk_length"], config["out_channels"] = 5, 5
+    assert encoder.config_dict()["options"] == {"walk_length": 3}
+    assert make_encoder(config).out_channels == 5
+
+
 def test_only_transforms_of_pyg_are_made_by_name() -> None:
     for name in ("os.system", "builtins.eval", "tg_lpe.AddHeatKernelPE", "BaseTransforms", "__all__", "functional"):
         with pytest.raises(ValueError, match="transform must be the name"):

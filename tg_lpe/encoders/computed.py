@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 from abc import abstractmethod
 from collections.abc import Mapping
@@ -111,7 +112,7 @@ class ComputedEncoder(Encoder):
 
     def config_dict(self) -> dict[str, Any]:
         """Return the class name and :meth:`arguments`."""
-        return {"class": type(self).__name__, **self.arguments()}
+        return {"class": type(self).__name__, **copy.deepcopy(self.arguments())}
 
     @abstractmethod
     def assemble(self, graph: Graph, precomputed: Mapping[str, Tensor], generator: torch.Generator | None) -> Encoding:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -87,7 +88,7 @@ class FromTransform(NodeEdgeEncoder):
         super().__init__(out_channels, 0, None)
         self._instance, self._attribute = instance, attribute
         self.transform, self.attr_name, self.seed = transform, attr_name, seed
-        self.options = dict(options) if options is not None else None
+        self.options = None if options is None else copy.deepcopy(dict(options))
         if instance is transform:
             self._not_jsonable = {"transform": _repr(instance)}
         description = f"{_repr(instance)} {self.options} {attribute} {seed}"
