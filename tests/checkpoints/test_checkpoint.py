@@ -166,6 +166,11 @@ def test_a_model_is_predicted_with_from_an_open_checkpoint() -> None:
     assert predictor.task is not None and type(predictor.model).__name__ == checkpoint.config["class"]
 
 
+def test_a_device_that_cannot_be_used_is_named() -> None:
+    with pytest.raises(ValueError, match="map_location gpu cannot be used"):
+        GramTransformer.from_pretrained("gram-k8", map_location="gpu")
+
+
 def test_a_run_folder_is_opened_without_weights(tmp_path: Path) -> None:
     """Its encoder is another checkpoint; an unfinished run has none."""
     (tmp_path / "config.json").write_text('{"command": "pretrain", "data": {"canonical": false}}', encoding="utf-8")

@@ -25,7 +25,7 @@ from huggingface_hub import ModelCard, PyTorchModelHubMixin, hf_hub_download
 from huggingface_hub.utils import EntryNotFoundError  # type: ignore[attr-defined]
 from torch import Tensor, nn
 
-from tg_lpe.arguments import check_form
+from tg_lpe.arguments import check_form, checked_device
 from tg_lpe.checkpoints import zoo
 from tg_lpe.checkpoints.files import (
     DIGEST,
@@ -306,7 +306,7 @@ class CheckpointMixin(
                 ``token``, ``force_download``, ``local_files_only``.
 
         Raises:
-            ValueError: if there is no such checkpoint, or it is incomplete, damaged or of another class.
+            ValueError: if there is no such checkpoint or device, or it is incomplete, damaged or of another class.
             TypeError: if a download option is unknown.
         """
         checkpoint = Checkpoint.open(pretrained_model_name_or_path, **download)
@@ -403,6 +403,7 @@ class Checkpoint:
             ValueError: if it is a run folder, its class is unknown or does not fit ``cls``, or it is damaged or does
                 not fit its class.
         """
+        device = checked_device("map_location", map_location)
         if self.kind is not Kind.CHECKPOINT:
             of_training = f"; its model is tg_lpe.zoo.load({self.name!r}).model" if self.kind is Kind.TRAINING else ""
             raise ValueError(f"{self.name} is {self.kind.value}{of_training}")
@@ -417,7 +418,7 @@ class Checkpoint:
                 model.to(_floating_dtype(stored))
         except (TypeError, ValueError, RuntimeError) as error:
             raise ValueError(f"checkpoint {self.folder} does not fit {cls.__name__}: {error}") from error
-        return model.to(map_location).eval()
+        return model.to(device).eval()
 
     def _class(self, name: str | None, expected: type[CheckpointMixin] | None) -> type[CheckpointMixin]:
         """Return the registered class of a name, or ``expected`` without a name; check that it fits ``expected``."""
