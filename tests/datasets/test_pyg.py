@@ -156,6 +156,7 @@ def graph(**changes: object) -> Data:
         ({"x": torch.ones(2, 3)}, ValueError, r"train\[0\] has x torch.float32 \[2, 3\].*ZINC"),
         ({"x": torch.tensor([[0], [-1]])}, ValueError, "negative"),
         ({"edge_attr": torch.tensor([1, 4])}, ValueError, r"in 1..3, got \[1, 4\]"),
+        ({"edge_index": torch.tensor([[1, 2], [2, 1]])}, ValueError, r"train\[0\]: edge_index must lie in 0\.\.1"),
         ({"y": torch.tensor([float("nan")])}, ValueError, "not finite: nan"),
         ({"x": torch.ones(2, 5), "edge_attr": torch.eye(4)[:2]}, ValueError, "not one-hot"),
     ],

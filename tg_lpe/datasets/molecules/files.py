@@ -323,7 +323,7 @@ class MoleculeFile:
     def _at(self, column: str) -> int:
         if self.header.count(column) != 1:
             number = "no column" if column not in self.header else "more than one column"
-            several = column.split(",")
+            several = str(column).split(",")
             hint = "; rename all but one of them" if column in self.header else ""
             if len(several) > 1 and set(several) <= set(self.header):
                 hint = f"; separate columns by spaces: {' '.join(several)}"

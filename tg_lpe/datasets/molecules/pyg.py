@@ -9,6 +9,7 @@ from torch_geometric.data import Data
 from torch_geometric.datasets import ZINC
 from torch_geometric.datasets.qm9 import HAR2EV
 
+from tg_lpe.arguments import outside_nodes
 from tg_lpe.data import TargetSpec
 from tg_lpe.datasets.molecules.molecule_dataset import MoleculeDataset, MoleculeSplits, spec_of
 from tg_lpe.datasets.molecules.qm9 import QM9_UNITS, check_qm9_targets
@@ -57,8 +58,8 @@ def from_pyg(
 
     Raises:
         TypeError: If a graph lacks tensors named `x`, `edge_index`, `edge_attr` and `y`.
-        ValueError: If a split is empty, features are of neither kind or of both, `target` is missing, out of range or
-            no property of QM9, or a label is not finite.
+        ValueError: If a split is empty, features are of neither kind or of both, an edge leaves its graph, `target` is
+            missing, out of range or no property of QM9, or a label is not finite.
     """
     number, names = (target, ()) if isinstance(target, int) else (None, tuple(target or ()))
     if isinstance(target, str):
@@ -125,6 +126,9 @@ def _convert(graphs: list[Data], split: str, one_hot: bool, target: int | tuple[
                 raise ValueError(f"{name}.x holds negative atom types: {atoms.unique().tolist()}")
             if not bool(((bonds >= 1) & (bonds < len(BOND_TYPES))).all()):
                 raise ValueError(f"{name}.edge_attr must lie in 1..3, got {bonds.unique().tolist()}")
+        low, high = (int(graph.edge_index.min()), int(graph.edge_index.max())) if len(bonds) else (0, -1)
+        if low < 0 or high >= len(atoms):
+            raise ValueError(f"{name}: {outside_nodes(len(atoms), low, high)}")
         order = (graph.edge_index[0] * len(atoms) + graph.edge_index[1]).argsort()
         label = _properties(graph.y, target, name) if isinstance(target, tuple) else _label(graph.y, target, name)
         if not bool(label.isfinite().all()):
