@@ -89,6 +89,8 @@ def test_filters_stay_and_the_encoder_is_not_changed(encoder: GramTransformer, g
 def test_errors_say_what_came(encoder: GramTransformer, graphs: GraphDataset) -> None:
     with pytest.raises(ValueError, match=r"reads \['edge_attr', 'x'\]"):
         principal_readouts(GramTransformer(num_node_types=3, num_edge_types=2), graphs, 2)
+    with pytest.raises(TypeError, match="encoder must be a GramTransformer"):
+        principal_readouts(torch.nn.Identity(), graphs, 2)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"span \d+ dimensions over the dataset, got 40 channels"):
         principal_readouts(encoder, graphs, 40)
     with pytest.raises(ValueError, match="span 0 dimensions over the dataset, got 1 channels"):

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import InMemoryDataset
 
+from tg_lpe.arguments import check_type
 from tg_lpe.encoders import GramTransformer
 from tg_lpe.encoders.precompute import CHUNK, CHUNK_PAIRS, incidences
 
@@ -35,8 +36,10 @@ def principal_readouts(
         edge_out_channels: width of the edge encoding; 0 for none.
 
     Raises:
+        TypeError: if ``encoder`` is no :class:`~tg_lpe.GramTransformer`.
         ValueError: if the encoder reads features, or its values span fewer dimensions than the channels asked for.
     """
+    check_type("encoder", encoder, GramTransformer)
     if features := sorted(encoder.reads & {"x", "edge_attr"}):
         raise ValueError(f"the encoder must read only the graph, got one that reads {features}")
     exact = copy.deepcopy(encoder).double()
