@@ -413,3 +413,22 @@ def test_products_of_values_of_any_shape(size: tuple[int, ...]) -> None:
         torch.testing.assert_close(out.reshape(len(out), -1), product(x.reshape(4, -1)))
         assert out.shape[1:] == x.shape[1:]
     assert graph.sums(graph.differences(x)).shape == x.shape
+
+
+def test_views_that_inference_mode_read_first_serve_gradients() -> None:
+    """As of a graph that a model encodes before it is trained."""
+    batch = torch.tensor([0, 0, 0, 1, 1])
+    graph = tg_lpe.Graph(torch.tensor([[0, 1, 3], [1, 2, 4]]), 5, batch=batch)
+    x = torch.rand(5, 2, dtype=torch.float64, requires_grad=True)
+
+    def read() -> torch.Tensor:
+        pairs = graph.pair_rows.gather(x) * graph.pair_columns.gather(x)
+        distances = graph.squared_distances(x)
+        return graph.laplacian(x).sum() + graph.pad(x).square().sum() + pairs.sum() + distances.sum()
+
+    with torch.inference_mode():
+        expected = read()
+    got = read()
+    assert torch.equal(got, expected)
+    got.backward()
+    assert x.grad is not None and bool(x.grad.any())

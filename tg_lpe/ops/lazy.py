@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar, overload
 
+import torch
+
 T = TypeVar("T")
 
 
@@ -21,6 +23,10 @@ class lazy(Generic[T]):  # noqa: N801 (used as a decorator)
     def __get__(self, instance: object | None, owner: type) -> lazy[T] | T:
         if instance is None:
             return self
-        value = self.function(instance)
+        if torch.compiler.is_compiling() or not torch.is_inference_mode_enabled():
+            value = self.function(instance)
+        else:
+            with torch.inference_mode(False):  # a later call may need gradients through the cached tensors
+                value = self.function(instance)
         setattr(instance, self.name, value)  # hides this descriptor from now on
         return value
