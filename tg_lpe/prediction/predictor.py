@@ -476,7 +476,9 @@ class Predictor:
 
 
 def load(name_or_dir: str | Path | Checkpoint, device: str | torch.device = "cpu") -> Predictor:
-    """Load a trained model, ready to predict.
+    """Load a trained model, ready to predict::
+
+        tg_lpe.zoo.load("transformer-zinc").predict(["CC(=O)Nc1ccc(O)cc1"]).values  # [1, 1]
 
     Args:
         name_or_dir: name of a shipped model, the folder of a finished training run, a folder written by
