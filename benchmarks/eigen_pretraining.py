@@ -77,7 +77,7 @@ def entry_of(row: str, folder: RunFolder, source: str, data: str | None) -> dict
 
 def relabelled_loss(folder: RunFolder, source: str, data: str | None) -> float:
     """Return the test loss of the run's encoder after the nodes of every test graph are renumbered at random."""
-    config = PretrainConfig.from_dict(read_json(folder.config)["loop"])
+    config = PretrainConfig(**read_json(folder.config)["loop"])
     splits = load_molecules(data or source, name=source, targets=(), progress=False)
     encoder = load_encoder(folder.path / "encoder").requires_grad_(True)
     training = EigenvectorPretraining(config, encoder, splits, progress=False)
