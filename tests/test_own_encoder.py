@@ -77,8 +77,8 @@ def graphs(count: int, seed: int = 0) -> list[Data]:
 
 def test_trained_jointly_on_own_graphs(own: ModuleType, tmp_path: Path) -> None:
     splits = GraphSplits.of(graphs(40), graphs(10, 1), graphs(10, 2), level="graph")
+    from tg_lpe.data.seeding import seeded
     from tg_lpe.training import make_task
-    from tg_lpe.training.build import seeded
 
     task = make_task({"name": "regression"})
     with seeded(0):

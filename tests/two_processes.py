@@ -22,6 +22,7 @@ from torch_geometric.data import Data
 from tg_lpe import GramTransformer, LinearTransformer
 from tg_lpe.cli import main
 from tg_lpe.data import GraphSplits
+from tg_lpe.data.seeding import seeded
 from tg_lpe.nn import parallel
 from tg_lpe.nn.norms import make_norm
 from tg_lpe.training import (
@@ -35,7 +36,6 @@ from tg_lpe.training import (
     task_for,
     train,
 )
-from tg_lpe.training.build import seeded
 from tg_lpe.training.kernels import kernel_channels
 from tg_lpe.training.loop import TrainingLoop, run_in_folder
 from tg_lpe.training.processes import average_gradients, join

@@ -11,11 +11,11 @@ from scipy.linalg import expm
 
 import tg_lpe
 from tg_lpe import Encoder, GramTransformer, LinearTransformer
+from tg_lpe.data.seeding import seeded
 from tg_lpe.data.storage import GraphDataset
 from tg_lpe.datasets.molecules import MoleculeSplits
 from tg_lpe.encoders import RandomWalk
 from tg_lpe.graph.random_walks import random_walk_probabilities
-from tg_lpe.training.build import seeded
 from tg_lpe.training.config import KernelPretrainConfig
 from tg_lpe.training.kernels import (
     HEAT_TIMES,

@@ -12,10 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tg_lpe import LinearTransformer
+from tg_lpe.data.seeding import seeded
 from tg_lpe.data.storage import GraphDataset
 from tg_lpe.datasets.molecules import MoleculeSplits
 from tg_lpe.ops.segment import RowGroups
-from tg_lpe.training.build import seeded, start_encoder
+from tg_lpe.training.build import start_encoder
 from tg_lpe.training.config import PretrainConfig
 from tg_lpe.training.pretrain import EigenvectorPretraining, attach_eigenvectors, sign_invariant_loss
 from tg_lpe.training.run_folder import RunFolder

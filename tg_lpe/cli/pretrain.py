@@ -17,9 +17,9 @@ from tg_lpe.cli.parser import Parser
 from tg_lpe.cli.pretrained import encoder_to_train
 from tg_lpe.cli.runs import add_run, check_out, run_training, set_threads
 from tg_lpe.data import DataSpec
+from tg_lpe.data.seeding import seeded
 from tg_lpe.encoders.base import Encoder
 from tg_lpe.encoders.registry import ENCODERS
-from tg_lpe.nn._util import seeded
 from tg_lpe.training import EigenvectorPretraining, KernelPretrainConfig, KernelPretraining, PretrainConfig, RunFolder
 from tg_lpe.training.build import start_encoder
 from tg_lpe.training.kernels import KERNELS, kernel_channels

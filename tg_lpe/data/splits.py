@@ -25,6 +25,7 @@ from tg_lpe.arguments import (
     check_type,
     outside_nodes,
 )
+from tg_lpe.data.seeding import seeded
 from tg_lpe.data.spec import DataSpec
 from tg_lpe.data.storage import GraphDataset, check_sequence, node_slices, whole, with_attribute
 
@@ -428,12 +429,7 @@ def random_link_split(data: Data, seed: int, val: float = 0.05, test: float = 0.
         raise ValueError(f"edge_index must list {expected}, got {got}; apply PyG's RemoveSelfLoops and ToUndirected")
     split = RandomLinkSplit(val, test, is_undirected=True, add_negative_train_samples=False)
     python_state = random.getstate()
-    devices = [edge_index.device] if edge_index.is_cuda else []
-    with torch.random.fork_rng(devices):
-        torch.default_generator.manual_seed(seed)  # torch.manual_seed would seed GPUs that are not restored
-        for device in devices:
-            with torch.cuda.device(device):
-                torch.cuda.manual_seed(seed)
+    with seeded(seed, edge_index.device):
         random.seed(seed)  # PyG draws pairs without an edge from here
         try:
             return cast(tuple[Data, Data, Data], split(data))

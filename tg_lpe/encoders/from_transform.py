@@ -18,10 +18,11 @@ from torch_geometric.utils import coalesce
 
 from tg_lpe.arguments import check_count, check_options, check_seed
 from tg_lpe.checkpoints.checkpoint import CheckpointMixin
+from tg_lpe.data.seeding import seeded
 from tg_lpe.encoders.computed import NodeEdgeEncoder
 from tg_lpe.encoders.registry import register
 from tg_lpe.graph.graph import Graph
-from tg_lpe.nn._util import seeded, without_autocast
+from tg_lpe.nn._util import without_autocast
 
 PROBE_NODES = 64
 """Nodes of the ring on which a transform is tried to count its columns."""

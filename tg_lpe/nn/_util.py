@@ -1,10 +1,9 @@
-"""Helpers of modules: reset weights, switch autocast off, seed generators, sign-invariant forms of encodings."""
+"""Helpers of modules: reset weights, switch autocast off, sign-invariant forms of encodings."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
 import torch
@@ -73,19 +72,6 @@ def without_autocast(method: F) -> F:
             return method(module, graph, *args, **kwargs)
 
     return cast(F, run)
-
-
-@contextmanager
-def seeded(seed: int, device: torch.device | None = None) -> Iterator[None]:
-    """Seed the global generators of the CPU and of ``device`` inside the context, and restore their states after it."""
-    gpus = [device] if device is not None and device.type == "cuda" else []
-    with torch.random.fork_rng(devices=gpus):
-        # torch.manual_seed would also seed the CUDA devices whose state is not restored.
-        torch.default_generator.manual_seed(seed)
-        for gpu in gpus:
-            with torch.cuda.device(gpu):
-                torch.cuda.manual_seed(seed)
-        yield
 
 
 def pair_forms(pe: Tensor, edge_index: Tensor) -> Tensor:

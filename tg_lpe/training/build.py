@@ -11,11 +11,11 @@ from typing import Any
 from tg_lpe.arguments import ArgumentError, check_flags, check_seed, check_type
 from tg_lpe.checkpoints.checkpoint import Checkpoint
 from tg_lpe.data import DataSpec
+from tg_lpe.data.seeding import seeded
 from tg_lpe.encoders.base import Encoder
 from tg_lpe.encoders.registry import ENCODERS, load_encoder, make_encoder
 from tg_lpe.models import Model
 from tg_lpe.models.registry import DEFAULT_MODEL, model_class
-from tg_lpe.nn._util import seeded
 from tg_lpe.training.tasks import Task
 
 ENCODER_DRAW = 1

@@ -18,8 +18,8 @@ from torch_geometric.data import Batch, InMemoryDataset
 from tqdm import tqdm
 
 from tg_lpe.checkpoints.files import load_tensors, read_object
+from tg_lpe.data.seeding import seeded
 from tg_lpe.encoders.base import Encoder
-from tg_lpe.nn._util import seeded
 from tg_lpe.nn.parallel import process_number
 from tg_lpe.training import processes
 from tg_lpe.training.build import hash_seed
