@@ -79,15 +79,17 @@ def pseudo_inverse(graph: Graph) -> np.ndarray:
 
 
 class LargestTensor(TorchDispatchMode):
-    """Records the number of entries of the largest tensor."""
+    """Records the number of entries of the largest tensor, and of all that are neither views nor changed in place."""
 
-    largest = 0
+    largest = total = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        known = {one.untyped_storage()._cdata for one in args if isinstance(one, Tensor)}
         out = func(*args, **(kwargs or {}))
         for one in out if isinstance(out, tuple | list) else (out,):
             if isinstance(one, Tensor):
                 self.largest = max(self.largest, one.numel())
+                self.total += one.numel() * (one.untyped_storage()._cdata not in known)
         return out
 
 

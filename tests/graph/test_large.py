@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from helpers import LargestTensor
 from ops_support import needs_cpu
 
-from tg_lpe import Graph
-from tg_lpe.encoders import SPE, EffectiveResistance, HeatKernel, SpectralKernel
+from tg_lpe import Encoder, Graph
+from tg_lpe.encoders import SPE, CycleCounts, EffectiveResistance, HeatKernel, SpectralKernel
 from tg_lpe.graph import progress
 from tg_lpe.graph.components import Components
 from tg_lpe.graph.heat import heat_kernel_entries
@@ -159,3 +160,16 @@ def test_walks_of_many_nodes_some_at_a_time() -> None:
     both = Graph(torch.cat([index, index + 10000], 1), 20000)
     for got, once in zip(random_walk_probabilities(both, 3), random_walk_probabilities(half, 3), strict=True):
         assert torch.equal(got, torch.cat([once, once]))
+
+
+@pytest.mark.parametrize(("encoder", "number"), [(CycleCounts((3, 4)), 20_000)])
+def test_tensors_of_all_nodes_are_not_made_for_each_thousand(encoder: Encoder, number: int) -> None:
+    """On a ring, the entries of all tensors grow with the number of nodes, not with its square."""
+    entries = []
+    for num_nodes in (number, 4 * number):
+        node = torch.arange(num_nodes)
+        graph = Graph(torch.stack([node, node.roll(1)]))
+        with LargestTensor() as seen:
+            encoder.precompute(graph)
+        entries.append(seen.total)
+    assert entries[1] < 5 * entries[0]

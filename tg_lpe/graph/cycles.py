@@ -139,7 +139,5 @@ class _Counter:
         """Add closed paths to the counts of their nodes and edges."""
         once = path[1] < path[-1]  # a cycle is found in both directions
         column = path.size(0) - 3
-        for part in path[:, once]:
-            self.nodes[:, column] += part.bincount(minlength=self.num_nodes)
-        for part in edges[:, once]:
-            self.edges[:, column] += part.bincount(minlength=self.edges.size(0))
+        for counts, part in ((self.nodes, path[:, once].flatten()), (self.edges, edges[:, once].flatten())):
+            counts[:, column].index_add_(0, part, counts.new_ones(part.numel()))
