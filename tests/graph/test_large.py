@@ -14,7 +14,7 @@ from helpers import LargestTensor
 from ops_support import needs_cpu
 
 from tg_lpe import Encoder, Graph
-from tg_lpe.encoders import SPE, CycleCounts, EffectiveResistance, HeatKernel, SpectralKernel
+from tg_lpe.encoders import SPE, CycleCounts, EffectiveResistance, HeatKernel, RandomWalk, SpectralKernel
 from tg_lpe.graph import progress
 from tg_lpe.graph.components import Components
 from tg_lpe.graph.heat import heat_kernel_entries
@@ -162,7 +162,8 @@ def test_walks_of_many_nodes_some_at_a_time() -> None:
         assert torch.equal(got, torch.cat([once, once]))
 
 
-@pytest.mark.parametrize(("encoder", "number"), [(CycleCounts((3, 4)), 20_000)])
+@needs_cpu
+@pytest.mark.parametrize(("encoder", "number"), [(RandomWalk(2), 150_000), (CycleCounts((3, 4)), 20_000)])
 def test_tensors_of_all_nodes_are_not_made_for_each_thousand(encoder: Encoder, number: int) -> None:
     """On a ring, the entries of all tensors grow with the number of nodes, not with its square."""
     entries = []

@@ -29,8 +29,9 @@ MANY_COLUMNS = 0.25
 VISIT_PRODUCTS = 128
 """Products of the matrix with a column that take as long as visiting one edge of a neighbourhood."""
 
-WALKS_AT_ONCE = 2**14
-"""Nodes whose neighbourhoods are walked in one call, so that progress can be shown between calls."""
+WALKS_AT_ONCE, MOST_CALLS = 2**14, 8
+"""Fewest nodes whose neighbourhoods are walked in one call, and most calls: progress is shown between calls, and each
+reads the whole graph."""
 
 WALK_ROWS = 128
 """Rows of sparse powers that are computed at once."""
@@ -93,7 +94,7 @@ def _walks_of_large_graphs(graph: Graph, adjacency: Tensor, steps: int, with_edg
     orders = orders.masked_fill_(unknown, 1)
     nodes, edges = (adjacency.new_zeros(count, steps) for count in (graph.num_nodes, graph.num_edges))
     owner = torch.where(orders[graph.tail] >= orders[graph.head], graph.tail, graph.head)
-    count = -(-graph.num_nodes // WALKS_AT_ONCE)
+    count = min(-(-graph.num_nodes // WALKS_AT_ONCE), MOST_CALLS)
     for part in watched(range(count), FASTER_WALKS):
         in_part = torch.arange(graph.num_nodes) % count == part
         at_nodes, at_edges = ball_polynomials(entries, *ends, orders.where(in_part, 1), "power", steps, with_edges)
