@@ -9,14 +9,14 @@ import networkx as nx
 import numpy as np
 import pytest
 import torch
-from helpers import Graph, batch_of, few, from_networkx, graph_of, graphs, randomize_
+from helpers import Graph, LargestTensor, batch_of, few, from_networkx, graph_of, graphs, randomize_
 from hypothesis import example, given
 from hypothesis import strategies as st
 from torch import Tensor
 
 import tg_lpe
 from tg_lpe import Encoder, Encoding
-from tg_lpe.encoders import LPE, SPE, SignNet
+from tg_lpe.encoders import LPE, SPE, SignNet, SpectralEncoder, SpectralKernel
 from tg_lpe.graph.eigenspaces import outer_eigenvectors, whole_eigenspaces
 from tg_lpe.testing.encoder_test_case import GRAPH, EncoderTestCase
 
@@ -240,6 +240,35 @@ def test_spe_says_where_little_is_left() -> None:
         warnings.simplefilter("error")
         SPE(4, num_eigenpairs=8).precompute(graph_of(path))
         SPE(4, num_eigenpairs=64).precompute(graph_of(star))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda m: LPE(8, m),
+        lambda m: LPE(8, m, num_largest=4),
+        lambda m: SignNet(8, m, net="deep_set"),
+        lambda m: SignNet(8, m),
+        lambda m: SpectralEncoder(8, 8, m),
+        lambda m: SpectralKernel(8, 8, m),
+    ],
+)
+def test_small_graphs_do_not_pay_for_absent_eigenpairs(make: Any) -> None:
+    """Encode paths of six nodes, of which 40 eigenpairs are wanted, as if six were; beside a longer path, equally."""
+    short, long = from_networkx(nx.path_graph(6)), from_networkx(nx.path_graph(50))
+    entries, paths = [], graph_of(*[short] * 30)
+    for m in (6, 40):
+        encoder = randomize_(make(m)).double().eval()
+        precomputed = encoder.precompute(paths)
+        with LargestTensor() as seen, torch.no_grad():
+            encoding = encoder.encode(paths, precomputed=precomputed)
+        entries.append(seen.total)
+    assert entries[1] < 1.5 * entries[0]
+    with torch.no_grad():
+        beside = encoder.encode(graph_of(*[short] * 30, long))
+    for found, expected in zip(beside, encoding, strict=True):
+        if expected is not None:
+            torch.testing.assert_close(found[: len(expected)], expected)
 
 
 @pytest.mark.parametrize("cls", [LPE, SPE, SignNet])

@@ -101,7 +101,7 @@ class LPE(EigenpairEncoder):
     @without_autocast
     def encode_nodes(self, graph: Graph, node: Tensor, values: Tensor, absent: Tensor) -> Tensor:
         """Return the rows of the nodes, see :meth:`EigenpairEncoder.encode_nodes`."""
-        pairs = torch.stack([node, (values + self.epsilon)[graph.batch]], dim=2)
+        pairs = torch.stack([node, (values + self.epsilon[: values.size(1)])[graph.batch]], dim=2)
         mapped = self.phi(pairs).masked_fill(absent[graph.batch].unsqueeze(2), 0.0)
         out: Tensor = self.rho(mapped.sum(1))
         return out

@@ -114,16 +114,19 @@ class EigenpairEncoder(Encoder):
         dtype = next(self.parameters()).dtype
         names = f"graph_eigenvalues_{self.kind}", f"node_spectrum_{self.kind}"
         values, node = (precomputed[name].to(dtype) for name in names)
+        if self.has_signs and self.out_channels:
+            node = with_random_signs(node, graph, generator)
+        # A graph has no more eigenpairs than nodes, and the first columns hold them.
+        is_tracing = torch.compiler.is_compiling()
+        m = self.num_eigenpairs if is_tracing else min(self.num_eigenpairs, max(graph.max_nodes, 1))
+        values, node = values[:, :m], node[:, :m]
         absent = values.isnan()
         values = values.masked_fill(absent, 0.0)
-        if self.out_channels:
-            node = with_random_signs(node, graph, generator) if self.has_signs else node
-            node = self.encode_nodes(graph, node, values, absent)
-        else:
-            node = node[:, :0]
+        node = self.encode_nodes(graph, node, values, absent) if self.out_channels else node[:, :0]
         if not self.edge_out_channels:
             return Encoding(node)
-        distance, product = precomputed[f"edge_spectrum_{self.kind}"].to(dtype)[_representatives(graph)].chunk(2, dim=1)
+        edge = precomputed[f"edge_spectrum_{self.kind}"].to(dtype)[_representatives(graph)]
+        distance, product = (part[:, :m] for part in edge.chunk(2, dim=1))
         edge = self.encode_edges(graph, distance, product, values, absent)
         return Encoding(node, graph.spread_to_directed(edge))
 
@@ -133,7 +136,8 @@ class EigenpairEncoder(Encoder):
 
         Args:
             graph: the graph or batch.
-            node: ``node_spectrum`` of :meth:`precompute`, ``[num_nodes, m]``.
+            node: the first ``m`` columns of ``node_spectrum`` of :meth:`precompute`, ``[num_nodes, m]``; a graph of the
+                batch may have as many nodes.
             values: eigenvalues ``[num_graphs, m]``; zero if absent.
             absent: whether an eigenvalue is absent, bool ``[num_graphs, m]``.
 
