@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from helpers import Graph, Stored, few, graphs, normal
@@ -10,7 +12,9 @@ from hypothesis import strategies as st
 from torch_geometric.data import Data
 from torch_geometric.loader import DataLoader
 
+from tg_lpe.data import GraphDataset
 from tg_lpe.data.batches import batch_loader
+from tg_lpe.data.storage import whole
 from tg_lpe.encoders import HeatKernel, LaplacianEigenvectors
 from tg_lpe.encoders.precompute import store_precomputed
 
@@ -80,13 +84,28 @@ def test_as_pyg_makes_them(parts: list[Graph], plain: set[str], unusual: set[str
             check_equal(graph, single)
 
 
+@few
+@given(lists, st.sets(st.sampled_from(PLAIN)), st.sets(st.sampled_from(UNUSUAL), max_size=1), st.data())
+def test_a_selection_as_pyg_collates_it(parts: list[Graph], plain: set[str], unusual: set[str], data: Any) -> None:
+    dataset = Stored([as_data(graph, i, plain | unusual) for i, graph in enumerate(parts)])
+    chosen = dataset[torch.tensor(data.draw(st.lists(st.integers(0, len(parts) - 1), min_size=1, max_size=8)))]
+    ours, theirs = whole(chosen), GraphDataset.from_data_list([chosen[i] for i in range(len(chosen))])
+    check_equal(ours._data, theirs._data)
+    assert str(ours.slices) == str(theirs.slices)
+    for graph, single in zip(ours, theirs, strict=True):
+        check_equal(graph, single)
+
+
 @pytest.mark.parametrize("unusual", [None, *UNUSUAL])
 def test_no_graph_is_made_for_plain_attributes_alone(unusual: str | None) -> None:
     graph = Graph(3, [(0, 1)], [1.0])
     dataset = Stored([as_data(graph, i, {*PLAIN, unusual} - {None}) for i in range(1, 4)])
     batches = list(batch_loader(dataset, 2))
     assert [batch.num_graphs for batch in batches] == [2, 1]
-    assert (dataset._data_list is None) == (unusual is None), "PyG keeps the graphs that it made"
+    chosen = dataset[1:]
+    whole(chosen)
+    for read in (dataset, chosen):
+        assert (read._data_list is None) == (unusual is None), "PyG keeps the graphs that it made"
 
 
 def test_what_a_dataset_does_to_its_elements_is_done() -> None:

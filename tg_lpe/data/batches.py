@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
 from torch.utils.data import DataLoader
 from torch_geometric import loader
 from torch_geometric.data import Batch, Data, InMemoryDataset
 
-from tg_lpe.data.storage import is_collated, node_slices, starts
+from tg_lpe.data.storage import node_slices, plain_storage, rows_of
 
 
 def batch_loader(
@@ -30,36 +28,9 @@ def batch_loader(
         options: further arguments of ``torch.utils.data.DataLoader``.
     """
     options["generator"] = torch.Generator() if generator is None else generator
-    if isinstance(dataset, InMemoryDataset):
-        storage = copy.copy(dataset)
-        storage._indices = None
-        if _is_plain(storage):
-            return DataLoader(dataset.indices(), batch_size, collate_fn=_Collater(storage), **options)
+    if (storage := plain_storage(dataset)) is not None:
+        return DataLoader(dataset.indices(), batch_size, collate_fn=_Collater(storage), **options)
     return loader.DataLoader(dataset, batch_size, **options)  # type: ignore[no-any-return]
-
-
-def _is_plain(dataset: InMemoryDataset) -> bool:
-    """Return whether PyG batches these graphs by concatenation and by adding node offsets alone."""
-    data, slices = dataset._data, dataset.slices
-    if not is_collated(dataset) or type(data) is not Data or slices is None or "edge_index" not in slices:
-        return False
-    return dataset.len() > 1 and all(_is_plain_attribute(data, name, slices[name]) for name in slices if name in data)
-
-
-def _is_plain_attribute(data: Data, name: str, slices: Any) -> bool:
-    value = data[name]
-    if "batch" in name or name in ("ptr", "num_nodes") or not isinstance(slices, Tensor) or slices.dim() != 1:
-        return False
-    if type(value) is list:
-        return all(isinstance(entry, str) for entry in value)
-    return (
-        type(value) is Tensor
-        and value.dim() > 0
-        and value.layout == torch.strided
-        and not value.is_nested
-        and value.is_cpu
-        and (data.__cat_dim__(name, value) == 0 or value.dtype == torch.int64)
-    )
 
 
 class _Collater:
@@ -71,12 +42,12 @@ class _Collater:
 
     def __call__(self, numbers: Sequence[int]) -> Batch:
         batch, index = Batch(_base_cls=Data), torch.tensor(numbers)
-        num_nodes, ptr, _ = _rows(self.node_slices, index)
+        num_nodes, ptr, _ = rows_of(self.node_slices, index)
         zeros = torch.zeros_like(num_nodes)
         batch._slice_dict, batch._inc_dict = {}, {}
         for name, slices in self.slices.items():
             value, offset = self.data[name], None
-            counts, listed, rows = _rows(slices, index)
+            counts, listed, rows = rows_of(slices, index)
             if type(value) is list:
                 batch[name] = [value[number] for number in numbers]
             elif self.data.__cat_dim__(name, value) == 0:
@@ -90,11 +61,3 @@ class _Collater:
         batch.batch = torch.arange(len(index)).repeat_interleave(num_nodes)
         batch.ptr, batch._num_graphs = ptr, len(index)
         return batch
-
-
-def _rows(slices: Tensor, index: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the numbers of rows of some graphs, their starts in a batch, and the position of each row in storage."""
-    first = slices[index]
-    counts = slices[index + 1] - first
-    ptr = starts(counts)
-    return counts, ptr, torch.arange(int(ptr[-1])) + (first - ptr[:-1]).repeat_interleave(counts)

@@ -104,6 +104,7 @@ def iterate_chunks(
 def _chunks(
     dataset: Any, chunk_size: int, attributes: Sequence[str], max_pairs: int | None, check: bool
 ) -> Iterator[GraphChunk]:
+    dataset = _without_selection(dataset)
     if is_collated(dataset):
         check_single(dataset._data, "the dataset")
         for name in attributes:
@@ -313,6 +314,7 @@ def whole(dataset: Any) -> InMemoryDataset:
             numbers of rows, or graphs differ in their attributes.
     """
     result: InMemoryDataset
+    dataset = _without_selection(dataset)
     if is_collated(dataset):
         result = dataset
     elif isinstance(dataset, InMemoryDataset) and dataset.transform is not None:
@@ -392,6 +394,39 @@ def is_collated(dataset: Any) -> bool:
     )
 
 
+def plain_storage(dataset: Any) -> InMemoryDataset | None:
+    """Return a dataset in memory without its selection of elements, to read their rows from its storage.
+
+    The result is ``None`` unless PyG collates these graphs by concatenation, and batches them by concatenation and by
+    adding node offsets, alone.
+    """
+    if not isinstance(dataset, InMemoryDataset):
+        return None
+    storage = copy.copy(dataset)
+    storage._indices = None
+    data, slices = storage._data, storage.slices
+    if not is_collated(storage) or type(data) is not Data or slices is None or "edge_index" not in slices:
+        return None
+    is_plain = all(_is_plain_attribute(data, name, slices[name]) for name in slices if name in data)
+    return storage if storage.len() > 1 and is_plain else None
+
+
+def _is_plain_attribute(data: Data, name: str, slices: Any) -> bool:
+    value = data[name]
+    if "batch" in name or name in ("ptr", "num_nodes") or not isinstance(slices, Tensor) or slices.dim() != 1:
+        return False
+    if type(value) is list:
+        return all(isinstance(entry, str) for entry in value)
+    return (
+        type(value) is Tensor
+        and value.dim() > 0
+        and value.layout == torch.strided
+        and not value.is_nested
+        and value.is_cpu
+        and (data.__cat_dim__(name, value) == 0 or value.dtype == torch.int64)
+    )
+
+
 def node_slices(dataset: InMemoryDataset) -> Tensor:
     """Return the first node of each graph in a dataset's storage, int64 ``[num_graphs + 1]``."""
     slices, data = dataset.slices, dataset._data
@@ -437,6 +472,34 @@ def with_attribute(dataset: D, name: str, level: str, values: Tensor) -> D:
 def starts(counts: Tensor) -> Tensor:
     """Return the start of each of consecutive ranges, and the end of the last, int64 ``[len(counts) + 1]``."""
     return torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+
+
+def rows_of(slices: Tensor, index: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the numbers of rows of some graphs, their starts in a batch, and the position of each row in storage."""
+    first = slices[index]
+    counts = slices[index + 1] - first
+    ptr = starts(counts)
+    return counts, ptr, torch.arange(int(ptr[-1])) + (first - ptr[:-1]).repeat_interleave(counts)
+
+
+def _without_selection(dataset: Any) -> Any:
+    """Copy selected graphs from a :func:`plain_storage`, as collating them would; return other datasets themselves."""
+    storage = plain_storage(dataset)
+    if storage is None or dataset._indices is None or len(dataset) < 2:
+        return dataset
+    numbers = dataset.indices()
+    source, index = storage._data, torch.tensor(numbers)
+    data, slices = Data(), {}
+    for name in [name for name in storage.slices if name in source]:
+        value, (_, slices[name], rows) = source[name], rows_of(storage.slices[name], index)
+        if type(value) is list:
+            data[name] = [value[number] for number in numbers]
+        else:
+            data[name] = value.index_select(source.__cat_dim__(name, value), rows)
+    if "_num_nodes" in source._store.__dict__:  # PyG's place for the num_nodes of each collated graph
+        counts = node_slices(storage).diff()[index]
+        data._store._num_nodes, data.num_nodes = counts.tolist(), int(counts.sum())
+    return GraphDataset(data, slices)
 
 
 def _from_storage(
