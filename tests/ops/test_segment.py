@@ -128,6 +128,16 @@ def test_long_sums_in_half_precision(backend, shape, dtype) -> None:
         assert found.dtype == dtype and bool((found == 2000).all())
 
 
+@pytest.mark.parametrize("tail", [(), (2,), (20,)], ids=str)
+def test_long_sums_in_float32(backend, tail) -> None:
+    """Added one by one, a million equal numbers are wrong in the second digit."""
+    src = torch.full((10**6, *tail), 0.1)
+    rows = RowGroups(torch.zeros(10**6, dtype=torch.int64), 1)
+    exact = src.double().sum(0, keepdim=True)
+    for got in (rows.sum(src), scatter_sum(src, rows.index, 1), 1e6 * rows.mean(src)):
+        torch.testing.assert_close(got.double(), exact, rtol=1e-6, atol=0)
+
+
 def test_environment_variable_switches_torch_scatter_off() -> None:
     code = "import tg_lpe.ops.segment as s; print(s.has_torch_scatter())"
     env = {**os.environ, "TG_LPE_NO_SCATTER": "1"}
