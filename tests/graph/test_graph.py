@@ -291,6 +291,17 @@ def test_ground_is_an_edge_to_a_node_left_out(graph: Graph, exponents: tuple[flo
     assert relative_error(operator.sums(y), graph.incidence() @ y.numpy()) < 1e-12
 
 
+@pytest.mark.parametrize("weight", [None, 1.0], ids=["unit", "weighted"])
+def test_frobenius_norm_in_float16(weight: float | None) -> None:
+    """The norm fits although its square does not."""
+    first, num_edges = torch.arange(40_000), 40_001
+    index = torch.cat([torch.stack([first, first + 1]), torch.tensor([[40_001], [40_002]])], 1)
+    edge_weight = None if weight is None else torch.full((num_edges,), weight)
+    graph = tg_lpe.Graph(index, batch=torch.tensor([0] * 40_001 + [1] * 2), edge_weight=edge_weight)
+    norm = graph.frobenius_norm(torch.empty(0, dtype=torch.float16))
+    assert norm.tolist() == pytest.approx([80_000**0.5, 2**0.5], rel=1e-3)
+
+
 @pytest.mark.parametrize("product", ["laplacian", "degree", "laplacian_diagonal", "frobenius_norm"])
 def test_gradients_of_ground(product: str) -> None:
     index, batch = torch.tensor([[0, 1, 2], [1, 2, 0]]), torch.tensor([0, 0, 0, 1, 1])

@@ -138,6 +138,12 @@ def test_long_sums_in_float32(backend, tail) -> None:
         torch.testing.assert_close(got.double(), exact, rtol=1e-6, atol=0)
 
 
+@pytest.mark.parametrize("num_rows", [20_000, 70_000])
+def test_means_in_float16_do_not_overflow(backend, num_rows) -> None:
+    rows = RowGroups(torch.zeros(num_rows, dtype=torch.int64), 1)
+    assert rows.mean(torch.full((num_rows, 1), 5.0, dtype=torch.float16)).tolist() == [[5.0]]
+
+
 def test_environment_variable_switches_torch_scatter_off() -> None:
     code = "import tg_lpe.ops.segment as s; print(s.has_torch_scatter())"
     env = {**os.environ, "TG_LPE_NO_SCATTER": "1"}

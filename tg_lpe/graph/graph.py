@@ -703,12 +703,13 @@ class Graph:
         if self.conductance is None and self.ground is None:
             if self._batch is None:
                 return like.new_full((1,), math.sqrt(max(2 * self.num_edges, 1)))
-            return (2 * self.edge_counts).clamp_min(1).to(like.dtype).sqrt()
-        w = like.new_ones(self.num_edges) if self.conductance is None else self.conductance.to(like.dtype)
+            return (2 * self.edge_counts).clamp_min(1).double().sqrt().to(like.dtype)
+        wide = torch.promote_types(like.dtype, torch.float32)  # squares may overflow in float16
+        w = like.new_ones(self.num_edges, dtype=wide) if self.conductance is None else self.conductance.to(wide)
         squared = scatter_sum(2 * w, self.batch[self.tail], self.num_graphs)
         if self.ground is not None:
-            squared = squared + scatter_sum(self.ground.to(like.dtype), self.batch, self.num_graphs)
-        return squared.masked_fill(squared == 0, 1.0).sqrt()
+            squared = squared + scatter_sum(self.ground.to(wide), self.batch, self.num_graphs)
+        return squared.masked_fill(squared == 0, 1.0).sqrt().to(like.dtype)
 
     def dense(self, dtype: torch.dtype = torch.float64) -> Tensor:
         """Return ``B`` as a dense matrix, for tests and small graphs.

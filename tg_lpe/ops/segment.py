@@ -271,8 +271,10 @@ class RowGroups:
 
     def mean(self, src: Tensor) -> Tensor:
         """Average the rows of each group, ``[num_groups, ...]``; zero for an empty group."""
-        count = (self.ptr[1:] - self.ptr[:-1]).clamp(min=1).to(src.dtype)
-        return self.sum(src) / along_rows(count, src)
+        # In float16, a sum may overflow although the mean does not.
+        wide = src.to(torch.promote_types(src.dtype, torch.float32))
+        count = (self.ptr[1:] - self.ptr[:-1]).clamp(min=1).to(wide.dtype)
+        return (self.sum(wide) / along_rows(count, wide)).to(src.dtype)
 
     def max(self, src: Tensor) -> Tensor:
         """Return the maximum of each column in each group, ``[num_groups, channels]``; zero for an empty group."""
