@@ -21,6 +21,7 @@ from torch_geometric.data import Data
 from tg_lpe.data import GraphSplits
 from tg_lpe.testing.host_reads import HostReads
 from tg_lpe.training.metrics import METRICS, Metric, hits_at
+from tg_lpe.training.paired import figures_by_part
 from tg_lpe.training.tasks import (
     TASKS,
     Binary,
@@ -409,6 +410,16 @@ def test_labels_are_scaled() -> None:
     assert scaled.evaluate(out, labels)["scaled_mae"] == 0.5
     one = Regression(mean=[320.0], std=[20.0])
     assert one.predict(torch.tensor([1.0])).tolist() == [340.0]
+
+
+def test_figures_of_labels_in_float64_are_not_rounded_to_float32() -> None:
+    """Energies near -1e5 that differ by hundredths: float32 would round predictions to multiples of 0.008."""
+    out = torch.randn(500, 1, generator=torch.Generator().manual_seed(0))
+    labels = out.double() * 0.01 - 123456.789
+    task = Regression(mean=[-123456.789], std=[0.01])
+    figures = task.evaluate(out, labels)
+    assert figures["mae"] < 1e-9 and figures["r2"] == pytest.approx(1.0, abs=1e-9)
+    assert float(figures_by_part(task, out, labels).abs().max()) < 1e-9
 
 
 def test_a_loss_of_ones_own_is_given_the_labels_as_they_are() -> None:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from tg_lpe.training.metrics import METRICS
-from tg_lpe.training.tasks import Task
+from tg_lpe.training.tasks import Task, precise
 
 MAX_PARTS = 1000
 """Largest number of parts of a test set for the jackknife."""
@@ -117,7 +117,7 @@ def figures_by_part(task: Task, outputs: Tensor, targets: Tensor, part: Tensor |
     Raises:
         ValueError: if the shapes do not fit, or the metric is not defined.
     """
-    outputs, targets = task.rows(outputs.detach().cpu(), targets.detach().cpu())
+    outputs, targets = task.rows(precise(outputs.detach(), targets).cpu(), targets.detach().cpu())
     if part is not None and part.shape != (len(targets),):
         raise ValueError(f"part must have shape [{len(targets)}], an entry for each row, got {list(part.shape)}")
     labelled = ~targets.isnan().all(1)

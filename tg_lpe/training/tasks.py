@@ -164,7 +164,7 @@ class Task(ABC):
         Raises:
             ValueError: if the shapes do not fit, or :attr:`metric` is defined for no column.
         """
-        predictions, targets = self.rows(predictions.detach(), targets.detach())
+        predictions, targets = self.rows(precise(predictions.detach(), targets), targets.detach())
         names = dict.fromkeys([self.metric, *self.figures, *self.column_figures])
         scores = {name: self._column_scores(name, predictions, targets) for name in names}
         chosen, missing = scores[self.metric], int(targets.isnan().sum())
@@ -618,6 +618,11 @@ def _warn_of_outliers(splits: GraphSplits) -> None:
         if len(outlying):
             message = "%s: labels are scaled without %d that are far from the others (mean %.4g, deviation %.4g): %s"
             _LOGGER.warning(message, column, len(outlying), mean, std, _few(outlying.flip(0)))
+
+
+def precise(outputs: Tensor, labels: Tensor) -> Tensor:
+    """Convert outputs to the labels' dtype if it is more precise: float32 rounds energies of -1e5 to hundredths."""
+    return outputs.to(torch.promote_types(outputs.dtype, labels.dtype))
 
 
 def masked_mean(each: Tensor, labelled: Tensor, weight: Tensor | None = None) -> Tensor:
