@@ -11,10 +11,11 @@ import pytest
 import torch
 from torch_geometric.data import Data
 
-from tg_lpe.data import GraphSplits
+from tg_lpe.data import GraphSplits, TargetSpec
 from tg_lpe.prediction import load
 from tg_lpe.training import TrainConfig, build_model, task_for, train
-from tg_lpe.training.outputs import new_names, read_outputs
+from tg_lpe.training.outputs import new_names, read_outputs, write_outputs
+from tg_lpe.training.tasks import Regression
 
 NAN = float("nan")
 
@@ -80,6 +81,16 @@ def test_predictions_are_those_of_the_run(tmp_path: Path, name: str, splits: Gra
             assert [not cell for cell in cells] == of_row.isnan().tolist()
             if names := splits.target.classes:
                 assert cells == [names[0][int(of_row)]]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_a_file_holds_all_digits(tmp_path: Path, dtype: torch.dtype) -> None:
+    numbers = torch.tensor([[-123456.789], [1.0], [0.1], [3e-7], [NAN]], dtype=dtype)
+    write_outputs(tmp_path / "a.csv", Regression(), TargetSpec(("a",)).to_dict(), numbers.nan_to_num(), numbers)
+    _, *rows = csv.reader((tmp_path / "a.csv").open(encoding="utf-8"))
+    for row, number in zip(rows, numbers[:4, 0], strict=True):
+        assert [torch.tensor(float(cell), dtype=dtype) for cell in row[1:]] == [number, number]
+    assert [row[1] for row in rows[1:3]] == ["1", "0.1"]
 
 
 def test_nodes_outside_of_a_mask_are_left_out(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from tqdm import tqdm
 from tg_lpe.checkpoints.files import check_writable, replacing
 from tg_lpe.prediction.predictions import most_probable
 from tg_lpe.prediction.predictor import BATCH_SIZE, Predictor
-from tg_lpe.training.outputs import new_names
+from tg_lpe.training.outputs import digits, new_names
 
 if TYPE_CHECKING:
     from tg_lpe.datasets.molecules.files import Row
@@ -142,13 +142,13 @@ def predict_file(
             if intervals is not None:
                 pair = torch.stack(intervals.around(batch.values, batch.spread), 2)
                 numbers = torch.cat([numbers, pair.flatten(1)], 1)
-            for place, values in enumerate(numbers.tolist(), batch.start):
+            for place, values in enumerate(digits(numbers), batch.start):
                 row, reason = rows.popleft(), reasons.get(place)
                 if reason is not None and strict:
                     raise ValueError(f"{file.name}:{row.line}: {row.smiles!r}: {reason}")
                 if reason is not None and listed is not None:
                     listed.writerow([row.line, row.smiles, reason])
-                cells = [format(value, ".7g") if reason is None else "" for value in values]
+                cells = values if reason is None else [""] * len(values)
                 cells += [classes[place - batch.start] or ""] if classes else []
                 table.writerow([row.line, row.smiles, *row.labels[: len(others)], *cells, outside.get(place, "")])
             num_refused, num_outside = num_refused + len(reasons), num_outside + len(outside)

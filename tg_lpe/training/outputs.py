@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from tg_lpe.checkpoints.files import replacing
-from tg_lpe.training.tasks import Task
+from tg_lpe.training.tasks import Task, precise
 
 
 class Outputs(NamedTuple):
@@ -59,6 +59,11 @@ def new_names(names: Sequence[str], others: Sequence[str]) -> list[str]:
     return result
 
 
+def digits(values: Tensor) -> list[list[str]]:
+    """Format each number of ``[num_rows, num_columns]`` with the fewest digits that identify it in its dtype."""
+    return [[str(number).removesuffix(".0") for number in row] for row in values.detach().cpu().numpy()]
+
+
 def write_outputs(
     path: Path, task: Task, target: Mapping[str, Any], outputs: Tensor, labels: Tensor, smiles: Sequence[str] = ()
 ) -> None:
@@ -72,18 +77,18 @@ def write_outputs(
         labels: ``[num_rows, num_targets]``. A missing label, NaN, is an empty cell; rows without labels are left out.
         smiles: SMILES of each row, or empty.
     """
-    outputs, labels = task.rows(outputs, labels)
-    values, targets = task.predict(outputs).tolist(), labels.tolist()
+    outputs, labels = task.rows(precise(outputs, labels), labels)
+    values, targets = digits(task.predict(outputs)), digits(labels)
     columns, classes = target["columns"], target.get("classes") or [()] * len(target["columns"])
     names = [*columns, *new_names(output_columns(task, target, task.out_channels), columns)]
     with replacing(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
         table = csv.writer(file, lineterminator="\n")
         table.writerow([*new_names(["row", *["smiles"] * bool(smiles)], names), *names])
         for row, (label, value) in enumerate(zip(targets, values, strict=True)):
-            if all(number != number for number in label):
+            if set(label) == {"nan"}:
                 continue
             cells = [_cell(number, of_class) for number, of_class in zip(label, classes, strict=True)]
-            table.writerow([row, *([smiles[row]] if smiles else []), *cells, *(f"{number:.7g}" for number in value)])
+            table.writerow([row, *([smiles[row]] if smiles else []), *cells, *value])
 
 
 def read_outputs(path: Path, task: Task, target: Mapping[str, Any]) -> Outputs:
@@ -123,8 +128,8 @@ def read_outputs(path: Path, task: Task, target: Mapping[str, Any]) -> Outputs:
         raise ValueError(f"{path} does not hold predictions of this run's task: {error}") from error
 
 
-def _cell(label: float, classes: Sequence[str]) -> str:
-    """Format a label: the name of its class or its number; empty if missing."""
-    if label != label:
+def _cell(label: str, classes: Sequence[str]) -> str:
+    """Return the cell of a label: the name of its class or its number; empty if missing."""
+    if label == "nan":
         return ""
-    return classes[int(label)] if classes else f"{label:.7g}"
+    return classes[int(label)] if classes else label
