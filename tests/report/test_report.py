@@ -316,6 +316,11 @@ def test_none_has_the_same_model_and_training(make_run: MakeRun) -> None:
     assert best.startswith("* none, epochs 30")
 
 
+def test_difference_of_small_errors_keeps_its_digits(make_run: MakeRun) -> None:
+    text = comparison_table([make_run("none", 3e-5, None), make_run("ours", 1.8e-5, LAPLACIAN)])
+    assert "−1.2e−05 (−40.0 %)" in text
+
+
 def test_difference_is_over_the_seeds_of_both(make_run: MakeRun) -> None:
     runs = [make_run("none", 3.0, None), make_run("again", 2.4, None, seed=1), make_run("walk", 3.1, WALK)]
     runs.append(make_run("ours", 1.0, seed=2))

@@ -201,9 +201,10 @@ def _train(args: Namespace, chosen: Mapping[str, Any] | Checkpoint | None, devic
     test, constant = result[f"test_{task.metric}"], result.get(f"test_{task.metric}_constant")
     units = dict(zip(splits.target.columns, splits.target.units, strict=False))
     unit = common_unit(units.values()) if task.metric in IN_UNITS else ""
+    validation = figure_text(result[f"val_{task.metric}"])
     print(
         f"{args.source}, {label}: test {_beside(METRICS[task.metric].title, test, constant, unit)} "
-        f"(validation {result[f'val_{task.metric}']:.4f} at epoch {result['best_epoch']} of {result['epochs']}); "
+        f"(validation {validation} at epoch {result['best_epoch']} of {result['epochs']}); "
         f"all in {folder}"
     )
     figure = task.column_figures[0]

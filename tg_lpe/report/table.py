@@ -200,7 +200,7 @@ class Table:
         if (pair := self.against_none(row)) is None:
             return DASH
         share = f" ({signed(100 * pair[0] / pair[1], '.1f')} %)" if pair[1] > 0 else ""
-        return signed(pair[0], ".4f") + share
+        return signed(pair[0], figure_form(pair[1])) + share
 
     @property
     def verdict(self) -> str:

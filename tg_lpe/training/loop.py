@@ -131,7 +131,7 @@ class TrainingLoop(ABC):
                     self.best_value, self.best_epoch = value, self.epoch
                     self.best_state = copy_state(self.model)
             if self.progress and not sys.stderr.isatty():
-                figures = f"train_loss {row['train_loss']:.4f}, {self.metric} {row[self.metric]:.4f}"
+                figures = f"train_loss {row['train_loss']:.4f}, {self.metric} {row[self.metric]:.4g}"
                 _LOGGER.info("epoch %d/%d: %s", self.epoch, self.config.epochs, figures)
             if not math.isfinite(row[self.metric]) or not math.isfinite(row["train_loss"]):
                 figures = f"loss {row['train_loss']}, {self.metric} {row[self.metric]}, lr {row['lr']:.3g}"
