@@ -84,7 +84,9 @@ class GraphTransformer(FeatureModel):
         pe_options: a dictionary of options for encodings.
 
             - ``norm``: ``True`` normalises each channel to mean zero and variance one by batch norm; ``"unit"`` scales
-              each channel to length one within each graph.
+              each channel to length one within each graph. Batch norm leaves channels small whose standard deviation is
+              far below 0.003, such as resistances of edges of weight 1,000: take ``"unit"``, or
+              :class:`~tg_lpe.encoders.Whitened`, which has no such limit.
             - ``merge``: ``"add"`` adds a linear map of the encoding to the embedded features. ``"concat"`` concatenates
               the encoding and features embedded into fewer channels, as in spectral attention. ``"apart"`` leaves the
               node features unchanged, and only layers that read encodings use a linear map of it, such as ``"hybrid"``
