@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import cProfile
 import time
 import warnings
 from collections.abc import Callable
@@ -14,7 +15,18 @@ from helpers import LargestTensor
 from ops_support import needs_cpu
 
 from tg_lpe import Encoder, Graph
-from tg_lpe.encoders import SPE, CycleCounts, EffectiveResistance, HeatKernel, RandomWalk, SpectralKernel
+from tg_lpe.encoders import (
+    SPE,
+    CycleCounts,
+    DirectedWalk,
+    EffectiveResistance,
+    HeatKernel,
+    MagneticLaplacian,
+    PersonalizedPageRank,
+    RandomWalk,
+    ShortestPath,
+    SpectralKernel,
+)
 from tg_lpe.graph import progress
 from tg_lpe.graph.components import Components
 from tg_lpe.graph.heat import heat_kernel_entries
@@ -174,3 +186,34 @@ def test_tensors_of_all_nodes_are_not_made_for_each_thousand(encoder: Encoder, n
             encoder.precompute(graph)
         entries.append(seen.total)
     assert entries[1] < 5 * entries[0]
+
+
+@pytest.mark.parametrize(
+    ("encoder", "size", "most"),
+    [
+        (DirectedWalk(2), 260, 400),
+        (MagneticLaplacian(2), 520, 200),
+        (ShortestPath(2), 2050, 40),
+        (PersonalizedPageRank((0.9,)), 2050, 200),
+    ],
+)
+def test_small_graphs_beside_a_large_one_are_not_taken_one_by_one(encoder: Encoder, size: int, most: int) -> None:
+    """300 pentagons have their rows, for few calls of functions each."""
+
+    def rings(count: int, nodes: int) -> tuple[torch.Tensor, torch.Tensor]:
+        node = torch.arange(count * nodes)
+        graph = node // nodes
+        return torch.stack([node, graph * nodes + (node + 1) % nodes]), graph
+
+    def calls(graph: Graph) -> tuple[int, dict[str, torch.Tensor]]:
+        profile = cProfile.Profile()
+        tensors = profile.runcall(encoder.precompute, graph)
+        return sum(entry.callcount for entry in profile.getstats()), tensors
+
+    (small, batch), (large, _) = rings(300, 5), rings(1, size)
+    both = torch.cat([small, large + 1500], 1), torch.cat([batch, torch.full((size,), 300)])
+    alone, _ = calls(Graph(large, size))
+    beside, tensors = calls(Graph(both[0], batch=both[1]))
+    assert beside - alone < 300 * most
+    for name, expected in encoder.precompute(Graph(small, batch=batch)).items():
+        torch.testing.assert_close(tensors[name][: len(expected)], expected, rtol=1e-5, atol=1e-6)

@@ -19,7 +19,7 @@ from tg_lpe.graph.buckets import matrices
 from tg_lpe.graph.components import Array, ComponentGroup, Components
 from tg_lpe.graph.eigenvectors import EIGENVECTOR_NODES, by_eigenvalue
 from tg_lpe.graph.graph import Graph
-from tg_lpe.graph.pairs import COLUMN_ENTRIES, FEWEST_COLUMNS
+from tg_lpe.graph.pairs import COLUMN_ENTRIES, FEWEST_COLUMNS, runs_of_graphs
 from tg_lpe.graph.progress import warn_if_long, watched
 from tg_lpe.graph.solvers import (
     DENSE_LIMIT,
@@ -147,10 +147,10 @@ def _walks_of_large_graphs(graph: Graph, steps: int, first: Tensor, second: Tens
     source = np.concatenate([tail[listed[0]], head[listed[1]]])
     target = np.concatenate([head[listed[0]], tail[listed[1]]])
     weight = np.concatenate([weight[listed[0]], weight[listed[1]]])
-    ptr, order = host_array(graph.ptr).tolist(), np.argsort(host_array(first), kind="stable")
+    order = np.argsort(host_array(first), kind="stable")
     starts, ends = host_array(first)[order], host_array(second)[order]
     out = np.zeros((len(starts), 3, steps))
-    for start, last in pairwise(ptr):
+    for start, last in pairwise(runs_of_graphs(graph)):
         size, inside = last - start, (source >= start) & (source < last)
         edges = source[inside] - start, target[inside] - start
         along, against = (_Step(weight[inside], *ends_of, size) for ends_of in (edges, edges[::-1]))
@@ -302,8 +302,9 @@ class MagneticSpectrum:
 
     def _heat_of_large_graphs(self, times: Sequence[float], first: Tensor, second: Tensor) -> Array:
         """Compute :meth:`heat` by Chebyshev polynomials of ``L - 1``, for eigenvalues up to 2, or densely."""
-        rows, columns, owner = (host_array(values) for values in (first, second, self.graph.batch[first]))
-        series, ptr = heat_series(tuple(times), 2.0), host_array(self.graph.ptr)
+        rows, columns = host_array(first), host_array(second)
+        series, ptr = heat_series(tuple(times), 2.0), np.array(runs_of_graphs(self.graph))
+        owner = np.searchsorted(ptr, rows, side="right") - 1
         out = np.zeros((len(rows), len(series)), complex)
         for number in np.unique(owner):
             start, stop = ptr[number : number + 2]

@@ -36,6 +36,9 @@ PAIR_NODES = 2048
 ROWS_AT_ONCE = 1024
 """Number of nodes of small graphs that form a block: their matrices stay in a core's cache."""
 
+RUN_NODES = 64
+"""Consecutive graphs of up to so many nodes together are computed as one graph, where graphs are taken one by one."""
+
 MAX_PADDING = 1.25
 """Largest ratio of graph sizes in a stack of matrices that are inverted."""
 
@@ -46,6 +49,15 @@ def check_pair_nodes(graph: Graph, name: str, limit: int = PAIR_NODES) -> None:
         raise ValueError(
             f"{name} computes all pairs of nodes and takes graphs of up to {limit:,} nodes, got {graph.max_nodes:,}"
         )
+
+
+def runs_of_graphs(graph: Graph) -> list[int]:
+    """Cut a batch into single graphs and runs of small ones; return the first node of each, and the number of nodes."""
+    cuts, ptr = [0], graph.ptr.tolist()
+    for start, last in pairwise(ptr):
+        if last - cuts[-1] > RUN_NODES and start > cuts[-1]:
+            cuts.append(start)
+    return [*cuts, ptr[-1]]
 
 
 @torch.compiler.disable  # the blocks depend on the data
@@ -101,7 +113,7 @@ def hop_counts(graph: Graph, max_distance: int) -> Tensor:
     source, target = _both_ways(graph)
     label = component_labels(graph.with_conductances(None))
     out = label.new_zeros(graph.num_nodes, max_distance + 3)
-    for start, last in pairwise(graph.ptr.tolist()):
+    for start, last in pairwise(runs_of_graphs(graph)):
         size, inside = last - start, (source >= start) & (source < last)
         ends = torch.stack([source[inside], target[inside]]) - start
         values = torch.ones(ends.size(1), device=graph.device)
@@ -174,9 +186,8 @@ def pagerank_entries(graph: Graph, alphas: Sequence[float]) -> tuple[Tensor, Ten
     ends = np.concatenate([tail, head]), np.concatenate([head, tail])
     matrix = csr_matrix((np.concatenate([adjacency, adjacency]), ends), (n, n))
     nodes, edges = np.zeros((n, len(series))), np.zeros((len(tail), len(series)))
-    edge_ptr = host_array(graph.edge_ptr)
-    for number, (start, last) in enumerate(pairwise(graph.ptr.tolist())):
-        own = slice(edge_ptr[number], edge_ptr[number + 1])
+    for start, last in pairwise(runs_of_graphs(graph)):
+        own = slice(*np.searchsorted(tail, (start, last)))  # edges are sorted by tail
         nodes[start:last], edges[own] = polynomial_entries(
             matrix[start:last, start:last], series, True, tail[own] - start, head[own] - start, FASTER_PAGERANK
         )
