@@ -6,6 +6,7 @@ import copy
 import warnings
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -14,6 +15,8 @@ from torch_geometric.data import Batch, Data, InMemoryDataset
 
 from tg_lpe import AddPositionalEncoding, Encoder, GramTransformer, Graph
 from tg_lpe.encoders import LPE, RandomWalk, Whitened, load_encoder
+from tg_lpe.transforms import AddEffectiveResistance
+from tg_lpe.transforms.base import GraphTransform
 
 PATHS = [torch.tensor([[*range(n - 1)], [*range(1, n)]], dtype=torch.int64).view(2, -1) for n in (1, 4, 6)]
 
@@ -45,6 +48,19 @@ def test_alone_in_a_batch_and_in_a_dataset(edge_name: str | None) -> None:
     together, single = transform(Batch.from_data_list(graphs())), Batch.from_data_list(results[0])
     assert set(together.keys()) == set(single.keys())
     assert all(torch.equal(together[name], single[name]) for name in ("pe", edge_name) if name is not None)
+
+
+@pytest.mark.parametrize(
+    "transform", [AddPositionalEncoding(RandomWalk(2)), AddEffectiveResistance(pairs="all")], ids=["batches", "single"]
+)
+@pytest.mark.parametrize("make", [list, Stored])
+def test_a_refused_graph_of_a_dataset_is_named(make: Callable[[list[Data]], Any], transform: GraphTransform) -> None:
+    """By its number in the dataset, beyond the first chunk, with its own nodes and the error itself as the cause."""
+    dataset = [Data(edge_index=PATHS[1], num_nodes=4, edge_weight=torch.ones(3)) for _ in range(5000)]
+    dataset[4500].edge_weight = torch.tensor([1.0, -1.0, 1.0])
+    with pytest.raises(ValueError, match=r"graph 4500: edge_weight .* \(1, 2\)") as error:
+        transform.encode_dataset(make(dataset), progress=False)
+    assert isinstance(error.value.__cause__, ValueError)
 
 
 def test_a_batch_of_batches() -> None:

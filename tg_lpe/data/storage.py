@@ -49,6 +49,24 @@ class GraphChunk:
     batch: Tensor
     attributes: dict[str, Tensor]
 
+    def part(self, start: int, stop: int) -> GraphChunk:
+        """Return the graphs ``start..stop - 1``."""
+        if (start, stop) == (0, self.num_graphs):
+            return self
+        limits = torch.tensor([start, stop], device=self.batch.device)
+        first, last = torch.searchsorted(self.batch, limits).tolist()
+        nodes = slice(first, last)
+        edges = slice(int(self.edge_ptr[start]), int(self.edge_ptr[stop]))
+        rows = {"x": nodes, "graph_attr": slice(start, stop)}
+        return GraphChunk(
+            edge_index=self.edge_index[:, edges] - first,
+            edge_ptr=self.edge_ptr[start : stop + 1] - self.edge_ptr[start],
+            num_nodes=last - first,
+            num_graphs=stop - start,
+            batch=self.batch[nodes] - start,
+            attributes={name: values[rows.get(name, edges)] for name, values in self.attributes.items()},
+        )
+
     def misplaced(self) -> tuple[int, str] | None:
         """Return the first graph with an edge to a node outside of it, and an error message; ``None`` without one."""
         if self.edge_index.dim() != 2 or self.edge_index.layout != torch.strided:

@@ -63,8 +63,8 @@ SHOWN = 5
 UNITS = {"solubility": "penalised logP: logP - SA - long rings, each in standard deviations of the data set, no unit"}
 """Units of computed labels."""
 
-ATTRIBUTE_LEVELS = {"x": "node", "edge_attr": "edge", "edge_weight": "edge", "graph_attr": "graph"}
-"""Attributes that a model may read, with the level of their rows."""
+ATTRIBUTES = ("x", "edge_attr", "edge_weight", "graph_attr")
+"""Attributes that a model may read."""
 
 
 class PredictedPart(NamedTuple):
@@ -397,7 +397,7 @@ class Predictor:
         check_count("batch_size", batch_size)
         start = 0
         # _run checks edges, so that a graph with invalid edges is refused without the others of its chunk.
-        for chunk in iterate_chunks(graphs, batch_size, tuple(ATTRIBUTE_LEVELS), MAX_PAIRS, check_edges=False):
+        for chunk in iterate_chunks(graphs, batch_size, ATTRIBUTES, MAX_PAIRS, check_edges=False):
             yield self._of_chunk(chunk, start)
             start += chunk.num_graphs
 
@@ -407,12 +407,12 @@ class Predictor:
         outside: list[Outside] = []
 
         def run(first: int, stop: int) -> tuple[GraphChunk, Tensor]:
-            part = _part(chunk, first, stop)
+            part = chunk.part(first, stop)
             return part, self._run(part)
 
         for first, result in in_halves(run, 0, chunk.num_graphs):
             if isinstance(result, str):
-                graph = _part(chunk, first, first + 1)
+                graph = chunk.part(first, first + 1)
                 num_rows = {"node": graph.num_nodes, "edge": graph.edge_index.size(1)}.get(self._level, 1)
                 values.append(torch.full((num_rows, len(self.columns)), torch.nan))
                 refused.append(Refusal(start + first, "graph", result))
@@ -535,21 +535,3 @@ def _of_run(run: RunFolder, config: Mapping[str, Any], device: str | torch.devic
     predictor = _predictor(model.to(device).eval(), config, run.config)
     predictor.run = run
     return predictor
-
-
-def _part(chunk: GraphChunk, start: int, stop: int) -> GraphChunk:
-    """Return the graphs ``start..stop - 1`` of a chunk."""
-    if (start, stop) == (0, chunk.num_graphs):
-        return chunk
-    first, last = torch.searchsorted(chunk.batch, torch.tensor([start, stop], device=chunk.batch.device)).tolist()
-    nodes = slice(first, last)
-    edges = slice(int(chunk.edge_ptr[start]), int(chunk.edge_ptr[stop]))
-    rows = {"node": nodes, "edge": edges, "graph": slice(start, stop)}
-    return GraphChunk(
-        edge_index=chunk.edge_index[:, edges] - first,
-        edge_ptr=chunk.edge_ptr[start : stop + 1] - chunk.edge_ptr[start],
-        num_nodes=last - first,
-        num_graphs=stop - start,
-        batch=chunk.batch[nodes] - start,
-        attributes={name: values[rows[ATTRIBUTE_LEVELS[name]]] for name, values in chunk.attributes.items()},
-    )

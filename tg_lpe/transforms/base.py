@@ -16,7 +16,7 @@ from torch_geometric.transforms import BaseTransform
 from tqdm import tqdm
 
 from tg_lpe.arguments import WITHOUT_EDGE_INDEX, as_plain, check_choice
-from tg_lpe.data.storage import check_sequence, is_collated, iterate_chunks, with_attribute
+from tg_lpe.data.storage import GraphChunk, check_sequence, in_halves, is_collated, iterate_chunks, with_attribute
 from tg_lpe.graph.graph import REDUCTIONS, Graph, counts_of
 from tg_lpe.ops.blas import torch_threads_for
 from tg_lpe.transforms import hetero as heterogeneous
@@ -161,15 +161,27 @@ class GraphTransform(BaseTransform, ABC):
         if any(isinstance(data, HyperGraphData) for data in graphs):
             raise TypeError(f"encode_dataset takes graphs, got HyperGraphData; {EXPAND}")
         if self.one_by_one or any(isinstance(data, HeteroData) for data in graphs):
-            return [self(data) for data in tqdm(graphs, **bar_options(progress))]
+            for number, data in enumerate(tqdm(graphs, **bar_options(progress))):
+                try:
+                    graphs[number] = self(data)
+                except (ValueError, TypeError) as error:
+                    raise _about_graph(number, str(error), error) from error
+            return graphs
         self._check_weight([dataset._data] if collated and isinstance(dataset, InMemoryDataset) else graphs)
         names = self.features + (() if self.edge_weight is None else (self.edge_weight,))
         parts: list[list[Attribute]] = []
         sizes: list[int] = []
+        start = 0
         with tqdm(total=len(dataset), **bar_options(progress)) as bar:
             for chunk in iterate_chunks(dataset if collated else graphs, CHUNK, names, CHUNK_PAIRS):
-                attribute = chunk.attributes.get
-                parts.append(self._compute(chunk.edge_index, chunk.num_nodes, chunk.batch, chunk.num_graphs, attribute))
+                try:
+                    parts.append(self._of_chunk(chunk))
+                except (ValueError, TypeError) as error:
+                    refused = self._first_refused(chunk) if len(dataset) > 1 else None
+                    if refused is None:
+                        raise
+                    raise _about_graph(start + refused[0], refused[1], error) from error
+                start += chunk.num_graphs
                 if not collated:
                     sizes += torch.bincount(chunk.batch, minlength=chunk.num_graphs).tolist()
                 bar.update(chunk.num_graphs)
@@ -211,6 +223,18 @@ class GraphTransform(BaseTransform, ABC):
                     stacklevel=4,  # the call of the transform
                 )
 
+    def _of_chunk(self, chunk: GraphChunk) -> list[Attribute]:
+        return self._compute(chunk.edge_index, chunk.num_nodes, chunk.batch, chunk.num_graphs, chunk.attributes.get)
+
+    def _first_refused(self, chunk: GraphChunk) -> tuple[int, str] | None:
+        """Return the first graph of a chunk that cannot be encoded by itself, and why; ``None`` without one."""
+
+        def encoded(start: int, stop: int) -> list[Attribute]:
+            return self._of_chunk(chunk.part(start, stop))
+
+        results = in_halves(encoded, 0, chunk.num_graphs, (ValueError, TypeError))
+        return next(((number, result) for number, result in results if isinstance(result, str)), None)
+
     def _compute(
         self,
         edge_index: Tensor,
@@ -236,6 +260,11 @@ class GraphTransform(BaseTransform, ABC):
                 computed = self.compute(graph, features)
         # Copies made outside of inference mode, which autograd may use.
         return [Attribute(name, level, values.clone()) for name, level, values in computed]
+
+
+def _about_graph(number: int, message: str, error: Exception) -> Exception:
+    """Return an error of the same kind that names a graph of the dataset."""
+    return (ValueError if isinstance(error, ValueError) else TypeError)(f"graph {number}: {message}")
 
 
 def _not_one_graph(name: str, data: Any) -> str:
