@@ -56,7 +56,8 @@ class Metric:
         columns = []
         for prediction, target in zip(predictions.unbind(1), targets.unbind(1), strict=True):
             labelled = ~target.isnan()
-            columns.append(self.column(prediction[labelled], target[labelled]) if bool(labelled.any()) else None)
+            value = self.column(prediction[labelled], target[labelled]) if bool(labelled.any()) else None
+            columns.append(None if value is None else float(value))  # JSON takes no tensor or number of NumPy
         return ColumnScores(tuple(columns))
 
 
