@@ -442,6 +442,17 @@ def test_a_card_of_another_form_names_the_entry(
         load(tmp_path).predict(["CCO"])
 
 
+def test_a_card_that_cannot_be_written_leaves_the_model_of_before(zinc: Predictor, tmp_path: Path) -> None:
+    """Without its card the model would load and give raw outputs."""
+    zinc.save(tmp_path)
+    before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
+    ranges = {**zinc.data["ranges"], "atoms": list(np.array([1, 2], np.float32))}
+    predictor = Predictor(zinc.model, zinc.task, {**zinc.data, "ranges": ranges})
+    with pytest.raises(TypeError, match="float32"):
+        predictor.save(tmp_path)
+    assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
+
+
 def test_entries_of_a_card_may_be_null(zinc: Predictor, tmp_path: Path) -> None:
     zinc.save(tmp_path)
     card = json.loads((tmp_path / "card.json").read_text())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import warnings
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -464,15 +465,18 @@ class Predictor:
         """Write a checkpoint for :func:`load`: the model, and ``card.json`` with its task and training data.
 
         Raises:
-            TypeError: if the model is no ``tg_lpe.models.Model``, or an argument of its constructor is not JSON-able.
+            TypeError: if the model is no ``tg_lpe.models.Model``, or an argument of its constructor, the task or the
+                data is not JSON-able.
             ValueError: if the model could not be loaded again, because its submodules were replaced, pruned or
                 parametrised.
         """
         if not isinstance(self.model, CheckpointMixin):
             raise TypeError(f"a {type(self.model).__name__} cannot be saved; a tg_lpe.models.Model can")
-        self.model.save_pretrained(folder)
         task = None if self.task is None else self.task.to_dict()
-        write_json(Path(folder) / DESCRIPTION, {"class": type(self.model).__name__, "task": task, "data": self.data})
+        card = {"class": type(self.model).__name__, "task": task, "data": self.data}
+        json.dumps(card)  # fails before the model is written: without its card it would give raw outputs
+        self.model.save_pretrained(folder)
+        write_json(Path(folder) / DESCRIPTION, card)
 
 
 def load(name_or_dir: str | Path | Checkpoint, device: str | torch.device = "cpu") -> Predictor:
