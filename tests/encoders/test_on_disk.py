@@ -72,6 +72,19 @@ def test_the_encoding_is_that_of_memory(
     torch.testing.assert_close(got, expected, rtol=1e-9, atol=1e-9)
 
 
+def test_a_full_disk_leaves_the_graph_of_before(tmp_path: Path) -> None:
+    resource = pytest.importorskip("resource")
+    GraphOnDisk.build(np.array([[0, 1], [1, 2]]), 3, tmp_path)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
+    try:
+        with pytest.raises(OSError, match="too large"):
+            GraphOnDisk.build(np.arange(2000).reshape(2, 1000), 2000, tmp_path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert GraphOnDisk(tmp_path).num_edges == 2
+
+
 def test_refusals(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="edges must"):
         GraphOnDisk.build(np.zeros((2, 3)), 4, tmp_path)

@@ -104,12 +104,12 @@ class GraphOnDisk:
             for end in ends:
                 counts += np.bincount(end, minlength=num_nodes)
         cuts = _cuts(np.concatenate([[0], counts.cumsum()]), block_entries)
-        (Path(folder) / _PTR).unlink(missing_ok=True)
         with replacing(Path(folder) / _NEIGHBOURS) as temporary, temporary.open("wb") as file:
             for start, stop in itertools.pairwise(cuts):
                 row, col = _sorted_rows(listed, start, stop, block_entries)
                 counts[start:stop] = np.bincount(row, minlength=stop - start)
                 file.write(col.astype(np.int32).tobytes())
+            (Path(folder) / _PTR).unlink(missing_ok=True)  # only now: an interruption keeps the graph of before
         with replacing(Path(folder) / _PTR) as temporary, temporary.open("wb") as file:
             np.save(file, np.concatenate([[0], counts.cumsum()]), allow_pickle=False)
         return cls(folder)
