@@ -16,7 +16,14 @@ import torch
 from torch import Tensor
 from torch_geometric.data import InMemoryDataset
 
-from tg_lpe.arguments import check_count, check_flags, check_options, check_seed, check_type, checked_device
+from tg_lpe.arguments import (
+    check_count,
+    check_flags,
+    check_options,
+    check_seed,
+    check_type,
+    checked_device,
+)
 from tg_lpe.checkpoints.checkpoint import Checkpoint
 from tg_lpe.checkpoints.files import save_tensors
 from tg_lpe.comparison.candidates import Candidate, candidates_of
@@ -315,15 +322,18 @@ def _run(grid: Grid, processes: int) -> dict[Cell, Exception]:
     classes = [cls for cls in ENCODERS.values() if not cls.__module__.startswith("tg_lpe.")]
     start: Callable[..., Any] = multiprocessing.get_context("spawn").Process
     workers = [start(target=_work, args=(grid, classes, threads), daemon=True) for _ in range(processes - 1)]
-    threads_before = torch.get_num_threads()
+    threads_before, failures = torch.get_num_threads(), dict[Cell, Exception]()
     try:
         if workers:
             torch.set_num_threads(threads)
         for worker in workers:
             worker.start()
-        failures = _run_cells(grid)
+        _run_cells(grid, failures)
         for worker in workers:
             worker.join()
+        if died := [worker.exitcode for worker in workers if worker.exitcode]:
+            _LOGGER.warning("training processes died with exit codes %s; their trainings go on in this one", died)
+            _run_cells(grid, failures)
     finally:
         if workers:
             torch.set_num_threads(threads_before)
@@ -341,20 +351,19 @@ def _work(grid: Grid, classes: Sequence[type[Encoder]], threads: int) -> None:
             register(cls)
     logging.basicConfig(format="%(message)s")
     try:
-        _run_cells(grid)
+        _run_cells(grid, {})
     except KeyboardInterrupt:
         return
 
 
-def _run_cells(grid: Grid) -> dict[Cell, Exception]:
-    """Train the incomplete cells that no other process trains; return failures with their errors."""
-    failures: dict[Cell, Exception] = {}
+def _run_cells(grid: Grid, failures: dict[Cell, Exception]) -> None:
+    """Train the incomplete cells that no other process trains, except ``failures``; add new ones with their errors."""
     parent, has_run = multiprocessing.parent_process(), True
     while has_run:  # repeat, because another process may have stopped without completing its cell
         has_run = False
         for cell in grid.cells:
             if parent is not None and not parent.is_alive():
-                return failures
+                return
             if cell in failures or grid.is_complete(cell):
                 continue
             try:
@@ -365,7 +374,6 @@ def _run_cells(grid: Grid) -> dict[Cell, Exception]:
                 failures[cell] = error
                 _LOGGER.warning("%s failed: %s", cell, error)
             has_run = True
-    return failures
 
 
 def _check_types(encoder: Checkpoint, known: Sequence[str]) -> None:
