@@ -337,6 +337,24 @@ def test_refusals(tmp_path: Path, molecules: Path, transform: AddPositionalEncod
         job.encode(job.shards[0])
 
 
+def test_a_column_of_a_later_file_stops_the_first_shard(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    write_graphs(tmp_path / "in" / "0.parquet", rings(3))
+    write_graphs(tmp_path / "in" / "1.parquet", rings(3), pe=[1.0])
+    with pytest.raises(ValueError, match=r"1\.parquet has a column 'pe'"):
+        EncodingJob(tmp_path / "in", tmp_path / "out", AddPositionalEncoding(RandomWalk(2))).run(progress=False)
+    assert names(tmp_path / "out") == [MANIFEST]
+
+
+def test_an_output_that_cannot_be_written_is_refused_before_the_input_is_read(tmp_path: Path) -> None:
+    source = write_graphs(tmp_path / "graphs.parquet", rings(3))
+    (tmp_path / "file").touch()
+    job = EncodingJob(source, tmp_path / "file" / "out", AddPositionalEncoding(RandomWalk(2)))
+    source.unlink()  # reading it would raise another error
+    with pytest.raises(OSError, match="cannot write"):
+        job.start()
+
+
 def test_a_job_that_is_killed_goes_on(tmp_path: Path, transform: AddPositionalEncoding) -> None:
     source = write_graphs(tmp_path / "in.parquet", rings(*range(3, 83)))
     transform._on_device[torch.device("cpu")].save_pretrained(tmp_path / "encoder")

@@ -15,7 +15,7 @@ import torch
 from tqdm import tqdm
 
 from tg_lpe.arguments import check_count
-from tg_lpe.checkpoints.files import digest_of_file, digest_of_json, read_object, replacing, write_json
+from tg_lpe.checkpoints.files import check_writable, digest_of_file, digest_of_json, read_object, replacing, write_json
 from tg_lpe.data.storage import GraphDataset, in_halves
 from tg_lpe.data.tables import (
     REASON,
@@ -123,6 +123,7 @@ class EncodingJob:
         if smiles_column is None and "edge_index" not in schemas[files[0]].names:
             self.smiles_column = "smiles"
         self._check(schemas)
+        self._held = {file: schema.names for file, schema in schemas.items()}
         pieces = [
             (file, start, min(start + rows_per_shard, num_rows))
             for file, num_rows in self._num_rows.items()
@@ -183,7 +184,9 @@ class EncodingJob:
 
     def start(self) -> None:
         """Write the manifest; raise ``ValueError`` if the folder holds shards with another manifest or with none."""
-        path, manifest = self.out / MANIFEST, self.manifest()
+        path = self.out / MANIFEST
+        check_writable(path)  # before the digests of the input, which take long
+        manifest = self.manifest()
         self._digest = digest_of_json(manifest)
         if not any(self.out.glob("part-*.parquet")):
             write_json(path, manifest)
@@ -256,8 +259,9 @@ class EncodingJob:
         columns = self._columns(pieces, [reason is None for reason in reasons])
         columns[REASON] = arrow.array(reasons, arrow.string())
         for name, values in columns.items():
-            if name in table.column_names:
-                raise ValueError(f"{shard.source} has a column {name!r}, which would be written; choose another name")
+            for file, held in self._held.items():  # of all shards, so that the first one raises
+                if name in held:
+                    raise ValueError(f"{file} has a column {name!r}, which would be written; choose another name")
             table = table.append_column(name, values)
         if self._digest is not None:
             if digest_of_json(read_object(self.out / MANIFEST)) != self._digest:
