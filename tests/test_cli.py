@@ -815,6 +815,14 @@ def test_a_folder_with_the_name_of_an_encoder(tmp_path: Path, monkeypatch: pytes
     assert parse("show", ["CCO", "--encoder", "mine"])[1].pretrained == "mine"
 
 
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs a folder that nobody can write to")
+@pytest.mark.parametrize("command", ["train", "pretrain", "compare"])
+def test_a_run_folder_that_cannot_be_written_is_refused_before_data_is_read(
+    capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    assert "cannot write /proc/self/run" in refused(capsys, command, "missing.csv", "--out", "/proc/self/run")
+
+
 @pytest.mark.parametrize("command", ["train", "pretrain"])
 @pytest.mark.parametrize("out", ["mine.csv", "mine.csv/run"])
 def test_a_run_folder_is_no_file(labelled: str, capsys: pytest.CaptureFixture[str], command: str, out: str) -> None:

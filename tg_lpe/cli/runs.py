@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from jsonargparse import Namespace
 
+from tg_lpe.checkpoints.files import check_writable
 from tg_lpe.cli.parser import Parser
 from tg_lpe.nn.parallel import process_number
 from tg_lpe.report import draw_curve
@@ -35,10 +36,11 @@ def add_run(parser: Parser) -> None:
 
 
 def check_out(args: Namespace) -> None:
-    """Refuse a run folder that is a file or lies in a file, before any data is read."""
+    """Refuse a run folder that is a file, lies in a file or cannot be written, before any data is read."""
     for path in () if args.out is None else (Path(args.out), *Path(args.out).absolute().parents):
         if path.exists() and not path.is_dir():
             raise ValueError(f"--out {args.out} must be a folder, but {path} is a file")
+    check_writable(RunFolder(args.out or "runs/run").config)
 
 
 def run_training(
