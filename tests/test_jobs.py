@@ -324,6 +324,7 @@ def test_refusals(tmp_path: Path, molecules: Path, transform: AddPositionalEncod
         (graphs, {"transform": weighted}, r"has no column 'weight'; there are \['edge_index', 'num_nodes'\]"),
         (tmp_path / "some", {}, "1.parquet has no column 'edge_weight'"),
         (graphs, {"reader": MoleculeReader(None)}, "reader is for SMILES"),
+        (graphs, {"out": ""}, "out must name a folder"),
     ):
         with pytest.raises(ValueError, match=said):
             EncodingJob(source, **{"out": out, "transform": transform, **change})

@@ -76,6 +76,12 @@ def check_seed(seed: object) -> None:
         raise ValueError(f"seed must be an integer from 0 to 2^63 - 1, got {seed!r}{int_hint(seed)}")
 
 
+def check_folder(name: str, path: object) -> None:
+    """Raise ``ValueError`` for an empty string, which a path would take for the current folder."""
+    if path == "":
+        raise ValueError(f"{name} must name a folder, got ''; '.' is the current folder")
+
+
 def int_hint(value: object) -> str:
     """Return the end of an error message for integers of NumPy and PyTorch, which a checkpoint cannot hold."""
     is_one = isinstance(value, np.integer) or (isinstance(value, torch.Tensor) and value.numel() == 1)

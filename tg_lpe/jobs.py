@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from tqdm import tqdm
 
-from tg_lpe.arguments import check_count
+from tg_lpe.arguments import check_count, check_folder
 from tg_lpe.checkpoints.files import check_writable, digest_of_file, digest_of_json, read_object, replacing, write_json
 from tg_lpe.data.storage import GraphDataset, in_halves
 from tg_lpe.data.tables import (
@@ -107,6 +107,7 @@ class EncodingJob:
         if not isinstance(transform, GraphTransform):
             raise TypeError(f"transform must be one of tg_lpe, such as LinearTransformerPE(), got {transform!r}")
         check_count("rows_per_shard", rows_per_shard)
+        check_folder("out", out)
         self.out, self.transform, self.reader, self.strict = Path(out).absolute(), transform, reader, strict
         self.rows_per_shard = rows_per_shard
         self._graph_columns = ["num_nodes", "edge_index", "edge_attr", *([] if reader is None else ["x"])]

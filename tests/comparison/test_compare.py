@@ -276,6 +276,7 @@ def test_a_folder_of_other_settings_is_refused(graphs: list[Data], tmp_path: Pat
         ({"seeds": 3}, ValueError, "seeds must .* got 3"),
         ({"seeds": torch.arange(2)}, ValueError, r"seed must .*; int\("),
         ({"model": {"hidden_channels": "8"}, "quick": True}, ValueError, "hidden_channels must .* got '8'"),
+        ({"out": ""}, ValueError, "out must name a folder"),
         ({"processes": 0}, ValueError, "processes"),
         ({"device": "gpu"}, ValueError, "device gpu cannot be used here: Expected one of cpu, cuda"),
         ({"quick": 1}, ValueError, "quick"),

@@ -164,6 +164,11 @@ def test_the_environment_is_json_and_lists_the_packages() -> None:
     assert found["threads"] == torch.get_num_threads() and found["cores"] >= 1 and found["processor"]
 
 
+def test_an_empty_name_is_not_the_current_folder() -> None:
+    with pytest.raises(ValueError, match="folder must name a folder"):
+        RunFolder("")
+
+
 def test_what_is_no_run_is_not_overwritten(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"my": "app"}', encoding="utf-8")
     with pytest.raises(ValueError, match=r"config\.json belongs to no run and would be overwritten"):

@@ -25,7 +25,7 @@ from huggingface_hub import ModelCard, PyTorchModelHubMixin, hf_hub_download
 from huggingface_hub.utils import EntryNotFoundError  # type: ignore[attr-defined]
 from torch import Tensor, nn
 
-from tg_lpe.arguments import check_form, checked_device
+from tg_lpe.arguments import check_folder, check_form, checked_device
 from tg_lpe.checkpoints import zoo
 from tg_lpe.checkpoints.files import (
     DIGEST,
@@ -235,6 +235,7 @@ class CheckpointMixin(
         Raises:
             TypeError, ValueError: see :meth:`check_loadable`.
         """
+        check_folder("save_directory", save_directory)
         self.check_loadable()  # before any file is written
         target = Path(save_directory)
         target.mkdir(parents=True, exist_ok=True)

@@ -19,6 +19,7 @@ from torch_geometric.data import InMemoryDataset
 from tg_lpe.arguments import (
     check_count,
     check_flags,
+    check_folder,
     check_options,
     check_seed,
     check_type,
@@ -249,6 +250,7 @@ def compare(
             with other settings.
     """
     check_count("processes", processes)
+    check_folder("out", out)
     check_flags(quick=quick, collect=collect, progress=progress)
     check_options("model", model)
     checked_device("device", device)

@@ -20,7 +20,7 @@ from typing import Any, TextIO
 import torch
 from torch import Tensor, nn
 
-from tg_lpe.arguments import ArgumentError
+from tg_lpe.arguments import ArgumentError, check_folder
 from tg_lpe.checkpoints.checkpoint import CLASSES, CheckpointMixin, Kind, kind_of
 from tg_lpe.checkpoints.files import load_tensors, read_object, save_tensors, write_json
 from tg_lpe.models.base import Model
@@ -61,6 +61,7 @@ class RunFolder:
     """
 
     def __init__(self, path: str | Path) -> None:
+        check_folder("folder", path)
         self.path = Path(path)
         self.config = self.path / "config.json"
         self.environment = self.path / "environment.json"
