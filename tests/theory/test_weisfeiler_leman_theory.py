@@ -73,9 +73,7 @@ def test_eigenvectors_identify_neighbours_and_nodes(graph: Graph) -> None:
 @few
 @given(graphs(max_nodes=10, min_nodes=2), st.permutations(range(10)))
 def test_orders_of_eigenvectors_and_degrees(graph: Graph, order: list[int]) -> None:
-    """Lemmas 17 and 18: columns in any order; of the normalised Laplacian with rows times ``sqrt(d)`` (Theorem 20 of
-    the paper leaves the factor out, and then only neighbours of the smallest degree are found).
-    """
+    """Lemmas 17 and 18: columns in any order; of the normalised Laplacian with rows times ``sqrt(d)``."""
     adjacency, degree, normalized = matrices(graph)
     assume((degree > 0).all())
     columns = [i for i in order if i < len(adjacency)]
@@ -96,7 +94,7 @@ def test_without_degrees_the_normalised_laplacian_finds_neighbours_of_small_degr
 
 @few
 @given(st.integers(0, 1000), st.integers(2, 8), st.integers(1, 8))
-def test_scores_move_no_more_than_encodings(seed: int, n: int, width: int) -> None:
+def test_scores_move_in_proportion_to_encodings(seed: int, n: int, width: int) -> None:
     """Lemma 9 with its function: linear in the error."""
     rng = np.random.default_rng(seed)
     p, query, key = rng.normal(size=(n, width)), rng.normal(size=(width, width)), rng.normal(size=(width, width))
