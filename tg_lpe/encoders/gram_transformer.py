@@ -59,9 +59,13 @@ class GramTransformer(Encoder):
     Each of ``num_filters`` filters weights the incidence matrix ``B`` by learned conductances ``w`` (eq. (1) of `Graph
     Transformers Dream of Electric Flow <https://arxiv.org/abs/2410.16699>`_ with ``w = 1/r``) and connects nodes to the
     ground through learned conductances ``q``. With ``L = B B^T + diag(q)``, ``D = diag(L)`` and
-    ``S = D^{-1/2} L D^{-1/2}``, the layers of eq. (16) with ``alpha^V = 0``, ``W^V = -I`` and ``beta_4 = 0`` are
+    ``S = D^{-1/2} L D^{-1/2}``, the layers are
 
     .. math:: \Phi_t = (I - S) \Phi_{t-1} = P \Phi_{t-1}, \qquad \Phi_0 = V .
+
+    They are those of eq. (16) with ``alpha^V = 0``, ``W^V = -I`` and ``beta_4 = 0``, except that nothing is scaled to
+    norm one after a layer, and that ``D`` is the diagonal of ``L``, not the row sums of ``|B|``. Both are equal for
+    unit conductances; for others only the diagonal gives a normalised Laplacian.
 
     So ``Phi_t = f_t(S) V``. The encoding reads ``f_t(S)`` of every layer: its diagonal at nodes, which for equal
     conductances and no ground holds return probabilities of random walks, and its entries at edges. Both are
