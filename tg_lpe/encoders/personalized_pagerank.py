@@ -24,8 +24,9 @@ class PersonalizedPageRank(NodeEdgeEncoder):
 
     .. math:: \alpha \, (I - (1 - \alpha) M)^{-1}_{uv} = \alpha \sum_t (1 - \alpha)^t \, M^t_{uv}, \qquad M = D^{-1} A ,
 
-    as in `Predict then Propagate <https://arxiv.org/abs/1810.05997>`_, section 2, and `The PageRank Citation Ranking
-    <http://ilpubs.stanford.edu:8090/422/>`_. One channel has the walks of all lengths;
+    as in `The PageRank Citation Ranking <http://ilpubs.stanford.edu:8090/422/>`_. `Predict then Propagate
+    <https://arxiv.org/abs/1810.05997>`_ has ``D^{-1/2} A D^{-1/2}`` with a self-loop at each node in place of ``M``,
+    whose values are no probabilities. One channel has the walks of all lengths;
     :class:`~tg_lpe.encoders.RRWP` has a channel for each length. The encoding of a node ``u`` is that of the pair
     ``(u, u)``; the encoding of an edge is the geometric mean of both directions. A walk from a node without edges ends
     there.
