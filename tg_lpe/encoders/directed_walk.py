@@ -24,10 +24,10 @@ class DirectedWalk(NodeEdgeEncoder):
     .. math:: F^t, \; B^t, \; F B F \cdots \text{ (} t \text{ factors)}, \qquad
         F = D_\text{out}^{-1} A , \quad B = D_\text{in}^{-1} A^T .
 
-    The first two are those of `Transformers Meet Directed Graphs <https://arxiv.org/abs/2302.00049>`_, section 4. The
-    encoding has the entries ``(u, u)`` at a node and ``(u, v)`` at a directed edge or pair. In a graph without directed
-    cycles, a walk along the edges never returns to its start; an alternating walk does. A walk ends at a node that it
-    cannot leave, so probabilities need not add up to one.
+    The first two follow `Transformers Meet Directed Graphs <https://arxiv.org/abs/2302.00049>`_, section 4. In the
+    authors' code a walk stays at a node that it cannot leave. Here it ends there, so probabilities need not add up to
+    one. The encoding has the entries ``(u, u)`` at a node and ``(u, v)`` at a directed edge or pair. In a graph without
+    directed cycles, a walk along the edges never returns to its start; an alternating walk does.
 
     An edge that is listed in both directions can be walked both ways. If all edges are, each of the three walks is
     :class:`~tg_lpe.encoders.RandomWalk`. Reversing all edges exchanges the first two walks. The encoding is equivariant
