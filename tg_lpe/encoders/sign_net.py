@@ -24,11 +24,14 @@ class SignNet(EigenpairEncoder):
 
     .. math:: \rho \Big( \sum_j \varphi(v_j, \lambda_j) + \varphi(-v_j, \lambda_j) \Big) ,
 
-    where :math:`\rho` is a perceptron. With ``net="gin"``, :math:`\varphi` is a Graph Isomorphism Network of
-    ``num_layers`` layers, as in the authors' code for molecules; its input at a node is the eigenvector's entry and the
-    eigenvalue. With ``net="deep_set"``, :math:`\varphi` is a perceptron of these two numbers, without message passing.
-    The published networks read no eigenvalues and have batch norm. Here they have layer norm, which makes the encoding
-    independent of the other graphs of the batch.
+    where :math:`\rho` is a perceptron. The authors write :math:`\rho` of the terms of all ``j`` side by side. The sum
+    takes any number of eigenvectors, as in the masked network of their code for ZINC.
+
+    With ``net="gin"``, :math:`\varphi` is a Graph Isomorphism Network of ``num_layers`` layers, as in that code; its
+    input at a node is the eigenvector's entry and the eigenvalue. With ``net="deep_set"``, :math:`\varphi` is a
+    perceptron of these two numbers, without message passing. In the authors' code :math:`\varphi` reads no eigenvalues;
+    the network for Alchemy adds a map of them to its output, which a transformer reads. The published networks have
+    batch norm. Here they have layer norm, which makes the encoding independent of the other graphs of the batch.
 
     The encoding is independent of signs and of the order of the nodes if all eigenvalues are simple. If an eigenvalue
     repeats, or the last eigenpair cuts through an eigenspace, it depends on an arbitrary basis.
