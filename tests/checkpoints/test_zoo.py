@@ -41,6 +41,9 @@ def test_card_describes_the_checkpoint(name: str) -> None:
         assert len(card["data"]["bond_types"]) == config["num_edge_types"]
     text = (folder / "README.md").read_text(encoding="utf-8")
     assert card["command"] in text or "made by" not in text
+    assert card["summary"] in text
+    if (config.get("encoder") or {}).get("out_channels") == 0:
+        assert "at the edges" in card["summary"], "the encoder does not encode nodes"
     assert all(word.count("{") == word.count("}") for word in shlex.split(card["command"])), "not as a shell splits it"
     figures = (f"{value:.{digits}f}" for value in card["metrics"].values() for digits in (3, 4))
     assert name in text and any(figure in text for figure in figures)

@@ -24,9 +24,8 @@ class LinearTransformerPE(AddPositionalEncoding):
 
     It is :class:`AddPositionalEncoding` with the pretrained encoder ``gram-k16``, which describes the structure around
     each node. ``from_pretrained("positions-k16")`` describes the place of each node in the graph instead. ``gram-k16``
-    is a :class:`~tg_lpe.GramTransformer`, a linear transformer of `Graph Transformers Dream of Electric Flow
-    <https://arxiv.org/abs/2410.16699>`_; ``tg-lpe zoo gram-k16`` prints its model card. The class
-    :class:`~tg_lpe.LinearTransformer` is another encoder.
+    is a :class:`~tg_lpe.GramTransformer`; the class of `Graph Transformers Dream of Electric Flow
+    <https://arxiv.org/abs/2410.16699>`_, :class:`~tg_lpe.LinearTransformer`, is another encoder.
 
     Channels are sorted by the variance that they explain, so the first ``k`` are an encoding of width ``k``. The
     encoding is defined on every graph, including graphs without edges, with fewer nodes than ``k``, or with several
