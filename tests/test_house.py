@@ -1,13 +1,15 @@
-"""How the package is written: no chains over its own classes, public names, versions."""
+"""How the package is written: its size, no chains over its own classes, public names, versions."""
 
 from __future__ import annotations
 
 import ast
 import importlib
+import json
 import re
 from configparser import ConfigParser
 from pathlib import Path
 
+import house
 import pytest
 from packaging.version import Version
 from pages import ROOT
@@ -15,8 +17,42 @@ from pages import ROOT
 import tg_lpe
 import tg_lpe.encoders
 from tg_lpe import Encoder
+from tg_lpe.ops import cpu
 
 PACKAGE = Path(tg_lpe.__file__).parent
+
+
+def above_ceilings(counts: dict[str, int]) -> dict[str, tuple[int, int | None]]:
+    """Counts above their ceilings, and counts that have none."""
+    ceilings = json.loads(house.CEILINGS.read_text(encoding="utf-8"))
+    return {name: (n, ceilings.get(name)) for name, n in counts.items() if n > ceilings.get(name, -1)}
+
+
+def test_nothing_is_above_its_ceiling() -> None:
+    """`python tests/house.py --lower` lowers the ceilings; none is raised."""
+    assert above_ceilings(house.static_counts()) == {}
+
+
+def test_the_package_calls_itself_no_more_often_than_its_ceilings_say() -> None:
+    pytest.importorskip("rdkit")
+    if not cpu.is_available():
+        pytest.skip("the ceilings hold for the C++ part")
+    assert above_ceilings(house.journey_counts()) == {}
+
+
+@pytest.mark.parametrize(
+    ("source", "branches", "arguments"),
+    [
+        ("def f(self): pass", 1, 0),
+        ("def f(a, /, b, *c, d, **e): return a and b and c or d", 4, 5),
+        ("def f(cls, a):\n for b in a:\n  if b: pass\n  elif a: pass\n else: pass", 4, 1),
+        ("def f(a):\n def g(b):\n  if b: pass\n return [c for c in a if c]", 3, 1),
+        ("def f():\n try: pass\n except OSError: pass\n assert True\n match 1:\n  case 1: pass", 4, 0),
+    ],
+)
+def test_branches_and_arguments_are_counted(source: str, branches: int, arguments: int) -> None:
+    (function, count), *_ = house.complexities(ast.parse(source)).items()
+    assert (count, house.arguments(function)) == (branches, arguments)
 
 
 def subclasses(of: type) -> set[str]:
