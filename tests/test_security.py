@@ -221,3 +221,76 @@ def test_archives_cannot_ask_for_memory_or_unpickle(tmp_path: Path, nothing_is_u
         archive.writestr("y.npy", header.getvalue())
     with pytest.raises(ValueError, match=r"not an \.npz archive of plain arrays"):
         load_node_graph(tmp_path / "b.npz")
+
+
+TRAINING = "--epochs 1 --quiet --threads 1 --model.hidden_channels 8 --model.heads 2 --model.num_layers 1"
+WRITERS = {
+    "train": f"train in.csv --target y --cache ours --out ours {TRAINING}",
+    "pretrain": "pretrain in.csv --out ours --epochs 1 --quiet --encoder LinearTransformer --eigenvectors 3",
+    "compare": f"compare in.csv --target y --out ours --seeds 0 --encodings none {TRAINING}",
+    "encode": "encode in.parquet ours --rows_per_shard 20 --quiet",
+}
+
+
+@pytest.fixture
+def molecules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("rdkit")
+    arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    monkeypatch.chdir(tmp_path)
+    smiles = [f"{'C' * (n % 9 + 1)}O" for n in range(40)]
+    Path("in.csv").write_text("\n".join(["smiles,y", *(f"{text},{n}.5" for n, text in enumerate(smiles))]))
+    parquet.write_table(arrow.table({"smiles": smiles}), "in.parquet")
+
+
+def identities(folder: Path) -> dict[Path, tuple[int, int, int]]:
+    files = [(path, path.stat()) for path in folder.rglob("*")]
+    return {path: (about.st_ino, about.st_mtime_ns, about.st_size) for path, about in files}
+
+
+@pytest.mark.usefixtures("molecules")
+@pytest.mark.parametrize("command", WRITERS)
+@pytest.mark.parametrize("content", ["as it was", "anything"])
+def test_nothing_is_written_through_links(tmp_path: Path, command: str, content: str) -> None:
+    words = WRITERS[command].split()
+    assert main(words) == 0
+    for path in [path for path in Path("ours").rglob("*") if path.is_file()]:
+        outside = tmp_path / "outside" / path
+        outside.parent.mkdir(parents=True, exist_ok=True)
+        path.rename(outside)
+        if content == "anything" and path.name != "config.json":
+            outside.write_bytes(b"precious")
+        if path.name != "result.json":  # as if it had been stopped
+            path.symlink_to(outside)
+    before = identities(tmp_path / "outside")
+    again = [*words, *["--resume"] * (command in ("train", "pretrain"))]
+    for _ in range(2):
+        main(again)
+        assert identities(tmp_path / "outside") == before
+        for lock in Path("ours").rglob(".lock"):  # the first run is refused for it
+            lock.unlink()
+    assert content == "anything" or main(again) == 0
+
+
+@pytest.mark.usefixtures("molecules")
+@pytest.mark.parametrize(
+    ("command", "folder"),
+    [("pretrain", "encoder"), ("compare", "none-s0"), ("train --seeds 0", "s0"), ("train --folds 2", "fold0")],
+)
+def test_folders_of_a_run_are_no_links(tmp_path: Path, command: str, folder: str) -> None:
+    (tmp_path / "outside" / ".saving-12345678").mkdir(parents=True)
+    Path("ours").mkdir()
+    Path("ours", folder).symlink_to(tmp_path / "outside")
+    first, *others = command.split()
+    assert main([*WRITERS[first].split(), *others]) == 1
+    assert len(list((tmp_path / "outside").rglob("*"))) == 1
+
+
+@pytest.mark.usefixtures("molecules")
+@pytest.mark.parametrize(
+    "command", ["encode in.csv OUT.safetensors", "encode in.csv OUT.pt", "predict transformer-zinc in.csv OUT.csv"]
+)
+def test_a_chosen_file_may_be_a_link(command: str) -> None:
+    *words, out = command.split()
+    Path(out).symlink_to("real")
+    assert main([*words, out, "--quiet"]) == 0
+    assert Path(out).is_symlink() and Path("real").stat().st_size

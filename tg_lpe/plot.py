@@ -74,7 +74,7 @@ class Picture:
         path = Path(path)
         if path.suffix not in (".svg", ".png"):
             raise ValueError(f"a picture's name must end in .svg or .png, got {path}")
-        with replacing(path) as temporary:
+        with replacing(path.resolve()) as temporary:
             temporary.write_bytes(self.png if path.suffix == ".png" else self.svg.encode())
         return path
 

@@ -193,13 +193,6 @@ def test_tensors_and_metadata_round_trip(tmp_path: Path) -> None:
         load_tensors(tmp_path / "t")
 
 
-def test_a_link_stays_one(tmp_path: Path) -> None:
-    (tmp_path / "link.json").symlink_to(tmp_path / "real.json")
-    for value in (1, 2):
-        write_json(tmp_path / "link.json", value)
-        assert (tmp_path / "link.json").is_symlink() and read_json(tmp_path / "real.json") == value
-
-
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
 def test_only_files_are_replaced(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")

@@ -26,29 +26,37 @@ DIGEST = "sha256"
 
 def check_writable(path: Path) -> None:
     """Raise ``ValueError`` or ``OSError`` if :func:`replacing` cannot write a file."""
-    folder = next(parent for parent in _regular(path).absolute().parents if os.path.lexists(parent))
+    _check_regular(path)
+    folder = next(parent for parent in path.absolute().parents if os.path.lexists(parent))
     try:
         tempfile.TemporaryFile(dir=folder).close()
     except OSError as error:
         raise type(error)(f"cannot write {path}: {error.strerror} ({folder})") from error
 
 
-def _regular(path: Path) -> Path:
-    """Return the file that a path or link leads to; raise ``ValueError`` if it is no regular file."""
+def _check_regular(path: Path) -> None:
+    """Raise ``ValueError`` if there is a folder, a device or a pipe."""
     if path.is_dir():
         raise ValueError(f"cannot write {path}: it is a folder")
     if path.exists() and not path.is_file():
         raise ValueError(f"cannot write {path}: it is a device or a pipe; only regular files are written")
-    return path.resolve() if path.is_symlink() else path
+
+
+def subfolder(folder: Path, name: str) -> Path:
+    """Return the path of a folder in a folder of ours; raise ``ValueError`` if it is a link to another one."""
+    if (path := folder / name).is_symlink():
+        raise ValueError(f"{path} is a link, and its files would be written elsewhere; remove it")
+    return path
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """Yield a temporary path that replaces ``path`` when the block ends without an error.
 
-    If ``path`` is a link, the file that it leads to is replaced.
+    A link is replaced too, and not what it leads to: files in our folders are never written through links. Resolve a
+    path that a user chose before, because it may be a link to a file of theirs.
     """
-    path = _regular(path)
+    _check_regular(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     os.close(handle)

@@ -73,7 +73,7 @@ def _encode_file(args: Namespace, output: Path) -> None:
     """Encode the molecules of a file in memory."""
     from tg_lpe.datasets.molecules import MoleculeDataset, read_molecules
 
-    check_writable(output)
+    check_writable(output.resolve())
     transform, reader = _transform(args)
     dataset, vocabulary, report, used = read_molecules(
         args.input, reader=reader, smiles_column=args.smiles_column, strict=args.strict, progress=not args.quiet
@@ -87,9 +87,9 @@ def _encode_file(args: Namespace, output: Path) -> None:
     tensors["line"] = torch.tensor([line for line, _ in used])
     described = {"atom_types": list(vocabulary.types), "encoder": repr(transform)}
     if output.suffix == ".safetensors":
-        save_tensors(output, tensors, described)
+        save_tensors(output.resolve(), tensors, described)
     else:
-        with replacing(output) as temporary:
+        with replacing(output.resolve()) as temporary:
             try:
                 torch.save({**tensors, **described}, temporary)
             except RuntimeError as error:  # torch raises this if the disk is full

@@ -28,7 +28,7 @@ def run(args: Namespace) -> None:
 
     if Path(args.out).suffix not in (".html", ".htm"):
         raise ValueError(f"--out is a page and must end in .html, got {args.out}")
-    check_writable(Path(args.out))
+    check_writable(Path(args.out).resolve())
     paths = list({Path(path).resolve(): path for path in args.runs}.values())
     others = [path for path in paths if Path(path).exists() and not RunFolder(path).config.is_file()]
     if len(others) < len(paths):  # otherwise read_run refuses the first
@@ -39,4 +39,5 @@ def run(args: Namespace) -> None:
             except ValueError as error:
                 print(f"left out: {error}", file=sys.stderr)
     print(comparison_table([read_run(path) for path in paths]))
-    print(f"report: {write_report(paths, args.out)}")
+    write_report(paths, Path(args.out).resolve())
+    print(f"report: {args.out}")

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from jsonargparse import Namespace
 
-from tg_lpe.checkpoints.files import check_writable
+from tg_lpe.checkpoints.files import check_writable, subfolder
 from tg_lpe.cli.parser import Parser
 from tg_lpe.nn.parallel import process_number
 from tg_lpe.report import draw_curve
@@ -49,7 +49,7 @@ def run_training(
     """Train in the run folder, or read a complete run; return ``None`` in all processes but the first."""
     folds = "" if args.get("folds") is None else f"-folds{args.folds}"
     out = args.out or f"runs/{Path(args.source).stem}-{label}-s{args.seed}{folds}"
-    folder = RunFolder(Path(out, args.get("inside", "")))
+    folder = RunFolder(subfolder(Path(out), args.inside) if "inside" in args else out)
     was_complete, is_started = folder.result.exists(), False
 
     def begin() -> TrainingLoop:

@@ -36,7 +36,7 @@ def run(args: Namespace) -> None:
     """Draw a molecule with its atoms and bonds coloured by the channels of an encoding."""
     if not args.out.endswith((".svg", ".png")):
         raise ValueError(f"--out must end in .svg or .png, got {args.out}")
-    check_writable(Path(args.out))
+    check_writable(Path(args.out).resolve())
     encoder, reader, is_canonical = fixed_encoder(args)
     picture = plot.molecule(
         args.smiles,

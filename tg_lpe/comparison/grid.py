@@ -26,7 +26,7 @@ from tg_lpe.arguments import (
     checked_device,
 )
 from tg_lpe.checkpoints.checkpoint import Checkpoint
-from tg_lpe.checkpoints.files import save_tensors
+from tg_lpe.checkpoints.files import save_tensors, subfolder
 from tg_lpe.comparison.candidates import Candidate, candidates_of
 from tg_lpe.comparison.data import splits_of
 from tg_lpe.comparison.progress import shown_progress
@@ -94,7 +94,7 @@ class Grid:
     def folder(self, cell: Cell) -> RunFolder:
         """Return the run folder of a training, which may not exist yet."""
         safe_name = "".join(letter if letter.isalnum() or letter in "-_." else "-" for letter in cell.name)
-        return RunFolder(self.out / f"{safe_name}-s{cell.seed}")
+        return RunFolder(subfolder(self.out, f"{safe_name}-s{cell.seed}"))
 
     def is_complete(self, cell: Cell) -> bool:
         """Return whether a training is complete and measured."""

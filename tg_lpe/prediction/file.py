@@ -93,7 +93,7 @@ def predict_file(
         raise ValueError(f"source, out and refused must be different files, got {', '.join(map(str, paths))}")
     for path in paths:
         if path != Path(source):
-            check_writable(path)
+            check_writable(path.resolve())
     intervals = None if coverage is None else predictor.intervals(coverage)
     file = MoleculeFile(source, smiles_column)
     file.check_columns(predictor.extra_columns)
@@ -168,6 +168,6 @@ def _table(stack: ExitStack, path: str | Path) -> Any:
     """Return a csv writer for a file, complete when the stack closes, or for standard output if the path is ``-``."""
     if str(path) == "-":
         return csv.writer(sys.stdout, lineterminator="\n")
-    temporary = stack.enter_context(replacing(Path(path)))
+    temporary = stack.enter_context(replacing(Path(path).resolve()))
     file = stack.enter_context(temporary.open("w", newline="", encoding="utf-8"))
     return csv.writer(file, lineterminator="\n")

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from tg_lpe.arguments import ArgumentError, check_folder
 from tg_lpe.checkpoints.checkpoint import CLASSES, CheckpointMixin, Kind, kind_of
-from tg_lpe.checkpoints.files import load_tensors, read_object, save_tensors, write_json
+from tg_lpe.checkpoints.files import load_tensors, read_object, save_tensors, subfolder, write_json
 from tg_lpe.models.base import Model
 from tg_lpe.nn.parallel import num_processes
 from tg_lpe.training.config import KernelPretrainConfig, PretrainConfig, TrainConfig
@@ -136,20 +136,24 @@ class RunFolder:
         for file in [file for file in vars(self).values() if isinstance(file, Path) and file != self.path]:
             for temporary in self.path.glob(f".{file.name}.????????"):
                 temporary.unlink()
-        for folder in self.path.glob("*/.saving-????????"):
+        for folder in subfolder(self.path, "encoder").glob(".saving-????????"):
             shutil.rmtree(folder)
 
     def _lock(self) -> None:
         """Lock the folder until :meth:`release` or the end of this process."""
         self.path.mkdir(parents=True, exist_ok=True)
-        self._lock_file = (self.path / ".lock").open("w", encoding="utf-8")
         try:
             import fcntl
-
+        except ImportError:  # this system has no such locks
+            return
+        # Neither truncated nor followed, if it is a link.
+        descriptor = os.open(self.path / ".lock", os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+        self._lock_file = os.fdopen(descriptor, "w", encoding="utf-8")
+        try:
             fcntl.flock(self._lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise FolderInUseError(f"{self.path} is in use by another process") from error
-        except (ImportError, OSError):  # this system, or the file system of the folder, has no such locks
+        except OSError:  # the file system of the folder has no such locks
             return
 
     def release(self) -> None:
