@@ -63,11 +63,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.fixture(autouse=True)
 def names_of_one_test() -> Iterator[None]:
     """Unregister the classes of a test, because another test may define a class of the same name."""
-    before = [dict(registry._entries) for registry in REGISTRIES]
+    before = [dict(registry) for registry in REGISTRIES]
     yield
     for registry, entries in zip(REGISTRIES, before, strict=True):
-        registry._entries.clear()
-        registry._entries.update(entries)
+        registry.clear()
+        registry.update(entries)
 
 
 @pytest.fixture

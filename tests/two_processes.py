@@ -23,8 +23,7 @@ from tg_lpe import GramTransformer, LinearTransformer
 from tg_lpe.cli import main
 from tg_lpe.data import GraphSplits
 from tg_lpe.data.seeding import seeded
-from tg_lpe.nn import parallel
-from tg_lpe.nn.norms import make_norm
+from tg_lpe.nn import norms, parallel
 from tg_lpe.training import (
     EigenvectorPretraining,
     JointTraining,
@@ -138,7 +137,7 @@ def normalized(name: str, rows: str, part: slice) -> dict[str, Tensor]:
     """Outputs, gradients and running statistics of a norm over three batches, of which this process has a part."""
     total = ROWS[rows][1]
     with seeded(1):
-        norm = make_norm(name, 3).double().train()
+        norm = norms.NORMS[name](3).double().train()
         nn.init.normal_(norm.weight), nn.init.normal_(norm.bias)
         batches, targets = 5 + 100 * torch.randn(2, 3, total, 3, dtype=torch.float64)
     found: dict[str, Tensor] = {}

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from numbers import Real
-from typing import Any, TypeGuard
+from typing import Any
 
 import numpy as np
 import torch
@@ -109,27 +110,22 @@ def check_options(name: str, options: object) -> None:
 
 def check_share(name: str, value: object, or_zero: bool = True) -> None:
     """Raise ``ValueError`` unless ``value`` is positive, or zero with ``or_zero``, and below 1."""
-    if not _is_number(value) or not 0 <= value < 1 or (value == 0 and not or_zero):
+    if isinstance(value, bool) or not (isinstance(value, int | float) and 0 <= value < 1 and (or_zero or value)):
         least = "at least 0" if or_zero else "above 0"
         raise ValueError(f"{name} must be {least} and below 1, got {value!r}{_float_hint(value)}")
 
 
 def check_positive(name: str, value: object, or_zero: bool = False) -> None:
     """Raise ``ValueError`` unless ``value`` is finite and positive, or zero with ``or_zero``."""
-    if not _is_number(value) or not 0 <= value < math.inf or (value == 0 and not or_zero):
+    if isinstance(value, bool) or not (isinstance(value, int | float) and 0 <= value < math.inf and (or_zero or value)):
         allowed = "finite and at least 0" if or_zero else "positive and finite"
         raise ValueError(f"{name} must be {allowed}, got {value!r}{_float_hint(value)}")
-
-
-def _is_number(value: object) -> TypeGuard[float]:
-    """Return whether ``value`` is a number that a checkpoint can hold."""
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _float_hint(value: object) -> str:
     """Return the end of an error message for numbers of NumPy and PyTorch, which a checkpoint cannot hold."""
     is_one = isinstance(value, np.number) or (isinstance(value, torch.Tensor) and value.numel() == 1)
-    return "; float(...) makes a Python number of it" if is_one and not _is_number(value) else ""
+    return "; float(...) makes a Python number of it" if is_one and not isinstance(value, float) else ""
 
 
 def checked_numbers(name: str, values: object) -> tuple[float, ...]:
@@ -187,22 +183,21 @@ def check_form(name: str, value: object, form: Any) -> None:
             dictionary with the form of each entry of an object, or of every entry as ``...``. Entries of an object may
             be null or absent; others are not checked.
     """
-    if isinstance(form, Mapping):
-        if not isinstance(value, Mapping):
-            raise ValueError(f"{name} must be an object, got {value!r:.80}")
-        parts = [(f"{name}.{key}", value[key], form.get(key, form.get(...))) for key in value]
-        parts = [(place, part, expected) for place, part, expected in parts if None not in (part, expected)]
-    elif isinstance(form, list | tuple):
-        length = len(form) if isinstance(form, tuple) else None
-        if not isinstance(value, list | tuple) or length not in (None, len(value)):
-            raise ValueError(f"{name} must be a list{f' of {length}' if length else ''}, got {value!r:.80}")
-        parts = [(f"an entry of {name}", part, form[0]) for part in value]
-    elif isinstance(value, form) and isinstance(value, bool) == (form is bool):
-        return
-    else:
-        raise ValueError(f"{name} must be {FORMS[form]}, got {value!r:.80}")
-    for place, part, expected in parts:
-        check_form(place, part, expected)
+    pending = [(name, value, form)]
+    for place, part, expected in pending:
+        if isinstance(expected, Mapping):
+            if not isinstance(part, Mapping):
+                raise ValueError(f"{place} must be an object, got {part!r:.80}")
+            for key, entry in part.items():
+                if entry is not None and (entry_form := expected.get(key, expected.get(...))) is not None:
+                    pending.append((f"{place}.{key}", entry, entry_form))
+        elif isinstance(expected, list | tuple):
+            length = len(expected) if isinstance(expected, tuple) else None
+            if not isinstance(part, list | tuple) or length not in (None, len(part)):
+                raise ValueError(f"{place} must be a list{f' of {length}' if length else ''}, got {part!r:.80}")
+            pending += zip(itertools.repeat(f"an entry of {place}"), part, itertools.repeat(expected[0]))
+        elif not isinstance(part, expected) or isinstance(part, bool) != (expected is bool):
+            raise ValueError(f"{place} must be {FORMS[expected]}, got {part!r:.80}")
 
 
 def check_rows(name: str, rows: object) -> None:

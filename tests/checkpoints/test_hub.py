@@ -61,7 +61,7 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         return str(shutil.copy(there, downloaded))
 
     for registry in (ENCODERS, CLASSES):  # for this test alone
-        monkeypatch.setitem(registry._entries, "TableOfDegrees", TableOfDegrees)
+        monkeypatch.setitem(registry, "TableOfDegrees", TableOfDegrees)
     monkeypatch.setattr("huggingface_hub.hub_mixin.HfApi", Api)
     monkeypatch.setattr(tg_lpe.checkpoints.checkpoint, "hf_hub_download", download)
     return folder

@@ -19,7 +19,7 @@ from tg_lpe import Graph
 from tg_lpe.encoders import ENCODERS, Encoder, make_encoder
 from tg_lpe.models import MODELS, TupleTransformer
 from tg_lpe.nn.attention import ATTENTIONS, GLOBAL_ATTENTIONS, make_attention, shared_of
-from tg_lpe.nn.norms import NORMS, make_norm
+from tg_lpe.nn.norms import NORMS
 from tg_lpe.nn.tuples import tuple_tokens
 from tg_lpe.transforms.base import GraphTransform
 
@@ -314,7 +314,7 @@ def _layers(dtype: torch.dtype) -> Iterator[Target]:
         title = f"layer {name} {options.get('global_attention', '')}".strip()
         yield Target(title, "layers", run, frozenset(), _for_layers)
     for name in NORMS:
-        norm = make_norm(name, NODE_CHANNELS).to(dtype).eval()
+        norm = NORMS[name](NODE_CHANNELS).to(dtype).eval()
 
         def normalise(graph: GraphInput, seed: int, norm: nn.Module = norm) -> list[Output]:
             neighbourhoods = _neighbourhoods(graph)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tg_lpe.nn.attention import make_attention
-from tg_lpe.nn.norms import NORMS, UnitColumns, make_norm
+from tg_lpe.nn.norms import NORMS, UnitColumns
 from tg_lpe.ops.segment import RowGroups
 
 
@@ -19,7 +19,7 @@ from tg_lpe.ops.segment import RowGroups
 def test_graph_norm_is_that_of_pyg(sizes: list[int]) -> None:
     batch = torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes))
     x = normal(len(batch), 4).requires_grad_()
-    ours, theirs = make_norm("graph", 4).double(), torch_geometric.nn.GraphNorm(4).double()
+    ours, theirs = NORMS["graph"](4).double(), torch_geometric.nn.GraphNorm(4).double()
     randomize_(ours)
     theirs.load_state_dict(ours.state_dict())
     got = ours(x, RowGroups(batch, len(sizes)))
@@ -52,16 +52,16 @@ def test_batch_and_layer_norm_are_those_of_torch() -> None:
         ("bounded", torch.nn.BatchNorm1d(4)),
         ("layer", torch.nn.LayerNorm(4)),
     ):
-        ours = make_norm(name, 4).double()
+        ours = NORMS[name](4).double()
         theirs = theirs.double()
         for train in (True, False):
             assert torch.equal(ours.train(train)(x, groups), theirs.train(train)(x))
         assert list(ours.state_dict()) == list(theirs.state_dict())
-    assert make_norm("none", 4)(x, groups) is x
+    assert NORMS["none"](4)(x, groups) is x
 
 
 def test_batch_norm_of_one_row_uses_running_statistics() -> None:
-    norm, groups = make_norm("batch", 4).double().train(), RowGroups(torch.zeros(1, dtype=torch.int64), 1)
+    norm, groups = NORMS["batch"](4).double().train(), RowGroups(torch.zeros(1, dtype=torch.int64), 1)
     norm.running_mean.fill_(2.0)
     norm.running_var.fill_(4.0)
     torch.testing.assert_close(
@@ -71,7 +71,7 @@ def test_batch_norm_of_one_row_uses_running_statistics() -> None:
 
 
 def test_running_norm_uses_the_same_statistics_in_training_and_evaluation() -> None:
-    norm = make_norm("running", 3).double().train()
+    norm = NORMS["running"](3).double().train()
     randomize_(norm)
     batches = [scale * normal(size, 3, seed=size) + scale for size, scale in ((5, 1.0), (40, 2.0), (7, 0.5))]
     for number, batch in enumerate(batches, start=1):
@@ -89,7 +89,7 @@ def test_running_norm_uses_the_same_statistics_in_training_and_evaluation() -> N
 
 
 def test_running_norm_moves_a_hundredth_of_the_way_in_the_end() -> None:
-    norm = make_norm("running", 2).double().train()
+    norm = NORMS["running"](2).double().train()
     norm.num_batches_tracked.fill_(500)
     x = normal(10, 2) * 3 + 5
     norm(x)
@@ -102,7 +102,7 @@ def test_running_norm_moves_a_hundredth_of_the_way_in_the_end() -> None:
 
 @pytest.mark.parametrize("name", NORMS)
 def test_reset_parameters(name: str) -> None:
-    norm = make_norm(name, 4).double()
+    norm = NORMS[name](4).double()
     start = {key: value.clone() for key, value in norm.state_dict().items()}
     for value in norm.state_dict().values():
         value.fill_(3)
@@ -112,7 +112,7 @@ def test_reset_parameters(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["bounded", "running"])
 def test_rows_unlike_any_of_training_are_cut_off_in_evaluation(name: str) -> None:
-    norm = randomize_(make_norm(name, 3)).double()
+    norm = randomize_(NORMS[name](3)).double()
     norm.running_mean.copy_(torch.tensor([1.0, 2.0, 3.0]))
     norm.running_var.copy_(torch.tensor([4.0, 1.0, 0.25]))
     std = (norm.running_var + norm.eps).sqrt()

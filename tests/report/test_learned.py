@@ -76,7 +76,7 @@ def test_before_and_after_are_those_of_the_run(
         def learned(self) -> list[LearnedTable]:
             return self.encoder.learned()
 
-    monkeypatch.setitem(ENCODERS._entries, "Nested", Nested)
+    monkeypatch.setitem(ENCODERS, "Nested", Nested)
     expected = learned_pictures(read_run(pretraining), "run")
     file = pretraining / "config.json"
     config = {**json.loads(file.read_text(encoding="utf-8")), "encoder": Nested().config_dict()}

@@ -482,7 +482,7 @@ def test_a_users_own_task() -> None:
             class Other(Regression):
                 name = "huber"
     finally:
-        TASKS._entries.pop("huber", None)
+        TASKS.pop("huber", None)
 
 
 def test_a_users_own_metric_may_be_defined_again() -> None:
@@ -500,7 +500,7 @@ def test_a_users_own_metric_may_be_defined_again() -> None:
         with pytest.raises(ValueError, match="taken"):
             METRICS.register(Metric("own", "other", "min", METRICS["mae"].column), name="own")
     finally:
-        METRICS._entries.pop("own", None)
+        METRICS.pop("own", None)
 
 
 @few

@@ -428,7 +428,7 @@ class Checkpoint:
                 raise ValueError(f"checkpoint {self.name} does not name its class; it holds {sorted(self.config)}")
             try:
                 return CLASSES[name]  # type: ignore[no-any-return]
-            except ValueError as error:
+            except (TypeError, ValueError) as error:
                 raise ValueError(f"checkpoint {self.name}: {error}") from error
         if name in (None, expected.__name__):
             return expected

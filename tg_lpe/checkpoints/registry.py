@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 T = TypeVar("T")
 
 
-class Registry(Mapping[str, Any]):
-    """A mapping from names to classes that only :meth:`register` changes.
+class Registry(dict[Any, Any]):
+    """A dictionary from names to classes, which :meth:`register` fills.
 
     Args:
         kind: name of the kind of entries for error messages, such as ``"encoder"``.
     """
 
     def __init__(self, kind: str) -> None:
+        super().__init__()
         self.kind = kind
-        self._entries: dict[str, Any] = {}
 
     def register(self, entry: T | None = None, *, name: str | None = None) -> Any:
         """Add a class under ``name``, or its own name, and return it; usable as a decorator with or without arguments.
@@ -31,32 +31,23 @@ class Registry(Mapping[str, Any]):
             decorator: Callable[[T], T] = lambda decorated: self.register(decorated, name=name)  # noqa: E731
             return decorator
         key = name if name is not None else entry.__name__  # type: ignore[attr-defined]
-        registered = self._entries.get(key)
+        registered = self.get(key)
         if registered is not None and _origin(registered) != _origin(entry):
             raise ValueError(f"the {self.kind} name {key!r} is taken by {_origin(registered)}; choose another")
-        self._entries[key] = entry
+        self[key] = entry
         return entry
 
-    def __getitem__(self, name: str) -> Any:
-        """Return the class of a name; raise ``ValueError`` with the known names if there is none."""
-        try:
-            return self._entries[name]
-        except (KeyError, TypeError):
-            hint = "to use your own class, import its module first, with --import MODULE on the command line"
-            raise ValueError(f"{self.kind} must be one of {list(self._entries)}, got {name!r}; {hint}") from None
+    def __missing__(self, name: object) -> Any:
+        """Raise ``ValueError`` with the known names."""
+        hint = "to use your own class, import its module first, with --import MODULE on the command line"
+        raise ValueError(f"{self.kind} must be one of {list(self)}, got {name!r}; {hint}")
 
     def __contains__(self, name: object) -> bool:
-        return isinstance(name, str) and name in self._entries
+        return isinstance(name, str) and super().__contains__(name)  # a file may name a list
 
     def get(self, name: object, default: Any = None) -> Any:
         """Return the class of a name, or ``default``."""
-        return self._entries[name] if isinstance(name, str) and name in self._entries else default
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._entries)
-
-    def __len__(self) -> int:
-        return len(self._entries)
+        return super().get(name, default) if isinstance(name, str) else default
 
 
 def _origin(entry: Any) -> str:

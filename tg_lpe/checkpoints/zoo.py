@@ -12,7 +12,7 @@ _FOLDER = Path(__file__).parents[1] / "zoo"
 
 def names() -> list[str]:
     """List the names of the checkpoints that ship with the package."""
-    return sorted(path.parent.name for path in _FOLDER.glob("*/config.json"))
+    return sorted([path.parent.name for path in _FOLDER.glob("*/config.json")])
 
 
 def path(name: str) -> Path:

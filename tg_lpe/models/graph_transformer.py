@@ -21,7 +21,7 @@ from tg_lpe.nn._util import reset_all
 from tg_lpe.nn.attention import make_attention, shared_of
 from tg_lpe.nn.features import EncodingChannels, EncodingEmbedding, FeatureEmbedding, GraphFeatures
 from tg_lpe.nn.linear import Linear
-from tg_lpe.nn.norms import make_norm
+from tg_lpe.nn.norms import NORMS
 from tg_lpe.ops.segment import RowGroups
 
 
@@ -178,7 +178,7 @@ class GraphTransformer(FeatureModel):
             maps += [Linear(in_width, out_width), nn.Identity() if reading.hidden == "paper" else nn.ReLU()]
         self.readout = nn.Sequential(*maps, OutputLinear(widths[-1], out_channels))
         pool_norm = reading.norm or ("batch" if reading.pooling == "both" else None)
-        self.pool_norm = None if pool_norm is None else make_norm(pool_norm, pooled)
+        self.pool_norm = None if pool_norm is None else NORMS[pool_norm](pooled)
         # Drawn last, so that all other weights of a seed are the same with and without an encoding.
         for name, channels in (("pe", pe_channels), ("edge_pe", edge_channels)):
             if channels is not None and pe.merge == "concat":

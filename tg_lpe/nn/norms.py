@@ -13,21 +13,6 @@ NORMS = Registry("norm")
 """Classes with ``__init__(channels)`` and ``forward(x, graphs)``, where ``graphs`` has the graph of each row."""
 
 
-def make_norm(name: str, channels: int) -> nn.Module:
-    """Create a normalisation by name.
-
-    Args:
-        name: ``"batch"``, ``"bounded"``, ``"running"``, ``"layer"``, ``"graph"``, ``"none"``, or another name that is
-            registered in :data:`NORMS`.
-        channels: width of the rows.
-
-    Raises:
-        ValueError: if the name is unknown.
-    """
-    norm: nn.Module = NORMS[name](channels)
-    return norm
-
-
 LARGEST = 30.0
 """Bounded norms clamp values to this number of standard deviations in evaluation."""
 

@@ -74,7 +74,7 @@ def check(model: nn.Module, batch_size: int, num_graphs: int) -> None:
         norm = isinstance(module, nn.modules.batchnorm._BatchNorm)
         if norm and not isinstance(module, RowBatchNorm | nn.SyncBatchNorm):
             fault = f"{name}, a {type(module).__name__}, would take its statistics from one process's part of a batch"
-            raise ValueError(f"{fault}: use make_norm('batch', channels) of tg_lpe.nn.norms, or nn.SyncBatchNorm")
+            raise ValueError(f"{fault}: use NORMS['batch'](channels) of tg_lpe.nn.norms, or nn.SyncBatchNorm")
 
 
 def from_first(make: Callable[[], T]) -> T:

@@ -14,7 +14,7 @@ from tg_lpe.nn._util import Resettable
 from tg_lpe.nn.attention.local import Convolution, Local
 from tg_lpe.nn.attention.registry import register_attention
 from tg_lpe.nn.linear import Linear
-from tg_lpe.nn.norms import make_norm
+from tg_lpe.nn.norms import NORMS
 from tg_lpe.ops.attention import edge_attention
 from tg_lpe.ops.segment import RowGroups
 
@@ -165,9 +165,9 @@ class FeatureUpdate(nn.Module):
         super().__init__()
         self.residual = residual
         self.out = Linear(channels, channels)
-        self.norm_attention = make_norm(norm, channels)
+        self.norm_attention = NORMS[norm](channels)
         self.feed_forward = _FeedForward(channels)
-        self.norm_feed_forward = make_norm(norm, channels)
+        self.norm_feed_forward = NORMS[norm](channels)
         self.dropout = nn.Dropout(dropout)
         self.drop_path = DropPath(drop_path)
 

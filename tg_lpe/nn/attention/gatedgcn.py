@@ -9,7 +9,7 @@ from tg_lpe.arguments import check_share
 from tg_lpe.graph.graph import Graph
 from tg_lpe.nn._util import Resettable
 from tg_lpe.nn.linear import Linear
-from tg_lpe.nn.norms import make_norm
+from tg_lpe.nn.norms import NORMS
 
 
 class GatedGCN(Resettable):
@@ -58,8 +58,8 @@ class GatedGCN(Resettable):
         self.edge = Linear(hidden_channels, hidden_channels)
         self.target = Linear(hidden_channels, hidden_channels)
         self.source = Linear(hidden_channels, hidden_channels)
-        self.node_norm = make_norm(norm, hidden_channels)
-        self.edge_norm = make_norm(norm, hidden_channels) if update_edges else None
+        self.node_norm = NORMS[norm](hidden_channels)
+        self.edge_norm = NORMS[norm](hidden_channels) if update_edges else None
         self.pe_gate = (
             nn.Sequential(Linear(1, hidden_channels), nn.ReLU(), Linear(hidden_channels, 1), nn.Sigmoid())
             if pe_gate

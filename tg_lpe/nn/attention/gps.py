@@ -14,7 +14,7 @@ from tg_lpe.nn._util import reset_all
 from tg_lpe.nn.attention.global_attention import softmax_attention
 from tg_lpe.nn.attention.local import Local, convolve, make_convolution
 from tg_lpe.nn.attention.registry import register_attention
-from tg_lpe.nn.norms import make_norm
+from tg_lpe.nn.norms import NORMS
 
 
 @register_attention("gps")
@@ -52,7 +52,7 @@ class GPSLayer(nn.Module):
         convolution = make_convolution(hidden_channels, local, local_options)
         self.layer = GPSConv(hidden_channels, convolution, heads, dropout, norm=None)
         for name in ("norm1", "norm2", "norm3"):  # PyG's own batch norm fails on a batch of one node
-            setattr(self.layer, name, make_norm(norm, hidden_channels))
+            setattr(self.layer, name, NORMS[norm](hidden_channels))
 
     def reset_parameters(self) -> None:
         """Draw the weights again and reset running statistics."""

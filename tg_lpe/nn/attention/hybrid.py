@@ -16,7 +16,7 @@ from tg_lpe.nn.attention.global_attention import GLOBAL_ATTENTIONS
 from tg_lpe.nn.attention.local import Convolution, Local
 from tg_lpe.nn.attention.registry import check_arguments, register_attention, shared_of
 from tg_lpe.nn.linear import feed_forward
-from tg_lpe.nn.norms import make_norm
+from tg_lpe.nn.norms import NORMS
 
 
 class ResidualGINE(nn.Module):
@@ -106,14 +106,14 @@ class HybridLayer(Resettable):
         elif local != "none":
             self.local = ResidualConvolution(hidden_channels, local, local_options, dropout)
         self.reads_pe = pe_gate
-        self.local_norm = None if self.local is None else make_norm(norm, hidden_channels)
+        self.local_norm = None if self.local is None else NORMS[norm](hidden_channels)
         part = GLOBAL_ATTENTIONS[global_attention]
         check_arguments("global_attention", global_attention, part, global_options or {})
         attention = part(hidden_channels, heads, **(global_options or {}))
         self.attention: nn.Module | None = None if global_attention == "none" else attention
-        self.attention_norm = None if self.attention is None else make_norm(norm, hidden_channels)
+        self.attention_norm = None if self.attention is None else NORMS[norm](hidden_channels)
         self.feed_forward = nn.Sequential(*feed_forward(hidden_channels, dropout), nn.Dropout(dropout))
-        self.norm = make_norm(norm, hidden_channels)
+        self.norm = NORMS[norm](hidden_channels)
         self.dropout = nn.Dropout(dropout)
 
     def shared(self) -> nn.Module:

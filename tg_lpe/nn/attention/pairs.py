@@ -14,7 +14,7 @@ from tg_lpe.nn.attention.bias import PairState
 from tg_lpe.nn.attention.global_attention import key_mask
 from tg_lpe.nn.attention.registry import register_attention
 from tg_lpe.nn.linear import Linear, feed_forward
-from tg_lpe.nn.norms import make_norm
+from tg_lpe.nn.norms import NORMS
 from tg_lpe.ops.operator import is_transforming, reference_gradients
 from tg_lpe.ops.products import linear
 
@@ -211,11 +211,11 @@ class PairAttentionLayer(Resettable):
         self.attention = PairAttention(channels, heads, attention_dropout)
         self.scale, self.degree_scale = nn.Parameter(torch.ones(channels)), nn.Parameter(torch.zeros(channels))
         self.out = Linear(channels, channels)
-        self.norm_attention = make_norm(norm, channels)
+        self.norm_attention = NORMS[norm](channels)
         self.pair_out = Linear(channels, channels) if update_edges else None
-        self.pair_norm = make_norm(norm, channels) if update_edges else None
+        self.pair_norm = NORMS[norm](channels) if update_edges else None
         self.feed_forward = feed_forward(channels, dropout)
-        self.norm_feed_forward = make_norm(norm, channels)
+        self.norm_feed_forward = NORMS[norm](channels)
         self.dropout, self.residual = nn.Dropout(dropout), residual
 
     def _reset_parameters(self) -> None:

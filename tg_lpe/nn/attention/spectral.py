@@ -15,7 +15,7 @@ from tg_lpe.graph.graph import Graph
 from tg_lpe.nn._util import Resettable
 from tg_lpe.nn.attention.registry import register_attention
 from tg_lpe.nn.linear import Linear, feed_forward
-from tg_lpe.nn.norms import make_norm
+from tg_lpe.nn.norms import NORMS
 from tg_lpe.ops.attention import SCORE_BOUND
 from tg_lpe.ops.operator import is_transforming
 
@@ -364,9 +364,9 @@ class SpectralAttentionLayer(Resettable):
         check_share("dropout", dropout)
         self.attention = SpectralAttention(hidden_channels, heads, full, gamma, learn_gamma, softmax)
         self.out = Linear(hidden_channels, hidden_channels)
-        self.norm_attention = make_norm(norm, hidden_channels)
+        self.norm_attention = NORMS[norm](hidden_channels)
         self.feed_forward = feed_forward(hidden_channels, dropout)
-        self.norm_feed_forward = make_norm(norm, hidden_channels)
+        self.norm_feed_forward = NORMS[norm](hidden_channels)
         self.dropout, self.residual = nn.Dropout(dropout), residual
 
     def shared(self) -> MissingEdges:
