@@ -84,7 +84,7 @@ def errors_on_test_set(name: str, folder: str | Path) -> dict[str, Any]:
 def score(name: str, card: dict[str, Any] | None = None, folder: str | Path | None = None) -> dict[str, Any]:
     """Compute the outputs of a checkpoint on 500 molecules of RDKit's NCI file, for ``sample`` of its card.
 
-    - ``mae``: the mean absolute error of the constrained solubility, if ``normalization`` in the card names one. For an
+    - ``mae``: the mean absolute error of the penalised logP, if ``normalization`` in the card names one. For an
       encoder, it is the error of a linear probe: ridge regression on sums over nodes and edges of the encoding and of
       its square, fitted to the first half of the molecules and tested on the second.
     - ``mean_prediction``: the mean of each predicted column, if ``normalization`` is ``None``, because RDKit has no

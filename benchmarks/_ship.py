@@ -4,7 +4,7 @@
 
 The script writes tg_lpe/zoo/NAME: the checkpoint, a README, and a card with data, command, seed, test figures and the
 score on RDKit's molecules. A model of any class that reads molecules can ship. The score is the error if the target is
-the constrained solubility, which can be computed, and otherwise the mean prediction.
+the penalised logP, which can be computed, and otherwise the mean prediction.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def main() -> None:
         "sample": {
             "molecules": f"at most {SAMPLE}",
             "normalization": args.normalization
-            if args.part == "encoder" or predicts_solubility(config["data"])
+            if args.part == "encoder" or predicts_penalised_logp(config["data"])
             else None,
             "max_nodes": args.max_nodes,
         },
@@ -103,9 +103,9 @@ def main() -> None:
     finish(card, f"{before}`{card['command']}`, {best}", args.out)
 
 
-def predicts_solubility(data: dict[str, Any]) -> bool:
-    """Return whether the target is the constrained solubility, as the published labels of ZINC are."""
-    return data["target"]["computed"] == "solubility" or data["source"] in ("zinc", "zinc12k")
+def predicts_penalised_logp(data: dict[str, Any]) -> bool:
+    """Return whether the target is the penalised logP, as the published labels of ZINC are."""
+    return data["target"]["computed"] is not None or data["source"] in ("zinc", "zinc12k")
 
 
 def finish(card: dict[str, Any], made: str, out: Path = ZOO) -> None:
@@ -169,7 +169,7 @@ def readme(card: dict[str, Any], made: str) -> str:
     molecules += "" if largest is None else f" of up to {largest} heavy atoms"
     if "mae" in sample:
         what = "Predictions" if is_model else "A linear probe on sums of the encoding and its square"
-        normalised = f"constrained solubility normalised as for {sample['normalization']}"
+        normalised = f"penalised logP normalised as for {sample['normalization']}"
         score = f"{what}: mean absolute error {sample['mae']:.4f} on {molecules},\n  {normalised}"
     else:
         means = ", ".join(f"{value:.4f}" for value in sample["mean_prediction"])

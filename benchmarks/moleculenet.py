@@ -5,7 +5,7 @@
 
 DIR holds the folders moleculenet, with a csv file for each dataset, and zinc, with train, val and test. Datasets are
 split by scaffold, 80/10/10. The figure is the ROC-AUC averaged over the label columns, and for esol the RMSE. For the
-start from ZINC, a model of each row is first trained on the constrained solubility of ZINC's molecules; its weights
+start from ZINC, a model of each row is first trained on the penalised logP of ZINC's molecules; its weights
 without the head are the start of all seeds. Both trainings read ogb's features of atoms and bonds.
 
 The row "fingerprints" is a control without a graph: for each label column, a random forest of scikit-learn with 500

@@ -441,7 +441,7 @@ def test_columns_of_a_file_and_their_task(tmp_path: Path, capsys: pytest.Capture
     common += ["--epochs", "2", "--encoder", "none", "--model.hidden_channels", "8", "--model.num_layers", "1"]
     said = refused(capsys, *common)
     assert "'size', 'amine', 'acid'" in said and "--target amine" not in said and "targets=" not in said
-    assert "--target" in said and "--computed solubility" in said
+    assert "--target" in said and "--computed penalised_logp" in said
     assert "nothing" in refused(capsys, *common, "--target", "nothing")
     assert "classes or values: choose --task binary or regression\n" in refused(capsys, *common, "--target", "amine")
 

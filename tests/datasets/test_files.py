@@ -131,7 +131,7 @@ def predictions(source: Path | str, folder: Path) -> dict[str, list[str]]:
     predict_file(zoo.load("transformer-zinc"), source, folder / "out.csv", progress=False)
     with (folder / "out.csv").open(newline="", encoding="utf-8") as file:
         return {
-            row["smiles"]: [row["name"], format(float(row["y"].replace(",", "."))), row["solubility"]]
+            row["smiles"]: [row["name"], format(float(row["y"].replace(",", "."))), row["penalised logP"]]
             for row in csv.DictReader(file)
         }
 
@@ -174,7 +174,7 @@ def test_standard_input_and_output(
     out, error = capsys.readouterr()
     rows = list(csv.DictReader(io.StringIO(out)))
     assert [row["smiles"] for row in rows] == [smiles for smiles, _, _ in ROWS] and "10 molecules" in error
-    assert {row["smiles"]: row["solubility"] for row in rows} == {
+    assert {row["smiles"]: row["penalised logP"] for row in rows} == {
         smiles: cells[2] for smiles, cells in expected.items()
     }
 

@@ -70,14 +70,15 @@ def test_several_columns_and_missing_labels(write_folder: Write, tmp_path: Path)
     assert len(list((tmp_path / "cache").iterdir())) == 2
 
 
-def test_computed_on_request(write_folder: Write, tmp_path: Path) -> None:
+@pytest.mark.parametrize("computed", ["penalised_logp", "solubility"])
+def test_computed_on_request(write_folder: Write, tmp_path: Path, computed: str) -> None:
     folder = three(write_folder, TABLE)
-    splits = load(folder, tmp_path, computed="solubility", normalization="zinc")
+    splits = load(folder, tmp_path, computed=computed, normalization="zinc")
     assert splits.train.y[0].item() == pytest.approx(constrained_solubility("CCO", "zinc"), rel=1e-6)
-    assert splits.target == TargetSpec(("solubility",), computed="solubility")
+    assert splits.target == TargetSpec(("penalised logP",), computed="penalised_logp")
     assert load(folder, tmp_path, normalization="zinc").normalization == SolubilityNormalization.ZINC
     assert load(folder, tmp_path, name="qm9-solubility").normalization == SolubilityNormalization.QM9
-    measured = load(folder, tmp_path, computed="solubility")
+    measured = load(folder, tmp_path, computed=computed)
     assert measured.normalization is not None and abs(measured.train.y.mean().item()) < 1e-6
 
 

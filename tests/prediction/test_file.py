@@ -42,7 +42,7 @@ def test_a_row_for_each_molecule(tmp_path: Path, zinc: Predictor, name: str, num
     )
     assert done == (6, 2, 4)
     head, *rows = rows_of(out)
-    assert head == ["line", "smiles", "name", "solubility", "outside"]
+    assert head == ["line", "smiles", "name", "penalised logP", "outside"]
     assert [row[2] for row in rows] == ["ethanol", "benzene", "broken", "acid", "silane", ""]
     assert [int(row[0]) for row in rows] == LINES and [row[1] for row in rows] == SMILES
     expected = zinc.predict(SMILES, on_error="nan").values[:, 0].tolist()
@@ -58,7 +58,7 @@ def test_columns_of_a_csv_file(tmp_path: Path, zinc: Predictor) -> None:
     (tmp_path / "in.csv").write_text('id,structure,note\n7,CCO,"a, b"\n8,CCN,\n', encoding="utf-8")
     done = predict_file(zinc, tmp_path / "in.csv", tmp_path / "out.csv", smiles_column="structure", progress=False)
     head, *rows = rows_of(tmp_path / "out.csv")
-    assert done == (2, 0, 2) and head == ["line", "smiles", "id", "note", "solubility", "outside"]
+    assert done == (2, 0, 2) and head == ["line", "smiles", "id", "note", "penalised logP", "outside"]
     assert [row[:4] for row in rows] == [["2", "CCO", "7", "a, b"], ["3", "CCN", "8", ""]]
     assert all("3 atoms" in row[-1] for row in rows)
     with pytest.raises(ValueError, match="no column 'nothing'"):
@@ -67,14 +67,14 @@ def test_columns_of_a_csv_file(tmp_path: Path, zinc: Predictor) -> None:
 
 def test_columns_that_the_file_has_already_are_kept(tmp_path: Path, zinc: Predictor) -> None:
     """The file has labels, an earlier prediction, and columns with equal names and without a name."""
-    (tmp_path / "in.csv").write_text("solubility,smiles,line,,\n1.5,CCO,x,a,b\n2.5,C1CC(,y,,\n", encoding="utf-8")
+    (tmp_path / "in.csv").write_text("penalised logP,smiles,line,,\n1.5,CCO,x,a,b\n2.5,C1CC(,y,,\n", encoding="utf-8")
     predict_file(zinc, tmp_path / "in.csv", tmp_path / "out.csv", progress=False)
     head, *rows = rows_of(tmp_path / "out.csv")
-    assert head == ["predicted_line", "smiles", "solubility", "line", "", "", "predicted_solubility", "outside"]
+    assert head == ["predicted_line", "smiles", "penalised logP", "line", "", "", "predicted_penalised logP", "outside"]
     assert [row[:6] for row in rows] == [["2", "CCO", "1.5", "x", "a", "b"], ["3", "C1CC(", "2.5", "y", "", ""]]
     assert float(rows[0][6]) == pytest.approx(float(zinc.predict(["CCO"])[0]), rel=1e-5) and rows[1][6:] == ["", ""]
     predict_file(zinc, tmp_path / "out.csv", tmp_path / "again.csv", progress=False)
-    assert rows_of(tmp_path / "again.csv")[0][-2:] == ["predicted_predicted_solubility", "predicted_outside"]
+    assert rows_of(tmp_path / "again.csv")[0][-2:] == ["predicted_predicted_penalised logP", "predicted_outside"]
 
 
 def test_one_warning_counts_what_lies_outside(

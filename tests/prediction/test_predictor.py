@@ -47,7 +47,7 @@ def test_smiles_and_graphs_give_what_the_model_gives_one_by_one(zinc: Predictor,
     expected = one_by_one(GraphTransformer.from_pretrained("transformer-zinc"), graphs)
     for given in (MOLECULES, tuple(MOLECULES), graphs):
         got = zinc.predict(given, batch_size=batch_size)
-        assert got.columns == ("solubility",) and got.refused == ()
+        assert got.columns == ("penalised logP",) and got.refused == ()
         torch.testing.assert_close(got.values, expected, rtol=1e-4, atol=1e-4)
     dataset = GraphDataset.from_data_list(graphs)
     torch.testing.assert_close(zinc.predict(dataset, batch_size=batch_size).values, expected, rtol=1e-4, atol=1e-4)
@@ -137,7 +137,7 @@ def test_a_column_with_gaps_and_molecules(zinc: Predictor) -> None:
     assert len(zinc.predict([None, float("nan")], on_error="nan").refused) == 2
     assert zinc.predict(pandas.Series([], dtype=object)).values.shape == (0, 1)
     frame = got.to_frame()
-    assert frame.columns.tolist() == ["solubility", "outside", "refused"] and frame.index.equals(column.index)
+    assert frame.columns.tolist() == ["penalised logP", "outside", "refused"] and frame.index.equals(column.index)
     assert frame["refused"].tolist() == [reasons.get(place, "") for place in range(6)]
     assert zinc.predict([paracetamol]).to_frame().index.tolist() == [0]
     for dtype in ("string", "category"):
@@ -212,7 +212,7 @@ def test_rings_and_components_are_counted() -> None:
 
 def test_what_a_predictor_says_of_itself(zinc: Predictor, tmp_path: Path) -> None:
     for predictor, said in (
-        (zinc, ("solubility", "penalised logP", "no unit", "SMILES", "20,000 molecules of zinc", "atoms")),
+        (zinc, ("penalised logP", "no unit", "SMILES", "20,000 molecules of zinc", "atoms")),
         (zoo.load("transformer-zinc12k"), ("y", "penalised logP", "10,000 molecules of zinc12k", "9 to 37 atoms")),
         (zoo.load("primphormer-peptides"), ("y9", "probabilities", "SMILES", "ogb", "10,873 molecules")),
         (Predictor(GraphTransformer(num_node_types=2, hidden_channels=8).eval()), ("output", "graphs (Data)")),

@@ -76,7 +76,7 @@ def test_three_panels_leave_no_fourth_of_empty_axes() -> None:
 
     values = torch.arange(30.0)
     one = Scored("a", "#0072b2", ["R² 1", "Spearman 1"], values, values, 1.0)
-    assert [parity_svg([one] * number, "three").count("<clipPath") for number in (2, 3)] == [2, 3]
+    assert [parity_svg([one] * number, ["y"], "three").count("<clipPath") for number in (2, 3)] == [2, 3]
 
 
 def test_a_row_a_panel_or_a_column_of_the_best_row(tmp_path: Path) -> None:

@@ -416,6 +416,10 @@ def test_heading(make_run: MakeRun, page: Callable[..., Page]) -> None:
     counts = {"num_train": 1, "num_labelled_train": 140, "num_labelled_val": 500, "num_labelled_test": 1000}
     table = comparison_table([make_run("nodes", 0.3, data=counts)])
     assert "140 train, 500 val, 1,000 test labelled nodes" in table and "1 train" not in table
+    old, new = ({"columns": [name], "computed": name} for name in ("solubility", "penalised logP"))
+    (table,) = compare([make_run(name["computed"], 0.3, data={"target": name}) for name in (old, new)])
+    assert table.heading == "zinc, penalised logP (MAE)"
+    assert page(*table.runs).text.count("test MAE, penalised logP") == 1
 
 
 def test_unfinished_runs_are_shown(make_run: MakeRun, page: Callable[..., Page]) -> None:

@@ -116,7 +116,7 @@ def _load(
     if args.data is None and is_named and args.source != "nci":
         content = "train, val and test as files of molecules"
         if args.source == "qm9":
-            content = "its properties, such as properties.csv, or that file; qm9-solubility is the computed target"
+            content = "its properties, such as properties.csv, or that file; qm9-solubility has the penalised logP"
         raise ValueError(f"{args.source} needs --data DIR, a folder with {content}")
     if args.data is not None and not Path(args.data).exists():
         raise ValueError(f"--data {args.data} must be an existing folder")

@@ -110,7 +110,11 @@ def add_target(parser: Parser) -> None:
         metavar="COLUMN",
         help="column with the weight of each molecule in the training loss, at least 0; other figures are not weighted",
     )
-    target.add_argument("--computed", choices=("solubility",), help="predict this property, computed from the molecule")
+    target.add_argument(
+        "--computed",
+        choices=("penalised_logp", "solubility"),
+        help="predict the penalised logP, computed from the molecule; solubility is its old name",
+    )
 
 
 def of_target(args: Namespace) -> dict[str, Any]:

@@ -61,8 +61,8 @@ MAX_PAIRS = 2**22
 """Largest number of node pairs in a batch, because some encoders hold a matrix of each graph."""
 
 SHOWN = 5
-UNITS = {"solubility": "penalised logP: logP - SA - long rings, each in standard deviations of the data set, no unit"}
-"""Units of computed labels."""
+PENALISED_LOGP = "penalised logP: logP - SA - long rings, each in standard deviations of the data set, no unit"
+"""Unit of the computed label."""
 
 ATTRIBUTES = ("x", "edge_attr", "edge_weight", "graph_attr")
 """Attributes that a model may read."""
@@ -219,7 +219,7 @@ class Predictor:
         if self.task is None:
             return "raw outputs of the model"
         target = self._target
-        unit = target.get("unit") or UNITS.get(str(target.get("computed")))
+        unit = target.get("unit") or (PENALISED_LOGP if target.get("computed") else None)
         if self.units:
             unit = units_text(self.columns, self.units)
         if unit is None:

@@ -100,7 +100,7 @@ def curves_svg(table: Table) -> str:
         if log:
             _log_scale(axes, values)
         figure_name = f"validation {table.metric}"
-        axes.set(xlabel="epoch", ylabel=figure_name)
+        axes.set(xlabel="epoch", ylabel=", ".join([figure_name, *table.target]))
         axes.xaxis.get_major_locator().set_params(integer=True)
         # A legend inside the panel would hide lines; one next to it would need a phone's whole width.
         figure.legend(loc="outside upper left", frameon=False, borderaxespad=0.2, handlelength=2.4)
@@ -138,7 +138,7 @@ def scores_svg(table: Table) -> str:
                 axes.plot([mean - spread, mean + spread], [place + 0.1] * 2, linewidth=2.5, **faint)
                 axes.plot(values, [place + 0.1] * len(values), "o", markersize=3.5, **faint)
             axes.plot(mean, place + 0.1, "D" if len(values) > 1 else "o", markersize=7, color=row.color)
-        axes.set(xlabel=f"test {table.metric}", ylim=(len(rows) - 0.55, -0.8), yticks=[])
+        axes.set(xlabel=", ".join([f"test {table.metric}", *table.target]), ylim=(len(rows) - 0.55, -0.8), yticks=[])
         axes.margins(x=0.08)
         axes.grid(False)
         axes.locator_params(axis="x", nbins=6)
@@ -146,7 +146,7 @@ def scores_svg(table: Table) -> str:
         return _svg(figure, f"{table.source}: test {table.metric} by encoding")
 
 
-def parity_svg(drawn: Sequence[Scored], description: str) -> str:
+def parity_svg(drawn: Sequence[Scored], target: Sequence[str], description: str) -> str:
     """Draw predictions against labels as ``<svg>``, one panel for each entry; dashed lines bound the intervals."""
     across = min(2, len(drawn))
     down = math.ceil(len(drawn) / across)
@@ -167,7 +167,7 @@ def parity_svg(drawn: Sequence[Scored], description: str) -> str:
             axes.set_title("\n".join(title), fontsize=9)
         for axes in panels[len(drawn) :]:
             axes.set_axis_off()
-        figure.supxlabel("label", fontsize=10)
+        figure.supxlabel(", ".join(["label", *target]), fontsize=10)
         figure.supylabel("prediction", fontsize=10)
         return _svg(figure, description)
 

@@ -100,7 +100,7 @@ def _predictions(table: Table) -> list[tuple[str, str]]:
         caption = f"Predictions against labels of the test set{rows}. Dashed lines: an interval that holds "
         caption += f"{100 * COVERAGE:.0f} % of the validation labels (split conformal); the last line of each title is "
         caption += "the share of test labels inside it."
-        return [(parity_svg(drawn, f"{table.source}: predictions over labels"), caption)]
+        return [(parity_svg(drawn, table.target, f"{table.source}: predictions over labels"), caption)]
     calibration = f"Calibration on the test set{rows}, in up to ten groups of equal size. Above the diagonal there are "
     calibration += "more positives than predicted, below it fewer."
     return [

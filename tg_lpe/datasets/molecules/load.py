@@ -39,7 +39,7 @@ from tg_lpe.datasets.molecules.vocabulary import AtomVocabulary
 DatasetName = Literal["zinc", "qm9", "qm9-solubility", "nci", "zinc12k", "molhiv"]
 """Names of published sets for :func:`load_molecules`."""
 
-ComputedTarget = Literal["solubility"]
+ComputedTarget = Literal["penalised_logp", "solubility"]
 
 _PUBLISHED = ("zinc", "qm9", "qm9-solubility", "zinc12k", "molhiv")
 """Sets whose published graphs are reproduced."""
@@ -106,7 +106,8 @@ def load_molecules(
             the order of the columns of `graph_attr`.
         weight_column: A column of numbers of at least 0, `graph_weight` of the graphs: the weight of a molecule in the
             training loss, relative to the mean of the training set. Metrics are not weighted.
-        computed: `"solubility"` computes the constrained solubility as label, and ignores other columns.
+        computed: `"penalised_logp"` (formerly `"solubility"`) computes the penalised logP as label, and ignores other
+            columns.
         normalization: Constants of the computed target, which this selects. By default the constants of the `name`, or
             else those of the training set.
         smiles_column: Column of the SMILES; by default `smiles`, in any case, or a common variant, or else `mol`.
@@ -279,9 +280,9 @@ def _choose_target(
     columns = {file.name: tuple(column for column in file.label_columns if column not in taken) for file in files}
     if targets is not None:
         return TargetSpec(tuple(targets), units=tuple(QM9_UNITS[column] for column in targets) if name == "qm9" else ())
-    solubility = TargetSpec(("solubility",), computed="solubility")
+    penalised_logp = TargetSpec(("penalised logP",), computed="penalised_logp")
     if computed is not None:
-        return solubility
+        return penalised_logp
     labelled = {file: "y" in names for file, names in columns.items()}
     alone = all(set(names) <= {"y"} for names in columns.values())
     if any(labelled.values()) and (alone or name is not None or normalization is not None):
@@ -295,21 +296,21 @@ def _choose_target(
     if name is not None and name not in _COMPUTED_BY_NAME:
         raise ValueError(f"{name} needs labels, but the files in {source} have no column 'y'")
     if name in _COMPUTED_BY_NAME or source == "nci" or normalization is not None:
-        return solubility
-    computing = "{computed} for the constrained solubility, which is computed from the molecule"
+        return penalised_logp
+    computing = "{computed} for the penalised logP, which is computed from the molecule"
     files_by_columns: dict[tuple[str, ...], list[str]] = {}
     for file_name, names in columns.items():
         if names:
             files_by_columns.setdefault(names, []).append(file_name)
     if not files_by_columns:
         message = "{} has no labels: its files have no columns other than the SMILES. Choose " + computing
-        raise ArgumentError(message, source, computed="solubility")
+        raise ArgumentError(message, source, computed="penalised_logp")
     listing = "; ".join(
         f"{', '.join(map(repr, names))} in {', '.join(where)}" for names, where in files_by_columns.items()
     )
     example = next(iter(files_by_columns))[-1]
     message = "the target of {} is unclear: besides the SMILES, there are {}. Choose columns, as with {targets}, or "
-    raise ArgumentError(message + computing, source, listing, targets=[example], computed="solubility")
+    raise ArgumentError(message + computing, source, listing, targets=[example], computed="penalised_logp")
 
 
 def read_molecules(
@@ -417,7 +418,7 @@ def _check_targets(
     if normalization is not None:
         SolubilityNormalization.resolve(normalization)
     if name == "qm9" and targets is None:
-        message = "qm9 needs {targets}, one or more of {}; qm9-solubility is for the computed solubility"
+        message = "qm9 needs {targets}, one or more of {}; qm9-solubility is for the computed penalised logP"
         raise ArgumentError(message, ", ".join(QM9_UNITS), targets=["gap"])
     if name == "qm9":
         check_qm9_targets(targets or ())

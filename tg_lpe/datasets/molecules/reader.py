@@ -23,7 +23,7 @@ class Molecule(NamedTuple):
     bonds: list[int]
     """Atom, atom and type (or features) of each bond, one after the other."""
     terms: tuple[float, float, float] | None = None
-    """The terms of its solubility, if requested."""
+    """The terms of its penalised logP, if requested."""
     kinship: str | None = None
     """Its scaffold, or the bits of its fingerprint, if requested."""
     name: str | None = None

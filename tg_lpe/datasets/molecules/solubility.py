@@ -1,4 +1,4 @@
-"""Compute the constrained solubility: logP minus synthetic accessibility minus long rings, each normalised."""
+"""Compute the penalised logP: logP minus synthetic accessibility minus long rings, each normalised."""
 
 from __future__ import annotations
 
