@@ -151,7 +151,7 @@ def test_a_mistyped_name_is_answered_here_or_with_what_the_hub_says(
     monkeypatch.chdir(tmp_path)
     small(num_node_types=3).save_pretrained(tmp_path / "runs" / "zinc-s0")
     for load_it in (load, zoo.load):
-        with pytest.raises(ValueError, match=r"'runs/zink-s0' is no checkpoint: .* \(runs holds zinc-s0\)"):
+        with pytest.raises(ValueError, match=r"'runs/zink-s0' is no checkpoint: it must be"):
             load_it("runs/zink-s0")
         with pytest.raises(ValueError, match=r"'nobody/nothing' is no .* the Hub says: 404 Client Error"):
             load_it("nobody/nothing")

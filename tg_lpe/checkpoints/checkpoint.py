@@ -64,9 +64,6 @@ DTYPE = "dtype"
 QUOTED = 120
 """Largest number of characters of a quoted argument."""
 
-LISTED = 20
-"""Largest number of names listed in a message."""
-
 LAYER_COUNTS, MAX_LAYERS = ("num_layers", "num_blocks", "num_loops"), 10_000
 """Arguments that count layers, and the largest count allowed in a checkpoint."""
 
@@ -467,8 +464,8 @@ def _find_folder(name_or_dir: str | Path, **download: Any) -> Path:
     elif name.count("/") == 1 and not name.startswith((".", "~", "/")) and not Path(name).parent.exists():
         folder = _download(name, **download)
     else:
-        others = f"nor a folder{_listing(Path(name))}, nor OWNER/NAME on the Hub"
-        raise ValueError(f"{name!r} is no checkpoint: neither one of the shipped {zoo.names()}, {others}")
+        expected = f"one of the shipped {zoo.names()}, a folder or OWNER/NAME on the Hub"
+        raise ValueError(f"{name!r} is no checkpoint: it must be {expected}")
     if not (folder / CONFIG).is_file():
         raise ValueError(f"checkpoint {folder} is incomplete: {CONFIG} is missing{folders_inside(folder)}")
     return folder
@@ -491,18 +488,6 @@ def _download(repo_id: str, **download: Any) -> Path:
         message = " ".join(str(error).split())
         raise ValueError(f"{repo_id!r} is no checkpoint: no such folder, and the Hub says: {message}") from error
     return folder
-
-
-def _listing(path: Path) -> str:
-    """List the nearest existing folder above a path that does not exist, for messages."""
-    if len(path.parts) < 2:
-        return ""
-    folder = next(parent for parent in path.parents if parent.exists())
-    if not folder.is_dir():
-        return f" ({folder} is a file)"
-    names = sorted(entry.name for entry in folder.iterdir() if not entry.name.startswith("."))
-    ellipsis = ", ..." if len(names) > LISTED else ""
-    return f" ({folder} holds {', '.join(names[:LISTED]) or 'nothing'}{ellipsis})"
 
 
 def module_with(tensors: Mapping[str, Tensor], arguments: Mapping[str, Any], make: Callable[[], Any]) -> Any:
