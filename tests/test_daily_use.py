@@ -88,7 +88,7 @@ def test_a_column_that_does_not_divide(table: Path, tmp_path: Path, capsys: pyte
 
     assert "no column 'fold'; there are 'smiles', 'logp'" in said("--split_column", "fold")
     message = said("--split_column", "weight")
-    assert "mine.csv:2: '1' in column 'weight' must be train, val (or valid, validation) or test" in message
+    assert "mine.csv:2: '1' in column 'weight' must be train, val (or valid, validation) or test; remove" in message
     assert "--target logp area and --split_column area" in said("--split_column", "area")
     message = said("--split_column", "part", "--split", "random")
     assert "--split random and --split_column part exclude each other" in message

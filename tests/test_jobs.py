@@ -124,6 +124,11 @@ def test_molecules(tmp_path: Path, molecules: Path, transform: AddPositionalEnco
     assert len(read) == 6 and read[0].pe.shape == (3, 3) and read[5].num_nodes == 2
 
 
+def test_strings_without_the_mark_of_utf_8(tmp_path: Path, molecules: Path, transform: AddPositionalEncoding) -> None:
+    pq.write_table(pa.table({"smiles": pa.array(["CCO", None], "binary")}), molecules / "1.parquet")
+    assert EncodingJob(molecules, tmp_path / "out", transform).run(progress=False) == JobReport(2, 7, 3)
+
+
 def test_a_reader_numbers_atoms(tmp_path: Path, molecules: Path) -> None:
     from tg_lpe.datasets.molecules import ZINC_VOCABULARY, MoleculeReader
 

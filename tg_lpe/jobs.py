@@ -321,7 +321,7 @@ class EncodingJob:
         from tg_lpe.datasets.molecules._molecule import process
         from tg_lpe.datasets.molecules.reader import dataset_of, molecules_of, reasons_of
 
-        smiles = table[self.smiles_column].to_pylist()
+        smiles = table[self.smiles_column].cast("string").to_pylist()
         if self.reader is not None:
             [batch] = self.reader.read(smiles, batch_size=len(smiles), num_workers=0)
             return partial(_part, batch.graphs), batch.reasons
@@ -380,7 +380,8 @@ def _holds_strings(kind: Any) -> bool:
     import pyarrow.types as types
 
     name = str(kind.value_type if types.is_dictionary(kind) else kind)
-    return name in ("string", "large_string", "string_view", "null")  # by name, because pyarrow 15 has no string_view
+    # By name, because pyarrow 15 has no string_view. Strings without the mark of UTF-8 are binary.
+    return name in ("string", "large_string", "string_view", "binary", "large_binary", "null")
 
 
 def _one_without_nodes(graphs: GraphDataset) -> GraphDataset:

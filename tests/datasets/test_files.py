@@ -66,13 +66,14 @@ def structures() -> bytes:
     return text.getvalue().encode()
 
 
-def parquet() -> bytes:
+def parquet(text: str = "string") -> bytes:
     pa = pytest.importorskip("pyarrow", reason="Parquet files need pyarrow")
     pq = pytest.importorskip("pyarrow.parquet")
     smiles, y, name = zip(*ROWS, strict=True)
     file = io.BytesIO()
+    names, strings = (pa.array(words, "string").cast(text) for words in (name, smiles))
     pq.write_table(
-        pa.table({"name": name, "smiles": smiles, "y": y, "edge": [[1, 2]] * len(y)}), file, row_group_size=3
+        pa.table({"name": names, "smiles": strings, "y": y, "edge": [[1, 2]] * len(y)}), file, row_group_size=3
     )
     return file.getvalue()
 
@@ -102,6 +103,7 @@ FORMS: dict[str, Callable[[], bytes]] = {
     "mine.sdf": structures,
     "mine.sdf.gz": lambda: gzip.compress(structures()),
     "mine.parquet": parquet,
+    "unmarked.parquet": lambda: parquet("binary"),
     "MINE.CSV": lambda: PLAIN,
     "Mine.Sdf.GZ": lambda: gzip.compress(structures()),
 }

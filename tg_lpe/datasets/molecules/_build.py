@@ -176,8 +176,8 @@ def divide_by_column(rows: Sequence[Row], column: str) -> dict[str, list[Row]]:
     for row in rows:
         part = PART_NAMES.get(row.labels[-1].lower())
         if part is None:
-            cell, allowed = row.labels[-1], "train, val (or valid, validation) or test"
-            raise ValueError(f"{row.file}:{row.line}: {cell!r} in column {column!r} must be {allowed}")
+            allowed = "train, val (or valid, validation) or test; remove rows of no part"
+            raise ValueError(f"{row.file}:{row.line}: {row.labels[-1]!r} in column {column!r} must be {allowed}")
         parts[part].append(row)
     if empty := [part for part, members in parts.items() if not members]:
         raise ValueError(f"column {column!r} puts no molecule into {', '.join(empty)}; each part needs at least one")

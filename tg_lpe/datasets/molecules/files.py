@@ -225,7 +225,9 @@ class MoleculeFile:
             batches = iterate_batches(self.path, columns=self.header)
             rows = chain.from_iterable(zip(*(column.to_pylist() for column in batch), strict=True) for batch in batches)
             for number, values in enumerate(rows, start=1):
-                yield number, ["" if value is None else str(value).strip() for value in values]
+                # Strings without the mark of UTF-8 are bytes.
+                texts = [value.decode(errors="replace") if isinstance(value, bytes) else value for value in values]
+                yield number, ["" if text is None else str(text).strip() for text in texts]
         else:
             header = [*self.header]
             width, short = len(header), 0
