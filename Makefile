@@ -16,8 +16,8 @@ DOCS_STAMP := $(VENV)/.stamp-docs
 # The tests whose code runs differently without torch-scatter or without the C++ part.
 PLAIN_TESTS := tests/ops tests/graph tests/nn tests/encoders tests/models
 # Those that `make test-oldest` and `make test-newest` run, with nothing but what users install and pytest.
-COMPATIBILITY_TESTS := tests/ops tests/graph tests/nn tests/models tests/data tests/checkpoints tests/prediction tests/peers \
-	tests/encoders/test_contract.py tests/training/test_train.py tests/training/test_resume.py tests/test_cli.py
+COMPATIBILITY_TESTS := tests/ops tests/graph tests/nn tests/models tests/data tests/checkpoints tests/app/prediction tests/peers \
+	tests/encoders/test_contract.py tests/app/training/test_train.py tests/app/training/test_resume.py tests/app/test_cli.py
 
 # Graphs here are small: a worker per core with one thread each beats one worker with all threads.
 PYTEST := OMP_NUM_THREADS=1 MPLBACKEND=Agg $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal

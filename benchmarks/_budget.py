@@ -18,8 +18,8 @@ from typing import Any
 from _runs import over_seeds
 
 from tg_lpe import zoo
+from tg_lpe.app.report.runs import Run, read_run
 from tg_lpe.checkpoints.files import read_json, write_json
-from tg_lpe.report.runs import Run, read_run
 
 NAMES = {
     "LaplacianEigenvectors": "laplacian",

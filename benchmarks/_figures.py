@@ -19,9 +19,9 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, NullLocator
 
+from tg_lpe.app.molecules import QM9_UNITS
+from tg_lpe.app.training.units import MEV_IN
 from tg_lpe.checkpoints.files import read_json, replacing
-from tg_lpe.data.units import MEV_IN
-from tg_lpe.datasets.molecules import QM9_UNITS
 
 Rows = Sequence[dict[str, Any]]
 OURS, GREY, BLUE, RED, ORANGE, VIOLET = "#1f8a5b", "#8a8a8a", "#3b7dd8", "#b04a5a", "#c98b2e", "#7a5195"

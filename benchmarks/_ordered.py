@@ -20,13 +20,13 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from tg_lpe import GramTransformer
+from tg_lpe.app.molecules import load_molecules
+from tg_lpe.app.training.loop import count_parameters
+from tg_lpe.app.training.readouts import principal_readouts
+from tg_lpe.app.training.run_folder import environment
 from tg_lpe.checkpoints.files import read_json
 from tg_lpe.data.storage import GraphDataset
-from tg_lpe.datasets.molecules import load_molecules
-from tg_lpe.datasets.synthetic import random_regular_edges
-from tg_lpe.training.loop import count_parameters
-from tg_lpe.training.readouts import principal_readouts
-from tg_lpe.training.run_folder import environment
+from tg_lpe.data.synthetic import random_regular_edges
 
 NAME, CHANNELS, EDGE_CHANNELS = "gram-k16", 16, 8
 GROUND = (0.01, 0.1, 0.5, 2.0)

@@ -20,10 +20,10 @@ from pathlib import Path
 from string import Formatter
 from typing import Any, NamedTuple
 
+from tg_lpe.app.molecules import QM9_UNITS
+from tg_lpe.app.training.metrics import METRICS
+from tg_lpe.app.training.units import MEV_IN
 from tg_lpe.checkpoints.files import read_json
-from tg_lpe.data.units import MEV_IN
-from tg_lpe.datasets.molecules import QM9_UNITS
-from tg_lpe.training.metrics import METRICS
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]

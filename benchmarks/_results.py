@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tg_lpe.app.training.run_folder import environment
 from tg_lpe.checkpoints.files import read_json, write_json
-from tg_lpe.training.run_folder import environment
 
 RESULTS = Path(__file__).parent / "results"
 

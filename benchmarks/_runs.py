@@ -14,10 +14,10 @@ from _readme import markdown
 from _results import write_results
 from rdkit import RDConfig
 
+from tg_lpe.app.cli import main as tg_lpe
+from tg_lpe.app.training.run_folder import RunFolder
+from tg_lpe.app.training.state import read_metrics
 from tg_lpe.checkpoints.files import read_json
-from tg_lpe.cli import main as tg_lpe
-from tg_lpe.training.run_folder import RunFolder
-from tg_lpe.training.state import read_metrics
 
 # torch and oneDNN cache up to 1,024 bfloat16 products each, one for every number of rows of a batch: gigabytes in
 # a process with many runs. Both read the limit at their first product.

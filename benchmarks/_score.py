@@ -18,25 +18,25 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tg_lpe.checkpoints import zoo
-from tg_lpe.checkpoints.files import write_json
-from tg_lpe.data.storage import GraphChunk, iterate_chunks
-from tg_lpe.data.units import common_unit
-from tg_lpe.datasets.molecules import (
+from tg_lpe.app.molecules import (
     AtomVocabulary,
     MoleculeReader,
     constrained_solubility,
     load_molecules,
     read_molecules,
 )
+from tg_lpe.app.prediction import load
+from tg_lpe.app.training.metrics import IN_UNITS, METRICS
+from tg_lpe.app.training.run_folder import environment
+from tg_lpe.app.training.tasks import make_task
+from tg_lpe.app.training.units import common_unit
+from tg_lpe.checkpoints import zoo
+from tg_lpe.checkpoints.files import write_json
+from tg_lpe.data.storage import GraphChunk, iterate_chunks
 from tg_lpe.encoders.registry import load_encoder
 from tg_lpe.graph.graph import Graph
 from tg_lpe.models import MODELS, Model
 from tg_lpe.ops.segment import RowGroups
-from tg_lpe.prediction import load
-from tg_lpe.training.metrics import IN_UNITS, METRICS
-from tg_lpe.training.run_folder import environment
-from tg_lpe.training.tasks import make_task
 
 SAMPLE = 500
 """Largest number of molecules: the first in RDKit's file that the checkpoint can read.

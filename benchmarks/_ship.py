@@ -18,13 +18,14 @@ from typing import Any
 from _score import SAMPLE, score
 
 from tg_lpe import zoo
+from tg_lpe.app.molecules import MoleculeReader
+from tg_lpe.app.prediction import load
+from tg_lpe.app.training.loop import count_parameters
+from tg_lpe.app.training.run_folder import RunFolder
+from tg_lpe.app.training.units import figures_text
 from tg_lpe.checkpoints.files import read_json, replacing, write_json
-from tg_lpe.datasets.molecules import MoleculeReader
 from tg_lpe.encoders import Encoder, load_encoder, make_encoder
 from tg_lpe.models import MODELS
-from tg_lpe.prediction import load
-from tg_lpe.training.loop import count_parameters
-from tg_lpe.training.run_folder import RunFolder
 
 ZOO = Path(zoo.__file__).parent
 
@@ -162,7 +163,7 @@ def pretraining(encoder: str | None) -> str | None:
 
 def readme(card: dict[str, Any], made: str) -> str:
     """Return the card as text."""
-    data, figures = card["data"], zoo.figures_text(card)
+    data, figures = card["data"], figures_text(card)
     sample, is_model = card["sample"], card["class"] in MODELS
     largest = sample["max_nodes"]
     molecules = f"{sample['molecules']} of\n  RDKit's NCI molecules"

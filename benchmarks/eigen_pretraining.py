@@ -19,13 +19,13 @@ from _readme import markdown
 from _results import write_results
 from _runs import machine_of, run, slug
 
+from tg_lpe.app.datasets import relabel_nodes
+from tg_lpe.app.molecules import load_molecules
+from tg_lpe.app.training import EigenvectorPretraining, PretrainConfig
+from tg_lpe.app.training.run_folder import RunFolder
+from tg_lpe.app.training.state import read_metrics
 from tg_lpe.checkpoints.files import read_json
-from tg_lpe.datasets import relabel_nodes
-from tg_lpe.datasets.molecules import load_molecules
 from tg_lpe.encoders import load_encoder
-from tg_lpe.training import EigenvectorPretraining, PretrainConfig
-from tg_lpe.training.run_folder import RunFolder
-from tg_lpe.training.state import read_metrics
 
 FIXED = ["--encoder.update_incidence", "false"]
 ROWS: dict[str, list[str]] = {

@@ -23,7 +23,7 @@ from scipy.sparse.linalg import eigsh, lobpcg
 from torch import Tensor
 
 from tg_lpe import Graph
-from tg_lpe.datasets.synthetic import grid_edges
+from tg_lpe.data.synthetic import grid_edges
 from tg_lpe.theory import bottom_eigenvectors, laplacian_eigenvectors
 
 K = 8

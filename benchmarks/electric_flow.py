@@ -27,7 +27,7 @@ from torch import Tensor
 
 from tg_lpe import Graph
 from tg_lpe import theory as c
-from tg_lpe.datasets.synthetic import grid_edges, random_regular_edges
+from tg_lpe.data.synthetic import grid_edges, random_regular_edges
 
 DEGREE, DEMANDS, TOLERANCE = 6, 8, 1e-4
 MAX_LAYERS = 10_000

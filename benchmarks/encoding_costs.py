@@ -32,7 +32,7 @@ from torch_geometric.data import Batch, Data
 from torch_geometric.transforms import AddRandomWalkPE
 
 from tg_lpe import AddPositionalEncoding, Encoder, GramTransformer, Graph, GraphTransformer
-from tg_lpe.datasets.molecules import load_molecules
+from tg_lpe.app.molecules import load_molecules
 from tg_lpe.encoders import (
     LPE,
     PPGN,

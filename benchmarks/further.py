@@ -9,7 +9,7 @@ without stereochemistry, which graphs and labels ignore. Labels are computed by 
 
 Each row has three figures: the official test error; the error of the same weights on the further molecules; and the
 paired difference of absolute errors to the reference with the same seeds on these molecules, as mean and median with
-standard errors over molecules and seeds (tg_lpe.training.paired_difference). Models of the zoo are rows, too.
+standard errors over molecules and seeds (tg_lpe.app.training.paired_difference). Models of the zoo are rows, too.
 """
 
 from __future__ import annotations
@@ -36,9 +36,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from tg_lpe import zoo
-from tg_lpe.checkpoints.files import read_json
-from tg_lpe.data.splits import PARTS
-from tg_lpe.datasets.molecules import (
+from tg_lpe.app.molecules import (
     MoleculeDataset,
     MoleculeFile,
     MoleculeReader,
@@ -46,9 +44,11 @@ from tg_lpe.datasets.molecules import (
     constrained_solubility,
     load_molecules,
 )
-from tg_lpe.datasets.molecules.files import find_split
-from tg_lpe.prediction import Predictor, load
-from tg_lpe.training import paired_difference
+from tg_lpe.app.molecules.files import find_split
+from tg_lpe.app.prediction import Predictor, load
+from tg_lpe.app.training import paired_difference
+from tg_lpe.checkpoints.files import read_json
+from tg_lpe.data.splits import PARTS
 
 PUBLISHED = SolubilityNormalization(-2.1118300 / 0.6976318, 1 / 0.6976318, 0, 1 / 1.1981676, 0, 1 / 3.4751392)
 """Fitted to the published labels: 0.6976318 logP - 1.1981676 SA - 3.4751392 max(0, ring - 6) + 2.1118300.

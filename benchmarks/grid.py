@@ -41,20 +41,20 @@ from _readme import GRID_COLUMNS
 from _results import write_results
 from torch_geometric.data import Data
 
+from tg_lpe.app.comparison import ENCODINGS, Candidate, compare
+from tg_lpe.app.comparison.grid import default_config, seconds_a_graph
+from tg_lpe.app.comparison.table import REFERENCES
+from tg_lpe.app.datasets.block_models import load_block_model
+from tg_lpe.app.datasets.nodes import load_node_graph
+from tg_lpe.app.training import paired_difference, task_for
+from tg_lpe.app.training.build import start_encoder
 from tg_lpe.checkpoints.files import read_json, write_json
-from tg_lpe.comparison import ENCODINGS, Candidate, compare
-from tg_lpe.comparison.grid import default_config, seconds_a_graph
-from tg_lpe.comparison.table import REFERENCES
 from tg_lpe.data import DataSpec, GraphSplits
 from tg_lpe.data.splits import PARTS, node_splits
 from tg_lpe.data.storage import whole
-from tg_lpe.datasets.block_models import load_block_model
-from tg_lpe.datasets.nodes import load_node_graph
-from tg_lpe.datasets.synthetic import random_regular_edges
+from tg_lpe.data.synthetic import random_regular_edges
 from tg_lpe.graph.cycles import cycle_counts
 from tg_lpe.graph.graph import Graph
-from tg_lpe.training import paired_difference, task_for
-from tg_lpe.training.build import start_encoder
 
 SLOW = 0.001
 """Published learning rate of learned spectral and dense encodings."""
@@ -104,7 +104,7 @@ class Column:
     Args:
         load: reads the data from the folder of all data.
         epochs: passes over the training set; those of tg-lpe compare if absent.
-        task: arguments of :func:`~tg_lpe.training.task_for`.
+        task: arguments of :func:`~tg_lpe.app.training.task_for`.
         without: rows that are not for these data.
     """
 
@@ -127,7 +127,7 @@ def first_of(splits: GraphSplits, train: int, rest: int) -> GraphSplits:
 
 def molecules(data: Path, folder: str, train: int, rest: int, **options: Any) -> GraphSplits:
     """Load some molecules of a dataset."""
-    from tg_lpe.datasets.molecules import load_molecules
+    from tg_lpe.app.molecules import load_molecules
 
     return first_of(load_molecules(data / folder, **options), train, rest)
 

@@ -38,12 +38,12 @@ from torch.nn import functional as F
 from torch_geometric.utils import to_networkx
 
 from tg_lpe import GramTransformer, Graph
+from tg_lpe.app.molecules import load_molecules
+from tg_lpe.app.training.kernels import WALK_STEPS, kernel_entries
 from tg_lpe.data.storage import GraphDataset
-from tg_lpe.datasets.molecules import load_molecules
 from tg_lpe.encoders import load_encoder
 from tg_lpe.encoders.precompute import incidences
 from tg_lpe.graph.random_walks import random_walk_probabilities
-from tg_lpe.training.kernels import WALK_STEPS, kernel_entries
 
 KERNELS = ("heat", "resistance", "walks")
 WIDTHS = (1, 2, 4, 8, 12, 16)

@@ -19,7 +19,7 @@ from _results import show, write_results
 from torch import Tensor
 
 from tg_lpe import GramTransformer, Graph
-from tg_lpe.datasets.synthetic import random_regular_edges
+from tg_lpe.data.synthetic import random_regular_edges
 
 DEGREE = 6
 LAYERS, FILTERS = 16, 4

@@ -25,7 +25,7 @@ from scipy.spatial import Delaunay
 from torch import Tensor
 
 from tg_lpe import GramTransformer, Graph
-from tg_lpe.datasets.synthetic import grid_edges, random_regular_edges
+from tg_lpe.data.synthetic import grid_edges, random_regular_edges
 
 FILTERS, LAYERS = 4, 16
 METHODS = [("rademacher", 64), ("auto", 16), ("auto", 64)]

@@ -22,7 +22,7 @@ from _results import show, write_results
 from torch import Tensor
 
 from tg_lpe import theory as c
-from tg_lpe.datasets.synthetic import complete_edges, random_conductances, random_incidences
+from tg_lpe.data.synthetic import complete_edges, random_conductances, random_incidences
 
 TOLERANCES = (1e-2, 1e-4, 1e-6)
 TEMPERATURE = 0.5

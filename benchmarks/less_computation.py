@@ -22,8 +22,8 @@ from _figures import draw_less_computation
 from _measure import measure
 from _runs import complete_runs, run, summary, write_runs
 
+from tg_lpe.app.molecules import load_molecules
 from tg_lpe.data.storage import GraphDataset
-from tg_lpe.datasets.molecules import load_molecules
 from tg_lpe.encoders import LaplacianEigenvectors, load_encoder
 from tg_lpe.encoders.base import Encoder
 from tg_lpe.transforms import AddPositionalEncoding

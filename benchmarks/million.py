@@ -33,8 +33,8 @@ from _results import show, write_results
 from rdkit import Chem, RDConfig, RDLogger
 
 from tg_lpe import LinearTransformerPE
-from tg_lpe.datasets.molecules import read_molecules
-from tg_lpe.jobs import ROWS
+from tg_lpe.app.jobs import ROWS
+from tg_lpe.app.molecules import read_molecules
 
 KILLED_AT = 0.4
 """Share of complete shards at which the processes are killed."""
@@ -108,7 +108,7 @@ def run_job(source: Path, out: Path, rows: int, shards: int, processes: int, kil
     start, running = time.perf_counter(), []
     for part in range(processes):
         options = ["--rows_per_shard", str(rows), "--part", f"{part}/{processes}", "--threads", "1", "--quiet"]
-        command = [sys.executable, "-m", "tg_lpe.cli", "encode", str(source), str(out), *options]
+        command = [sys.executable, "-m", "tg_lpe.app.cli", "encode", str(source), str(out), *options]
         running.append(subprocess.Popen(command, stdout=subprocess.DEVNULL, env=one_thread()))
     while any(process.poll() is None for process in running):
         if kill_at is not None and len(list(out.glob("part-*.parquet"))) >= kill_at:

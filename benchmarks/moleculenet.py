@@ -37,9 +37,9 @@ from rdkit.Chem import rdFingerprintGenerator
 from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
 from sklearn.metrics import roc_auc_score, root_mean_squared_error
 
+from tg_lpe.app.molecules import load_molecules
+from tg_lpe.app.training.run_folder import RunFolder
 from tg_lpe.checkpoints.files import read_json
-from tg_lpe.datasets.molecules import load_molecules
-from tg_lpe.training.run_folder import RunFolder
 
 SETS = ("bbbp", "bace", "clintox", "tox21", "sider", "esol")
 STARTS = ("scratch", "zinc")

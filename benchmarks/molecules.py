@@ -31,14 +31,14 @@ from _results import RESULTS, write_results
 from _runs import complete_runs, machine_of, nci_smiles, run, slug, summary, write_csv
 from torch import Tensor
 
+from tg_lpe.app.molecules import QM9_UNITS
+from tg_lpe.app.training import paired_difference
+from tg_lpe.app.training.metrics import IN_UNITS
+from tg_lpe.app.training.outputs import read_outputs
+from tg_lpe.app.training.run_folder import RunFolder
+from tg_lpe.app.training.tasks import make_task
+from tg_lpe.app.training.units import common_unit
 from tg_lpe.checkpoints.files import read_json
-from tg_lpe.data.units import common_unit
-from tg_lpe.datasets.molecules import QM9_UNITS
-from tg_lpe.training import paired_difference
-from tg_lpe.training.metrics import IN_UNITS
-from tg_lpe.training.outputs import read_outputs
-from tg_lpe.training.run_folder import RunFolder
-from tg_lpe.training.tasks import make_task
 
 SETS = ("zinc", "zinc12k", "qm9", "qm9-solubility", "nci")
 

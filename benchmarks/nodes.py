@@ -55,13 +55,13 @@ from torch_geometric.transforms import RemoveSelfLoops
 from torch_geometric.utils import to_undirected
 
 from tg_lpe import AddPositionalEncoding, GramTransformer, Graph, LinearTransformerPE
+from tg_lpe.app.datasets.block_models import cluster_graphs, load_block_model
+from tg_lpe.app.datasets.nodes import load_node_graph
+from tg_lpe.app.training.metrics import METRICS, hits_at
 from tg_lpe.checkpoints.files import read_json
 from tg_lpe.data import random_link_split, random_node_masks
-from tg_lpe.datasets.block_models import cluster_graphs, load_block_model
-from tg_lpe.datasets.nodes import load_node_graph
 from tg_lpe.encoders import Combined, DirectedWalk, LaplacianEigenvectors, MagneticLaplacian, Positions, RandomWalk
 from tg_lpe.nn.probes import draw_signs
-from tg_lpe.training.metrics import METRICS, hits_at
 
 K, CHANNELS, HITS, PATIENCE, BATCH = 16, 64, 50, 100, 16
 

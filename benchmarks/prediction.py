@@ -37,7 +37,7 @@ def measure(model: str, file: Path, rounds: int) -> list[dict[str, Any]]:
     """Return the rows of the result."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "out.csv"
-        command = [sys.executable, "-m", "tg_lpe.cli", "predict", model, str(file), str(out), "--quiet"]
+        command = [sys.executable, "-m", "tg_lpe.app.cli", "predict", model, str(file), str(out), "--quiet"]
         whole = median_seconds(lambda: subprocess.run(command, check=True, stdout=subprocess.DEVNULL), rounds)
         peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
         with out.open(newline="", encoding="utf-8") as table:

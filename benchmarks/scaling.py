@@ -26,7 +26,7 @@ from scipy.sparse.csgraph import reverse_cuthill_mckee
 from torch import Tensor
 
 from tg_lpe import Graph, LinearTransformer
-from tg_lpe.datasets.synthetic import grid_edges, random_regular_edges
+from tg_lpe.data.synthetic import grid_edges, random_regular_edges
 
 K, LAYERS, DEGREE = 8, 9, 10
 GRAPHS = ("grid", "random", "random, reordered")

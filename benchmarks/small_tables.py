@@ -21,8 +21,8 @@ from _runs import complete_runs, nci_smiles, run, summary, write_csv, write_runs
 from rdkit import Chem
 from rdkit.Chem import QED, Crippen, Descriptors, GraphDescriptors, rdMolDescriptors
 
+from tg_lpe.app.training.run_folder import RunFolder
 from tg_lpe.checkpoints.files import read_json
-from tg_lpe.training.run_folder import RunFolder
 
 ESOL = "logp"  # of the water solubility
 TABLES = {

@@ -30,18 +30,18 @@ from _results import show, write_results
 from torch import Tensor, nn
 from torch_geometric.loader import DataLoader
 
-from tg_lpe.datasets.block_models import cluster_graphs
-from tg_lpe.datasets.molecules import load_molecules
+from tg_lpe.app.datasets.block_models import cluster_graphs
+from tg_lpe.app.molecules import load_molecules
+from tg_lpe.app.training.build import build_model
+from tg_lpe.app.training.config import TrainConfig
+from tg_lpe.app.training.joint import JointTraining
+from tg_lpe.app.training.presets import san
+from tg_lpe.app.training.tasks import Regression
 from tg_lpe.encoders import SpectralEncoder, SpectralKernel
 from tg_lpe.encoders.precompute import store_precomputed
 from tg_lpe.graph.graph import Graph
 from tg_lpe.nn.attention.spectral import MissingPairs, SpectralAttention, missing_pairs
 from tg_lpe.ops.attention import SCORE_BOUND
-from tg_lpe.training.build import build_model
-from tg_lpe.training.config import TrainConfig
-from tg_lpe.training.joint import JointTraining
-from tg_lpe.training.presets import san
-from tg_lpe.training.tasks import Regression
 
 CHANNELS, HEADS, GAMMA, BATCH = 48, 8, 0.1, 16
 """Settings of the published model for CLUSTER."""

@@ -34,7 +34,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from tg_lpe.checkpoints.files import read_json, write_json
-from tg_lpe.datasets.synthetic import random_incidences
+from tg_lpe.data.synthetic import random_incidences
 from tg_lpe.theory import top_eigenvectors
 from tg_lpe.theory.efficient import Weights, efficient_layer
 from tg_lpe.theory.full import full_layer, normalize_phi, normalize_rows, unit

@@ -28,8 +28,8 @@ from _arguments import Parser
 from _results import earlier_rows
 from _runs import complete_runs, run, summary, with_earlier_seeds, write_runs
 
+from tg_lpe.app.training.run_folder import RunFolder
 from tg_lpe.checkpoints.files import read_json
-from tg_lpe.training.run_folder import RunFolder
 
 PAPER: dict[str, dict[str, Any]] = {
     "zinc-none": {"mae": 0.286, "std": 0.0078, "parameters": "800,771 - 891", "epochs": 2000},

@@ -33,7 +33,7 @@ from torch_geometric.transforms import AddGPSE, AddLaplacianEigenvectorPE, AddRa
 from torch_geometric.utils import to_dense_adj
 
 from tg_lpe import Graph, LinearTransformerPE
-from tg_lpe.datasets.molecules import load_molecules
+from tg_lpe.app.molecules import load_molecules
 from tg_lpe.graph.eigenvectors import laplacian_eigenvectors
 
 K = 8

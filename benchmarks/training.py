@@ -30,12 +30,12 @@ from torch_geometric.data import Batch
 from torch_geometric.loader import DataLoader
 from torch_geometric.nn import GINEConv, GPSConv, TransformerConv, global_add_pool, global_mean_pool
 
-from tg_lpe.datasets.molecules import load_molecules
+from tg_lpe.app.molecules import load_molecules
+from tg_lpe.app.training.build import build_model
+from tg_lpe.app.training.config import TrainConfig
+from tg_lpe.app.training.joint import JointTraining, resolved_precision
+from tg_lpe.app.training.tasks import Regression
 from tg_lpe.ops import cpu
-from tg_lpe.training.build import build_model
-from tg_lpe.training.config import TrainConfig
-from tg_lpe.training.joint import JointTraining, resolved_precision
-from tg_lpe.training.tasks import Regression
 
 BATCH, CHANNELS, HEADS, LAYERS = 128, 128, 8, 4
 
@@ -51,7 +51,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "encoder": {"class": "LinearTransformer", "out_channels": 6, "probes": "features"}
     },
 }
-"""Arguments of each row for :func:`tg_lpe.training.build_model`, in addition to the defaults of the command line."""
+"""Arguments of each row for :func:`tg_lpe.app.training.build_model`, besides the defaults of the command line."""
 
 
 class TransformerLayer(nn.Module):
@@ -132,7 +132,7 @@ class Peer(nn.Module):
 
 
 class PeerTraining:
-    """Train a peer with the steps of :class:`~tg_lpe.training.joint.JointTraining`."""
+    """Train a peer with the steps of :class:`~tg_lpe.app.training.joint.JointTraining`."""
 
     def __init__(self, kind: str, splits: Any, device: torch.device) -> None:
         self.config, self.device = TrainConfig(), device

@@ -26,8 +26,8 @@ from torch_geometric.transforms import AddLaplacianEigenvectorPE, AddRandomWalkP
 from torch_geometric.utils import get_laplacian, to_scipy_sparse_matrix, to_undirected
 
 from tg_lpe import AddPositionalEncoding, Graph
-from tg_lpe.datasets.molecules import load_molecules
-from tg_lpe.datasets.synthetic import grid_edges, random_regular_edges
+from tg_lpe.app.molecules import load_molecules
+from tg_lpe.data.synthetic import grid_edges, random_regular_edges
 from tg_lpe.encoders import LaplacianEigenvectors, RandomWalk
 from tg_lpe.transforms import AddEffectiveResistance, AddHeatKernelPE, AddLaplacianEigenvectors, AddResistiveEmbeddingPE
 

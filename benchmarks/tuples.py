@@ -26,7 +26,7 @@ from torch import Tensor
 from torch_geometric.loader import DataLoader
 
 from tg_lpe import GramTransformer, Graph
-from tg_lpe.datasets.molecules import load_molecules
+from tg_lpe.app.molecules import load_molecules
 from tg_lpe.models.tuple_transformer import TupleTransformer
 from tg_lpe.nn.tuples import tuple_tokens
 

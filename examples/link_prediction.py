@@ -12,9 +12,9 @@ from torch_geometric.nn import SAGEConv
 from torch_geometric.utils import to_undirected
 
 from tg_lpe import AddPositionalEncoding
+from tg_lpe.app.training.metrics import hits_at, roc_auc
 from tg_lpe.data import random_link_split
 from tg_lpe.encoders import Encoder, Positions, RandomWalk
-from tg_lpe.training.metrics import hits_at, roc_auc
 
 
 class LinkModel(nn.Module):

@@ -10,7 +10,7 @@ import torch
 from torch_geometric.data import Data
 
 from tg_lpe import AddPositionalEncoding, Encoder, LinearTransformer
-from tg_lpe.datasets.synthetic import random_regular_edges
+from tg_lpe.data.synthetic import random_regular_edges
 from tg_lpe.encoders import RandomWalk, load_encoder
 
 

@@ -11,9 +11,9 @@ import torch
 from torch_geometric.data import Data
 
 from tg_lpe import GramTransformer, GraphTransformer
+from tg_lpe.app.training import KernelPretrainConfig, KernelPretraining
+from tg_lpe.app.training.kernels import kernel_channels
 from tg_lpe.data import GraphSplits, random_split
-from tg_lpe.training import KernelPretrainConfig, KernelPretraining
-from tg_lpe.training.kernels import kernel_channels
 
 
 def random_tree(size: int, generator: torch.Generator) -> Data:

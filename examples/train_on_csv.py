@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 
 from tg_lpe import zoo
-from tg_lpe.cli import main as tg_lpe
+from tg_lpe.app.cli import main as tg_lpe
 
 
 def mass(chain: str) -> float:

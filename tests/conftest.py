@@ -17,11 +17,11 @@ import pytest
 import torch
 from hypothesis import HealthCheck, settings
 
+from tg_lpe.app.training.tasks import TASKS
 from tg_lpe.checkpoints.checkpoint import CLASSES
 from tg_lpe.encoders import ENCODERS
 from tg_lpe.nn.attention import ATTENTIONS, GLOBAL_ATTENTIONS
 from tg_lpe.nn.norms import NORMS
-from tg_lpe.training.tasks import TASKS
 
 TESTS = Path(__file__).resolve().parent
 SLOW_FOLDERS = {"theory", "fuzz", "slow"}

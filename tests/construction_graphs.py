@@ -13,7 +13,7 @@ from helpers import Graph, from_networkx, normal
 from torch import Tensor
 
 import tg_lpe
-from tg_lpe.datasets.molecules import ZINC_VOCABULARY, smiles_to_data
+from tg_lpe.app.molecules import ZINC_VOCABULARY, smiles_to_data
 from tg_lpe.theory.efficient import Weights
 
 WEIGHTED_PATH_SEED = 14613

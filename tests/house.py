@@ -19,7 +19,6 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "tg_lpe"
 CEILINGS = ROOT / "tests" / "fixtures" / "ceilings.json"
 
-APPLICATION = {"cli", "comparison", "datasets", "jobs", "plot", "prediction", "report", "training"}
 PRIVATE_TORCH = r"\btorch\._(?!_|check\b)|\bforward_ad\._"
 PRIVATE_PYG = r"\._(data|store|indices|data_list)\b"
 BRANCHES = (
@@ -62,13 +61,13 @@ def static_counts() -> dict[str, int]:
     files = lines(PACKAGE)
     rooms: Counter[str] = Counter()
     for name, count in files.items():
-        rooms[name.split("/")[0].removesuffix(".py")] += count
+        rooms[re.sub(r"^((?:app/)?\w+).*", r"\1", name)] += count
     sources = [path.read_text(encoding="utf-8") for path in sorted(PACKAGE.rglob("*.py"))]
     functions = {node: count for source in sources for node, count in complexities(ast.parse(source)).items()}
     source = "\n".join(sources)
     mentions = Counter(re.findall(r"\b_\w+", source))
     defined = Counter(function.name for function in functions if re.match(r"_(?!_)", function.name))
-    application = sum(rooms[room] for room in APPLICATION)
+    application = sum(count for room, count in rooms.items() if room.startswith("app/"))
     apart = application + rooms["theory"] + rooms["testing"]
     return {
         **{f"lines of {room}": count for room, count in sorted(rooms.items())},

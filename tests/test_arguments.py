@@ -13,8 +13,8 @@ import pytest
 import torch
 
 from tg_lpe import GramTransformer, GraphTransformer, LinearTransformer
+from tg_lpe.app.cli.parser import as_option
 from tg_lpe.arguments import ArgumentError
-from tg_lpe.cli.parser import as_option
 from tg_lpe.encoders import ENCODERS, LaplacianEigenvectors, ResistiveEmbedding
 from tg_lpe.models.registry import MODELS
 from tg_lpe.nn.attention import ATTENTIONS, GLOBAL_ATTENTIONS

@@ -15,15 +15,16 @@ from rdkit.ML.Cluster import Butina
 from torch import Tensor
 from torch_geometric.data import Data
 
-from tg_lpe import GraphTransformer, prediction
-from tg_lpe.cli import main
+from tg_lpe import GraphTransformer
+from tg_lpe.app import prediction
+from tg_lpe.app.cli import main
+from tg_lpe.app.molecules import MoleculeSplits, _pool, load_molecules
+from tg_lpe.app.molecules._butina import butina_clusters
+from tg_lpe.app.training import JointTraining, TrainConfig, build_model, check_training, task_for
+from tg_lpe.app.training import train as train_model
+from tg_lpe.app.training.tasks import Regression
 from tg_lpe.data import DataSpec, GraphSplits, random_folds
-from tg_lpe.datasets.molecules import MoleculeSplits, _pool, load_molecules
-from tg_lpe.datasets.molecules._butina import butina_clusters
 from tg_lpe.models import Model, TupleTransformer
-from tg_lpe.training import JointTraining, TrainConfig, build_model, check_training, task_for
-from tg_lpe.training import train as train_model
-from tg_lpe.training.tasks import Regression
 
 TINY = "--target logp area --encoder none --epochs 1 --threads 1 --quiet --model.hidden_channels 8 --model.heads 2"
 PARTS = {"train": "Train", "val": "valid", "test": "test"}

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Batch, Data
 
 from tg_lpe import GramTransformer, Graph, GraphTransformer, LinearTransformer, LinearTransformerPE, theory
+from tg_lpe.app.training.metrics import METRICS, hits_at
 from tg_lpe.encoders import (
     LPE,
     RPEARL,
@@ -31,7 +32,6 @@ from tg_lpe.graph.eigenvectors import laplacian_eigenvectors
 from tg_lpe.graph.random_walks import random_walk_probabilities
 from tg_lpe.ops import segment
 from tg_lpe.theory import effective_resistance, electric_potential, heat_kernel, resistive_embedding
-from tg_lpe.training.metrics import METRICS, hits_at
 
 NODE_TYPES, EDGE_TYPES = 5, 3
 

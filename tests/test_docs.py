@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from pages import DOCS, README, ROOT, checked, no_downloads, python_blocks, run_blocks
 
-from tg_lpe.cli import main, parse
+from tg_lpe.app.cli import main, parse
 from tg_lpe.encoders import ENCODERS
 
 __all__ = ["no_downloads"]

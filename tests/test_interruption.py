@@ -11,10 +11,10 @@ import pytest
 import torch
 from torch_geometric.data import Data
 
+from tg_lpe.app.cli import main
+from tg_lpe.app.training.run_folder import RunFolder
 from tg_lpe.checkpoints.files import load_tensors, save_tensors
-from tg_lpe.cli import main
 from tg_lpe.data.storage import GraphDataset
-from tg_lpe.training.run_folder import RunFolder
 
 resource = pytest.importorskip("resource")
 

@@ -21,12 +21,12 @@ from tg_lpe import (
     LinearTransformer,
     LinearTransformerPE,
 )
+from tg_lpe.app.training.loop import run_in_folder
+from tg_lpe.app.training.run_folder import RunFolder
+from tg_lpe.app.training.state import read_metrics
 from tg_lpe.encoders import LaplacianEigenvectors, RandomWalk, ResistiveEmbedding
 from tg_lpe.graph import resistance
 from tg_lpe.models import TupleTransformer
-from tg_lpe.training.loop import run_in_folder
-from tg_lpe.training.run_folder import RunFolder
-from tg_lpe.training.state import read_metrics
 from tg_lpe.transforms import AddEffectiveResistance
 
 EDGES = torch.tensor([[0, 1, 2], [1, 2, 0]])
@@ -147,7 +147,7 @@ class TestMolecules:
 
     def test_long_smiles(self, tmp_path: Path) -> None:
         """RDKit ends the process on some of these."""
-        from tg_lpe.datasets.molecules import read_molecules
+        from tg_lpe.app.molecules import read_molecules
 
         path = tmp_path / "long.smi"
         path.write_text("C1" + "C" * 200_000 + "1\nCC\n")
@@ -156,7 +156,7 @@ class TestMolecules:
         assert "it has 200,003 characters, more than 10,000" in report.summary()
 
     def test_an_error_names_its_file(self, tmp_path: Path) -> None:
-        from tg_lpe.datasets.molecules import AtomVocabulary, load_molecules, read_molecules
+        from tg_lpe.app.molecules import AtomVocabulary, load_molecules, read_molecules
 
         path = tmp_path / "none.smi"
         path.write_text("]]]\n")

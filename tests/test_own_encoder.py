@@ -12,11 +12,11 @@ import torch
 from torch_geometric.data import Data
 
 from tg_lpe import Encoder
-from tg_lpe.cli import main
+from tg_lpe.app.cli import main
+from tg_lpe.app.training import TrainConfig, build_model, train
 from tg_lpe.data import GraphSplits
 from tg_lpe.encoders import ENCODERS
 from tg_lpe.testing import EncoderTestCase
-from tg_lpe.training import TrainConfig, build_model, train
 
 OWN = '''
 import torch
@@ -77,8 +77,8 @@ def graphs(count: int, seed: int = 0) -> list[Data]:
 
 def test_trained_jointly_on_own_graphs(own: ModuleType, tmp_path: Path) -> None:
     splits = GraphSplits.of(graphs(40), graphs(10, 1), graphs(10, 2), level="graph")
+    from tg_lpe.app.training import make_task
     from tg_lpe.data.seeding import seeded
-    from tg_lpe.training import make_task
 
     task = make_task({"name": "regression"})
     with seeded(0):

@@ -11,11 +11,11 @@ import torch
 from torch_geometric.data import Data
 
 import tg_lpe
-from tg_lpe.cli import main
+from tg_lpe.app.cli import main
+from tg_lpe.app.prediction import load
+from tg_lpe.app.training import TrainConfig, build_model, make_task, task_for, train
 from tg_lpe.data import GraphSplits
 from tg_lpe.models import make_model
-from tg_lpe.prediction import load
-from tg_lpe.training import TrainConfig, build_model, make_task, task_for, train
 
 OWN = '''
 import torch

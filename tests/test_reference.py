@@ -11,7 +11,8 @@ import pytest
 import torch
 
 import tg_lpe
-from tg_lpe import data, encoders, models, prediction, training, transforms, zoo
+from tg_lpe import data, encoders, models, transforms, zoo
+from tg_lpe.app import prediction, training
 from tg_lpe.nn import attention
 
 FIRST = [

@@ -19,13 +19,13 @@ import torch
 
 import tg_lpe
 from tg_lpe import GramTransformer, GraphTransformer, zoo
+from tg_lpe.app.cli import main
+from tg_lpe.app.datasets.nodes import load_node_graph
+from tg_lpe.app.report import write_report
+from tg_lpe.app.training.state import read_metrics
 from tg_lpe.checkpoints import checkpoint as checkpoints
 from tg_lpe.checkpoints.files import MAX_JSON, load_tensors, read_json, save_tensors
-from tg_lpe.cli import main
-from tg_lpe.datasets.nodes import load_node_graph
 from tg_lpe.encoders import load_encoder
-from tg_lpe.report import write_report
-from tg_lpe.training.state import read_metrics
 
 PACKAGE = Path(tg_lpe.__file__).parent
 SCRIPT = "<script>alert(1)</script>"

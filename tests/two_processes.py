@@ -1,4 +1,4 @@
-"""What two processes of ``torchrun`` do for tests/training/test_processes.py, and the same for one process.
+"""What two processes of ``torchrun`` do for tests/app/training/test_processes.py, and the same for one process.
 
 Run as a script, it writes what happened into a folder. The second process kills itself once, on the way.
 """
@@ -20,11 +20,8 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from tg_lpe import GramTransformer, LinearTransformer
-from tg_lpe.cli import main
-from tg_lpe.data import GraphSplits
-from tg_lpe.data.seeding import seeded
-from tg_lpe.nn import norms, parallel
-from tg_lpe.training import (
+from tg_lpe.app.cli import main
+from tg_lpe.app.training import (
     EigenvectorPretraining,
     JointTraining,
     KernelPretrainConfig,
@@ -35,10 +32,13 @@ from tg_lpe.training import (
     task_for,
     train,
 )
-from tg_lpe.training.kernels import kernel_channels
-from tg_lpe.training.loop import TrainingLoop, run_in_folder
-from tg_lpe.training.processes import average_gradients, join
-from tg_lpe.training.run_folder import RunFolder
+from tg_lpe.app.training.kernels import kernel_channels
+from tg_lpe.app.training.loop import TrainingLoop, run_in_folder
+from tg_lpe.app.training.processes import average_gradients, join
+from tg_lpe.app.training.run_folder import RunFolder
+from tg_lpe.data import GraphSplits
+from tg_lpe.data.seeding import seeded
+from tg_lpe.nn import norms, parallel
 
 SMALL: dict[str, Any] = {"hidden_channels": 8, "heads": 2, "num_layers": 2}
 LOOP: dict[str, Any] = {"epochs": 3, "batch_size": 7, "precision": "float32", "schedule": "constant", "lr": 1e-3}

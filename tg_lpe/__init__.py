@@ -6,8 +6,9 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tg_lpe import encoders, models, plot, zoo
-    from tg_lpe.comparison import compare
+    from tg_lpe import encoders, models, zoo
+    from tg_lpe.app import plot
+    from tg_lpe.app.comparison import compare
     from tg_lpe.encoders import Encoder, Encoding, GramTransformer, LinearTransformer
     from tg_lpe.graph.graph import Graph
     from tg_lpe.models.graph_transformer import GraphTransformer
@@ -40,9 +41,10 @@ _HOME = {
     "Graph": "graph.graph",
     "LinearTransformer": "encoders",
     "LinearTransformerPE": "transforms",
-    "compare": "comparison",
+    "compare": "app.comparison",
+    "plot": "app.plot",
 }
-"""The modules that define the classes and functions of :mod:`tg_lpe`."""
+"""The modules that define the names of :mod:`tg_lpe`; the other names are modules themselves."""
 
 
 def __getattr__(name: str) -> Any:
@@ -50,8 +52,7 @@ def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module = importlib.import_module(f"{__name__}.{_HOME.get(name, name)}")
-    value = getattr(module, name) if name in _HOME else module
-    globals()[name] = value
+    globals()[name] = value = getattr(module, name, module)
     return value
 
 

@@ -18,13 +18,13 @@ from torch.nn.utils.parametrizations import weight_norm
 from torch_geometric.data import Data
 
 from tg_lpe import GramTransformer, GraphTransformer
+from tg_lpe.app.comparison import candidates_of
+from tg_lpe.app.prediction import Predictor, load
+from tg_lpe.app.training import TrainConfig, task_for, train
 from tg_lpe.checkpoints import zoo
 from tg_lpe.checkpoints.checkpoint import Checkpoint, Kind
-from tg_lpe.comparison import candidates_of
 from tg_lpe.data import GraphSplits
 from tg_lpe.encoders import RandomWalk, Whitened, load_encoder, register
-from tg_lpe.prediction import Predictor, load
-from tg_lpe.training import TrainConfig, task_for, train
 
 COUNTING = """
 import json, sys
@@ -36,7 +36,7 @@ def watch(event, arguments):
         opened[arguments[0]] += 1
 
 import tg_lpe
-from tg_lpe.cli import main
+from tg_lpe.app.cli import main
 from tg_lpe.encoders import GramTransformer
 
 begin = GramTransformer.__init__

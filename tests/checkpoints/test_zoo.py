@@ -13,14 +13,14 @@ import pytest
 import torch
 
 from tg_lpe import GraphTransformer, zoo
+from tg_lpe.app.cli import main
+from tg_lpe.app.prediction import Predictor
+from tg_lpe.app.training.tasks import make_task
 from tg_lpe.checkpoints import checkpoint as checkpoints
 from tg_lpe.checkpoints.checkpoint import Kind, kind_of
 from tg_lpe.checkpoints.files import load_tensors
-from tg_lpe.cli import main
 from tg_lpe.encoders import load_encoder
 from tg_lpe.models import MODELS
-from tg_lpe.prediction import Predictor
-from tg_lpe.training.tasks import make_task
 
 LIMIT = 20 * 2**20
 FIXTURE = Path(__file__).parents[1] / "fixtures" / "zoo.safetensors"
@@ -174,14 +174,3 @@ def test_list_and_card_on_the_command_line(capsys: pytest.CaptureFixture[str]) -
 )
 def test_what_a_folder_holds(config: dict[str, Any], kind: Kind) -> None:
     assert kind_of(config) is kind
-
-
-def test_figures_of_a_card_have_units() -> None:
-    content = {
-        "task": {"metric": "mae"},
-        "data": {"target": {"columns": ["gap"], "units": ["Hartree"]}},
-        "metrics": {"test_mae": 0.004, "val_mae": 0.0039, "by_column": [0.004]},
-    }
-    assert zoo.figures_text(content) == "test_mae 0.0040 Hartree (108.8 meV), val_mae 0.0039 Hartree (106.1 meV)"
-    assert zoo.figures_text({**content, "task": {"metric": "scaled_mae"}}) == "test_mae 0.0040, val_mae 0.0039"
-    assert "Hartree" not in zoo.figures_text(zoo.card("transformer-qm9"))

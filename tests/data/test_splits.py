@@ -17,6 +17,7 @@ from torch_geometric.data import Batch, Data, HeteroData
 from torch_geometric.loader import DataLoader
 
 from tg_lpe import AddPositionalEncoding
+from tg_lpe.app.datasets.block_models import cluster_graphs
 from tg_lpe.data import (
     DataSpec,
     GraphSplits,
@@ -28,7 +29,6 @@ from tg_lpe.data import (
 )
 from tg_lpe.data.splits import node_splits, split_indices
 from tg_lpe.data.storage import is_collated
-from tg_lpe.datasets.block_models import cluster_graphs
 from tg_lpe.encoders import LaplacianEigenvectors, Positions, RandomWalk
 
 EDGES = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])

@@ -27,11 +27,10 @@ import torch
 from torch_geometric.data import Data
 
 import tg_lpe
-import tg_lpe.data, tg_lpe.datasets, tg_lpe.transforms
+import tg_lpe.data, tg_lpe.app.datasets, tg_lpe.transforms
 from tg_lpe import LinearTransformerPE
-from tg_lpe.data import GraphSplits, random_split
-from tg_lpe.datasets import random_weighted_graph
-from tg_lpe.training import TrainConfig, build_model, task_for, train
+from tg_lpe.data import GraphSplits, random_split, random_weighted_graph
+from tg_lpe.app.training import TrainConfig, build_model, task_for, train
 
 generator = torch.Generator().manual_seed(0)
 graphs = []
@@ -54,7 +53,7 @@ assert any(not torch.equal(a, b) for a, b in zip(before, model.encoder.parameter
 
 MOLECULES = """
 try:
-    import tg_lpe.datasets.molecules
+    import tg_lpe.app.molecules
 except ModuleNotFoundError as error:
     assert "tg-lpe[molecules]" in str(error), error
 else:
@@ -66,7 +65,7 @@ import importlib, pkgutil
 import tg_lpe
 
 # Molecules, test cases, and the library that is no Python module.
-needs_more = ("tg_lpe.datasets.molecules", "tg_lpe.testing.")
+needs_more = ("tg_lpe.app.molecules", "tg_lpe.testing.")
 for module in pkgutil.walk_packages(tg_lpe.__path__, "tg_lpe.", onerror=lambda name: None):
     if not module.name.startswith(needs_more) and "._library" not in module.name:
         importlib.import_module(module.name)

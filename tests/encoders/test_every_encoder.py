@@ -16,7 +16,7 @@ from torch import Tensor
 
 import tg_lpe
 from tg_lpe import Encoder, Encoding, GramTransformer, GraphTransformer, LinearTransformer
-from tg_lpe.datasets.synthetic import random_regular_edges
+from tg_lpe.data.synthetic import random_regular_edges
 from tg_lpe.encoders import (
     ENCODERS,
     RRWP,

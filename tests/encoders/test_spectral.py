@@ -15,13 +15,13 @@ from torch_geometric.data import Batch, Data
 
 import tg_lpe
 from tg_lpe import Encoder, Encoding, GraphTransformer
+from tg_lpe.app.training import JointTraining, TrainConfig, build_model, make_task
 from tg_lpe.data import GraphSplits
 from tg_lpe.encoders import SpectralEncoder, SpectralKernel
 from tg_lpe.encoders.precompute import PREFIX
 from tg_lpe.graph.eigenspaces import bottom_eigenvectors, eigenspaces
 from tg_lpe.graph.eigenvectors import laplacian_eigenvectors
 from tg_lpe.testing.encoder_test_case import GRAPH, EncoderTestCase
-from tg_lpe.training import JointTraining, TrainConfig, build_model, make_task
 
 M = 5
 

@@ -16,10 +16,10 @@ from torch_geometric.data import Data
 
 import tg_lpe
 from tg_lpe import AddPositionalEncoding, Encoder, GramTransformer
+from tg_lpe.app.training import TrainConfig, build_model, make_task, train
 from tg_lpe.data import GraphSplits
 from tg_lpe.encoders import HeatKernel, LaplacianEigenvectors, RandomWalk, Whitened, load_encoder, make_encoder
 from tg_lpe.testing.encoder_test_case import EncoderTestCase
-from tg_lpe.training import TrainConfig, build_model, make_task, train
 
 GRAPHS = [from_networkx(gnp_random_graph(9, 0.4, seed=seed), lambda number: 1.0 + number % 3) for seed in range(8)]
 

@@ -14,17 +14,17 @@ import torch
 from fuzz.targets import Output
 
 from tg_lpe import GramTransformer, GraphTransformer
+from tg_lpe.app.molecules import AtomVocabulary, load_molecules
+from tg_lpe.app.molecules import _cache as molecule_cache
+from tg_lpe.app.molecules.load import read_molecules
+from tg_lpe.app.prediction import load as load_predictor
+from tg_lpe.app.prediction import predict_file
+from tg_lpe.app.report.runs import read_run
+from tg_lpe.app.training.run_folder import RunFolder
+from tg_lpe.app.training.state import read_metrics
 from tg_lpe.checkpoints.checkpoint import CONFIG, DIGEST, WEIGHTS, Checkpoint, _digest, load
 from tg_lpe.checkpoints.files import load_tensors, read_json, save_tensors, write_json
-from tg_lpe.datasets.molecules import AtomVocabulary, load_molecules
-from tg_lpe.datasets.molecules import _cache as molecule_cache
-from tg_lpe.datasets.molecules.load import read_molecules
 from tg_lpe.encoders import load_encoder
-from tg_lpe.prediction import load as load_predictor
-from tg_lpe.prediction import predict_file
-from tg_lpe.report.runs import read_run
-from tg_lpe.training.run_folder import RunFolder
-from tg_lpe.training.state import read_metrics
 
 MOLECULES = ("CCO", "c1ccccc1", "CC(=O)O", "CCN", "C1CC1", "CO", "CCC", "CN", "CC", "C", "OCC", "NCC")
 

@@ -10,10 +10,10 @@ from torch import Tensor, nn
 from torch_geometric.data import Batch, Data
 
 from tg_lpe import GraphTransformer
+from tg_lpe.app.training import JointTraining, TrainConfig, make_task
 from tg_lpe.data import GraphSplits
 from tg_lpe.graph.graph import Graph
 from tg_lpe.nn.attention import register_attention
-from tg_lpe.training import JointTraining, TrainConfig, make_task
 
 EDGES = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
 

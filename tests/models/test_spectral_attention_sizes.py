@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from tg_lpe import GraphTransformer
+from tg_lpe.app.training.presets import san
 from tg_lpe.encoders import SpectralEncoder
-from tg_lpe.training.presets import san
 
 OGB = {"num_node_types": [119, 4, 12, 12, 10, 6, 6, 2, 2], "num_edge_types": [5, 6, 2]}  # of ogb 1.3.6's first releases
 DATA: dict[str, dict[str, Any]] = {

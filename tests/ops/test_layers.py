@@ -27,7 +27,7 @@ from torch import Tensor
 
 import tg_lpe
 from tg_lpe import LinearTransformer
-from tg_lpe.datasets.synthetic import grid_edges
+from tg_lpe.data.synthetic import grid_edges
 from tg_lpe.graph.graph import LARGE
 from tg_lpe.ops import edges
 from tg_lpe.ops import layers as layer_ops

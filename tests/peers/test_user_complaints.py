@@ -15,7 +15,7 @@ from torch_geometric.data import Data, InMemoryDataset
 from torch_geometric.utils import from_networkx
 
 from tg_lpe import AddPositionalEncoding, GramTransformer, GraphTransformer, LinearTransformer, LinearTransformerPE
-from tg_lpe.datasets.synthetic import random_regular_edges
+from tg_lpe.data.synthetic import random_regular_edges
 from tg_lpe.encoders import RandomWalk
 from tg_lpe.transforms import AddHeatKernelPE, AddLaplacianEigenvectors, AddResistiveEmbeddingPE
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import tg_lpe
 from tg_lpe import theory as c
-from tg_lpe.datasets.synthetic import random_regular_edges
+from tg_lpe.data.synthetic import random_regular_edges
 from tg_lpe.theory.efficient import EfficientTransformer, Weights, efficient_layer
 
 normalisations = pytest.mark.parametrize("how", [None, "frobenius", "columns"])

@@ -1,8 +1,9 @@
-"""Read and write PyTorch Geometric's in-memory storage in bulk, describe a dataset's features, and split it."""
+"""Read and write PyTorch Geometric's in-memory storage in bulk, describe and split datasets, make random graphs."""
 
 from tg_lpe.data.spec import DataSpec
 from tg_lpe.data.splits import GraphSplits, TargetSpec, random_folds, random_link_split, random_node_masks, random_split
 from tg_lpe.data.storage import GraphDataset
+from tg_lpe.data.synthetic import random_incidences, random_weighted_graph
 
 __all__ = [
     "DataSpec",
@@ -10,7 +11,9 @@ __all__ = [
     "GraphSplits",
     "TargetSpec",
     "random_folds",
+    "random_incidences",
     "random_link_split",
     "random_node_masks",
     "random_split",
+    "random_weighted_graph",
 ]

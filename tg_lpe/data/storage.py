@@ -186,7 +186,7 @@ def check_sequence(dataset: Any, must: str) -> None:
     got = repr(dataset) if is_one else type(dataset).__name__
     is_table = hasattr(type(dataset), "columns") and not isinstance(dataset, torch.utils.data.Dataset)
     if is_table or isinstance(dataset, str | Path):
-        hint = "; tg_lpe.datasets.molecules.load_molecules reads the file of a table of molecules"
+        hint = "; tg_lpe.app.molecules.load_molecules reads the file of a table of molecules"
     elif isinstance(dataset, Mapping) or not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
         hint = "; pass the dataset that it reads, or a list" * (not is_one)
     else:

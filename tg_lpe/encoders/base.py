@@ -191,7 +191,7 @@ class Encoder(CheckpointMixin, nn.Module, ABC):
     def fit(self: E, dataset: Sequence[Data], *, generator: torch.Generator | None = None) -> E:
         """Compute the statistics of training graphs that the encoder needs; by default, none.
 
-        :func:`tg_lpe.training.train` and ``tg-lpe train`` call it with the training part of the data if
+        :func:`tg_lpe.app.training.train` and ``tg-lpe train`` call it with the training part of the data if
         :attr:`is_fitted` is ``False``.
 
         Args:

@@ -40,8 +40,8 @@ class Whitened(Encoder):
     smallest components, see below. The channels of textbook encodings are strongly correlated, which slows gradient
     descent. Use this encoder as a control: it shows whether another encoding wins by information or by conditioning.
 
-    :meth:`fit` computes the statistics from training graphs; ``tg-lpe train`` and :func:`tg_lpe.training.train` do so
-    with the training part of the data. Checkpoints include the statistics. The inner encoder is a frozen copy.
+    :meth:`fit` computes the statistics from training graphs. ``tg-lpe train`` and :func:`tg_lpe.app.training.train` do
+    so with the training part of the data. Checkpoints include the statistics. The inner encoder is a frozen copy.
     Components whose standard deviation is less than 1e-5 of the first one's are dropped: their channels, the last ones,
     are zero. Pairs of nodes are not whitened.
 
@@ -162,7 +162,7 @@ class Whitened(Encoder):
         if not self.is_fitted:
             raise ValueError(
                 f"this {type(self).__name__} has no statistics yet: call encoder.fit(training_graphs) first; "
-                "tg-lpe train and tg_lpe.training.train do so with the training part of the data"
+                "tg-lpe train and tg_lpe.app.training.train do so with the training part of the data"
             )
         self.encoder.encodes_once = self.encodes_once
         return self.encoder

@@ -6,36 +6,22 @@ checkpoint was made and how well it performs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tg_lpe.checkpoints.zoo import card, names, path
 
 if TYPE_CHECKING:
     import torch
 
-    from tg_lpe.prediction import Ensemble, Predictor
+    from tg_lpe.app.prediction import Ensemble, Predictor
 
-__all__ = ["card", "figures_text", "load", "load_many", "names", "path"]
-
-
-def figures_text(content: Mapping[str, Any]) -> str:
-    """Format the metrics of a card; errors in Hartree are also given in meV."""
-    unit, metric = "", content.get("task", {}).get("metric")
-    if units := content["data"].get("target", {}).get("units"):
-        from tg_lpe.data.units import common_unit, in_mev  # imports torch
-        from tg_lpe.training.metrics import IN_UNITS
-
-        unit = common_unit(units) if metric in IN_UNITS else ""
-    numbers = {name: value for name, value in content["metrics"].items() if isinstance(value, float)}
-    if not unit:
-        return ", ".join(f"{name} {value:.4f}" for name, value in numbers.items())
-    return ", ".join(f"{name} {value:.4f} {unit}{in_mev(value, unit)}" for name, value in numbers.items())
+__all__ = ["card", "load", "load_many", "names", "path"]
 
 
 def load(name_or_dir: str | Path, device: str | torch.device = "cpu") -> Predictor:
-    """Load a trained model that predicts from SMILES or graphs, see :func:`tg_lpe.prediction.load`.
+    """Load a trained model that predicts from SMILES or graphs, see :func:`tg_lpe.app.prediction.load`.
 
     Args:
         name_or_dir: one of :func:`names`, the folder of a training run or of a saved model, or ``OWNER/NAME`` on the
@@ -50,13 +36,13 @@ def load(name_or_dir: str | Path, device: str | torch.device = "cpu") -> Predict
         >>> zoo.load("transformer-zinc").predict(["CC(=O)Nc1ccc(O)cc1"]).values.shape
         torch.Size([1, 1])
     """
-    from tg_lpe.prediction import load
+    from tg_lpe.app.prediction import load
 
     return load(name_or_dir, device)
 
 
 def load_many(names_or_dirs: Sequence[str | Path], device: str | torch.device = "cpu") -> Ensemble:
-    """Load an ensemble of models, such as the seeds of one run, see :func:`tg_lpe.prediction.load_many`."""
-    from tg_lpe.prediction import load_many
+    """Load an ensemble of models, such as the seeds of one run, see :func:`tg_lpe.app.prediction.load_many`."""
+    from tg_lpe.app.prediction import load_many
 
     return load_many(names_or_dirs, device)

@@ -1,0 +1,350 @@
+"""Comparisons of encodings: rows and differences, going on, own encodings, levels, processes, the command."""
+
+from __future__ import annotations
+
+import csv
+import json
+import logging
+import multiprocessing
+import re
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from pages import DOCS, python_blocks
+from torch import nn
+from torch_geometric.data import Data
+
+import tg_lpe
+from tg_lpe.app.cli import main
+from tg_lpe.app.comparison import Candidate, Comparison, compare
+from tg_lpe.app.comparison.data import splits_of
+from tg_lpe.app.prediction import load
+from tg_lpe.app.training import JointTraining, TrainConfig
+from tg_lpe.data import GraphSplits, random_node_masks
+from tg_lpe.encoders import RandomWalk
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+PAGE = next(page for page in DOCS if page.stem == "compare")
+SMALL: dict[str, Any] = {
+    "model": {"hidden_channels": 8, "heads": 2, "num_layers": 1},
+    "config": TrainConfig(epochs=2, batch_size=8, precision="float32"),
+    "seeds": (0, 1),
+    "progress": False,
+}
+ROWS = ["none", "walks", "GramTransformer"]
+
+
+class OwnDegrees(tg_lpe.Encoder):
+    """Learn a row for each degree; the comparison registers the class."""
+
+    def __init__(self, out_channels: int = 4) -> None:
+        super().__init__()
+        self.out_channels = out_channels
+        self.rows = nn.Embedding(12, out_channels)
+
+    def encode(
+        self, graph: Any, x: Any = None, edge_attr: Any = None, *, generator: Any = None, precomputed: Any = None
+    ) -> tg_lpe.Encoding:
+        degree = torch.bincount(graph.edge_index[0], minlength=graph.num_nodes).clamp(max=11)
+        return tg_lpe.Encoding(self.rows(degree))
+
+
+class OwnMistake(OwnDegrees):
+    """Return one row too few."""
+
+    def encode(self, graph: Any, *given: Any, **options: Any) -> tg_lpe.Encoding:
+        return tg_lpe.Encoding(super().encode(graph).node[1:])
+
+
+def graph(size: int, seed: int, of_nodes: bool = False) -> Data:
+    """Return a ring with some chords, with a label that depends on its structure."""
+    draw = torch.Generator().manual_seed(seed)
+    tail = torch.arange(size)
+    chords = torch.randint(size, (2, size // 3), generator=draw)
+    edges = torch.cat([torch.stack([tail, (tail + 1) % size]), chords], 1)
+    edges = torch.cat([edges, edges.flip(0)], 1)
+    y = torch.bincount(edges[0], minlength=size).float() if of_nodes else torch.tensor([chords.size(1) / size + size])
+    return Data(edge_index=edges, num_nodes=size, y=y + 0.5)
+
+
+@pytest.fixture
+def graphs() -> list[Data]:
+    return [graph(5 + number % 7, number) for number in range(40)]
+
+
+def figures(table: Comparison) -> list[dict[str, Any]]:
+    """Return the rows without measured times."""
+    return [{key: value for key, value in row.items() if not key.endswith("_seconds")} for row in table.rows]
+
+
+def test_differences_are_those_of_the_predictions(graphs: list[Data], tmp_path: Path) -> None:
+    splits = splits_of(graphs)
+    table = compare(graphs, ROWS, out=tmp_path, **SMALL)
+    assert [row["name"] for row in table.rows] == ROWS
+    assert all(row["seeds"] == [0, 1] for row in table.rows) and not table.about["missing"]
+    target = splits.labels("test")
+
+    def errors(name: str) -> torch.Tensor:
+        models = [load(tmp_path / f"{name}-s{seed}") for seed in (0, 1)]
+        return torch.stack([(one.predict(splits.test).values - target).abs().flatten() for one in models]).double()
+
+    pair = (errors("GramTransformer") - errors("walks")).mean(0)
+    row = table["GramTransformer"]
+    difference = row["differences"]["walks"]
+    assert difference["mean"] == pytest.approx(float(pair.mean()), abs=1e-5)
+    assert difference["mean"] == pytest.approx(row["test"]["mean"] - table["walks"]["test"]["mean"])
+    assert difference["mean_error"] == pytest.approx(float(pair.std()) / 2, abs=1e-5)
+    assert difference["error"] ** 2 == pytest.approx(difference["mean_error"] ** 2 + difference["seed_error"] ** 2)
+    assert "none" not in table["none"]["differences"] and row["encode_seconds"] > 0
+    assert row["num_parameters"] > table["none"]["num_parameters"] and row["encoder_parameters"] > 0
+
+
+def test_files_say_the_same_and_the_page_describes_each_key(graphs: list[Data], tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    before = torch.get_rng_state()
+    table = compare(graphs, ROWS, out=tmp_path, **SMALL)
+    assert torch.equal(torch.get_rng_state(), before), "the global generator is the caller's"
+    stored = json.loads((tmp_path / "comparison.json").read_text())
+    assert stored == json.loads(json.dumps(table.to_dict()))
+    described = set(re.findall(r"`(\w+)`", PAGE.read_text(encoding="utf-8").partition("| key |")[2]))
+    row = stored["rows"][1]
+    assert {*stored, *row, *row["differences"]["none"], *row["test"]} <= described
+    with (tmp_path / "comparison.csv").open() as file:
+        lines = list(csv.DictReader(file))
+    assert float(lines[2]["against_none"]) == row["differences"]["none"]["mean"] or lines[2]["name"] == ROWS[2]
+    page, text = (tmp_path / "comparison.html").read_text(encoding="utf-8"), str(table)
+    for word in (*ROWS, "against walks", "after relabelling", "encoding a graph"):
+        assert word in page and word in text
+
+
+def test_what_was_stopped_goes_on_to_the_same_table(
+    graphs: list[Data], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    undisturbed = compare(graphs, ROWS, out=tmp_path / "undisturbed", **SMALL)
+    train_epoch, epochs = JointTraining.train_epoch, []
+
+    def stopped(self: JointTraining) -> dict[str, Any]:
+        epochs.append(self.epoch)
+        if len(epochs) == 4:
+            raise KeyboardInterrupt
+        return train_epoch(self)
+
+    monkeypatch.setattr(JointTraining, "train_epoch", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        compare(graphs, ROWS, out=tmp_path / "stopped", **SMALL)
+    table = compare(graphs, ROWS, out=tmp_path / "stopped", **SMALL)
+    assert len(epochs) == 2 * len(ROWS) * 2 + 1
+    assert figures(table) == figures(undisturbed)
+    monkeypatch.setattr(JointTraining, "train_epoch", lambda self: pytest.fail("trained again"))
+    again = compare(graphs, ROWS, out=tmp_path / "stopped", **SMALL)
+    assert figures(again) == figures(table)
+
+
+def test_own_encodings_have_weights_of_their_own_in_each_training(graphs: list[Data], tmp_path: Path) -> None:
+    own = OwnDegrees()
+    before = own.rows.weight.detach().clone()
+    rows = {"none": None, "object": own, "class": OwnDegrees, "walks of 4": RandomWalk(steps=4)}
+    rows["inside"] = {"class": "Combined", "encoders": [own, RandomWalk(steps=4)]}
+    table = compare(graphs, rows, out=tmp_path, **SMALL)
+    assert [row["name"] for row in table.rows] == list(rows)
+    assert torch.equal(own.rows.weight, before)
+    assert (tmp_path / "walks-of-4-s1" / "result.json").exists()
+
+
+def test_a_row_may_need_another_attention(graphs: list[Data], tmp_path: Path) -> None:
+    rows = {"none": None, "pairs": Candidate({"class": "RRWP", "steps": 4}, model={"attention": "pairs"})}
+    table = compare(graphs, rows, out=tmp_path, **{**SMALL, "seeds": (0,)})
+    models = [json.loads((tmp_path / f"{name}-s0" / "config.json").read_text())["model"] for name in rows]
+    assert [model["attention"] for model in models] == ["edge", "pairs"]
+    assert table["pairs"]["model"] == {"attention": "pairs"} and table["none"]["model"] == {}
+
+
+def test_nodes_of_one_graph_and_of_many(tmp_path: Path) -> None:
+    single = random_node_masks(graph(60, 0, of_nodes=True), seed=0)
+    table = compare(single, ["none", OwnDegrees], out=tmp_path / "single", **SMALL)
+    assert table["OwnDegrees"]["differences"]["none"]["num_rows"] == 12
+    many = [graph(5 + number % 4, number, of_nodes=True) for number in range(30)]
+    table = compare(many, ["none", OwnDegrees], out=tmp_path / "many", **SMALL)
+    assert table["OwnDegrees"]["differences"]["none"]["num_rows"] == 3  # nodes of a graph are one part
+
+
+@pytest.mark.slow
+def test_two_processes_have_the_table_of_one(graphs: list[Data], tmp_path: Path) -> None:
+    one = compare(graphs, ROWS, out=tmp_path / "one", **SMALL)
+    two = compare(graphs, ROWS, out=tmp_path / "two", processes=2, **SMALL)
+    assert figures(two) == figures(one)
+
+
+def test_trainings_of_a_process_that_dies_go_on(
+    graphs: list[Data], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    fcntl = pytest.importorskip("fcntl")
+
+    class Killed:
+        """Hold the folder of a training, as a process that trains, and die when the others are complete."""
+
+        exitcode: int | None = None
+
+        def __init__(self, **options: Any) -> None:
+            self.lock = tmp_path / "none-s1" / ".lock"
+
+        def start(self) -> None:
+            self.lock.parent.mkdir()
+            self.file = self.lock.open("w")
+            fcntl.flock(self.file, fcntl.LOCK_EX)
+
+        def join(self) -> None:
+            self.file.close()
+            self.exitcode = -9
+
+        def is_alive(self) -> bool:
+            return self.exitcode is None
+
+    monkeypatch.setattr(multiprocessing, "get_context", lambda method: SimpleNamespace(Process=Killed))
+    table = compare(graphs, ["none"], out=tmp_path, processes=2, **SMALL)
+    assert not table.about["missing"] and table["none"]["seeds"] == [0, 1]
+    assert "[-9]" in caplog.text
+
+
+def test_an_encoding_that_does_not_work_is_named_before_any_training(graphs: list[Data], tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="OwnMistake"):
+        compare(graphs, ["none", OwnMistake], out=tmp_path, **SMALL)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_training_that_fails_is_left_out(
+    graphs: list[Data], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    train_epoch = JointTraining.train_epoch
+
+    def diverging(self: JointTraining) -> dict[str, Any]:
+        row = train_epoch(self)
+        with_walks = type(self.encoder).__name__ == "RandomWalk" and self.config.seed == 1
+        return {**row, "train_loss": float("nan")} if with_walks else row
+
+    monkeypatch.setattr(JointTraining, "train_epoch", diverging)
+    with caplog.at_level(logging.WARNING):
+        table = compare(graphs, ROWS, out=tmp_path / "some", **SMALL)
+    assert table.about["missing"] == {"walks": [1]} and "walks, seed 1" in caplog.text
+    assert table["none"]["differences"]["walks"]["seeds"] == [0] and "walks (1)" in str(table)
+    with pytest.raises(ValueError, match="diverged"):
+        compare(graphs, ["walks"], out=tmp_path / "all", **{**SMALL, "seeds": (1,)})
+
+
+def test_progress_counts_all_trainings(graphs: list[Data], tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO):
+        compare(graphs, ["none", "walks"], out=tmp_path, **{**SMALL, "progress": True})
+    assert all(f"[{number}/4]" in caplog.text for number in (1, 2, 3, 4)) and "walks, seed 1: test MAE" in caplog.text
+    caplog.clear()
+    with caplog.at_level(logging.INFO):
+        compare(graphs, ["none", "walks"], out=tmp_path, **{**SMALL, "progress": True})
+    assert "4 of 4" in caplog.text
+
+
+def test_what_is_complete_is_collected(graphs: list[Data], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    compare(graphs, ["none"], out=tmp_path, **SMALL)
+    monkeypatch.setattr(JointTraining, "train_epoch", lambda self: pytest.fail("trained"))
+    table = compare(graphs, ROWS, out=tmp_path, collect=True, **SMALL)
+    assert [row["name"] for row in table.rows] == ["none"]
+    with pytest.raises(KeyError, match="none"):
+        table["walks"]
+    assert "after relabelling" in str(table) and "against" not in str(table)
+    assert table.about["missing"] == {"walks": [0, 1], "GramTransformer": [0, 1]}
+    with pytest.raises(ValueError, match="complete"):
+        compare(graphs, ["walks"], out=tmp_path, collect=True, **SMALL)
+
+
+def test_a_folder_of_other_settings_is_refused(graphs: list[Data], tmp_path: Path) -> None:
+    compare(graphs, ["none"], out=tmp_path, **SMALL)
+    for collect in (False, True):
+        with pytest.raises(ValueError, match="epochs"):
+            compare(graphs, ["none"], out=tmp_path, collect=collect, **{**SMALL, "config": TrainConfig(epochs=1)})
+    compare(graphs, {"mine": RandomWalk(steps=3)}, out=tmp_path, **SMALL)
+    with pytest.raises(ValueError, match="steps"):
+        compare(graphs, {"none": None, "mine": RandomWalk(steps=4)}, out=tmp_path, **SMALL)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "named"),
+    [
+        ({"seeds": ()}, ValueError, "seeds"),
+        ({"seeds": (1, 1)}, ValueError, "seeds"),
+        ({"seeds": 3}, ValueError, "seeds must .* got 3"),
+        ({"seeds": torch.arange(2)}, ValueError, r"seed must .*; int\("),
+        ({"model": {"hidden_channels": "8"}, "quick": True}, ValueError, "hidden_channels must .* got '8'"),
+        ({"out": ""}, ValueError, "out must name a folder"),
+        ({"processes": 0}, ValueError, "processes"),
+        ({"device": "gpu"}, ValueError, "device gpu cannot be used here: Expected one of cpu, cuda"),
+        ({"quick": 1}, ValueError, "quick"),
+        ({"target": "y"}, ValueError, "target"),
+        ({"level": "edge"}, ValueError, "level"),
+        ({"config": {}}, TypeError, "config"),
+        ({"model": nn.Linear}, ValueError, "model"),
+        ({"model": {"model": nn.Linear}}, TypeError, "model"),
+        ({"encodings": {"a b": None, "a/b": None}}, ValueError, "names"),
+    ],
+)
+def test_arguments_out_of_range_are_refused(
+    options: dict[str, Any], error: type[Exception], named: str, graphs: list[Data], tmp_path: Path
+) -> None:
+    with pytest.raises(error, match=named):
+        compare(graphs, **{"encodings": ["none"], "out": tmp_path, **SMALL, **options})
+
+
+def test_data_of_another_kind_are_refused(tmp_path: Path) -> None:
+    for data, error in ((3, TypeError), ("graphs.pt", ValueError)):
+        with pytest.raises(error, match=str(data)):
+            splits_of(data)
+
+
+def test_splits_are_taken_as_they_are(graphs: list[Data]) -> None:
+    splits = GraphSplits.of(graphs[:30], graphs[30:35], graphs[35:], level="graph")
+    assert splits_of(splits) is splits is splits_of(splits, level="graph")
+    with pytest.raises(ValueError, match="level='node'"):
+        splits_of(splits, level="node")
+    with pytest.raises(ValueError, match="level='graph'"):
+        splits_of(Data(edge_index=torch.tensor([[0], [1]]), y=torch.rand(6), num_nodes=6), level="graph")
+
+
+def test_the_encoding_of_the_page_is_a_row_of_the_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("rdkit")
+    own = next(block for block in python_blocks(PAGE) if "@tg_lpe.encoders.register" in block)
+    assert own.count("\n") <= 30
+    (tmp_path / "my_encodings.py").write_text(own.replace("MeanDegrees", "StrangersDegrees"), encoding="utf-8")
+    rows = "".join(f"{'C' * (1 + number % 9)}{'O' * (number % 4)},{number % 9 + 0.5}\n" for number in range(60))
+    (tmp_path / "mine.csv").write_text("smiles,y\n" + rows, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    options = ["--target", "y", "--quick", "--cache", str(tmp_path / "cache"), "--quiet", "--epochs", "1"]
+    assert main(["compare", "mine.csv", *options, "--encodings", "none", "my_encodings.StrangersDegrees"]) == 0
+    assert "StrangersDegrees" in capsys.readouterr().out
+    stored = json.loads(Path("runs/compare-mine-quick/comparison.json").read_text())
+    assert [row["name"] for row in stored["rows"]] == ["none", "StrangersDegrees"]
+    assert stored["data"]["source"] == "mine.csv" and stored["budget"]["epochs"] == 1
+
+
+def test_the_seed_of_the_split_has_two_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("rdkit")
+    parts = ["train"] * 8 + ["val", "test"]
+    rows = "".join(f"{'C' * (1 + n % 9)}{'O' * (n // 9)},{n + 0.5},{parts[n % 10]}\n" for n in range(40))
+    (tmp_path / "mine.csv").write_text("smiles,y,part\n" + rows, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    words = ["compare", "mine.csv", "--target", "y", "--quick", "--cache", "cache", "--quiet", "--epochs", "1"]
+    drawn = []
+    for given in (["--seed", "4"], ["--split_seed", "4"], []):
+        assert main([*words, "--encodings", "none", *given, "--out", "-".join(["out", *given])]) == 0
+        stored = json.loads(Path("-".join(["out", *given]), "comparison.json").read_text())
+        drawn.append((stored["data"]["split"]["seed"], stored["seeds"]))
+    assert drawn == [(4, [0]), (4, [0]), (0, [0])]
+    capsys.readouterr()
+    for given in (["--seed", "1", "--split_seed", "2"], ["--seed", "1", "--split_column", "part"]):
+        assert main([*words, *given]) == 1
+    said = capsys.readouterr().err
+    assert "--seed 1 and --split_seed 2" in said and "--split_seed 1 would have no effect" in said

@@ -1,0 +1,355 @@
+"""Folders and files of molecules: reading, skipping, caching and errors."""
+
+from __future__ import annotations
+
+import json
+import logging
+import lzma
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from tg_lpe.app.molecules import (
+    AtomVocabulary,
+    MoleculeDataset,
+    MoleculeReader,
+    SkippedMolecule,
+    SolubilityNormalization,
+    _pool,
+    constrained_solubility,
+    load_molecules,
+    read_molecules,
+    smiles_to_data,
+)
+from tg_lpe.data import TargetSpec
+
+SMI = {"train.smi": "CCO ethanol\nCC=O\nC1CCCCCCC1 a ring\nCCN\n", "val.smi": "CO\nCS\n", "test.smi": "[Na+].[Cl-]\n"}
+CSV = {f"{split}.csv": "smiles,y\nCCO,1.5\nCN,-2\n" for split in ("train", "val", "test")}
+
+Write = Callable[..., Path]
+
+
+def test_smi_folder(write_folder: Write, tmp_path: Path) -> None:
+    folder = write_folder(SMI)
+    splits = load_molecules(folder, computed="solubility", cache_dir=tmp_path / "cache", progress=False)
+    assert [len(part) for part in (splits.train, splits.val, splits.test)] == [4, 2, 1]
+    # C 13 times, O twice, N once in training; the others only in other splits, ordered by name.
+    assert splits.vocabulary.types == ("C", "O", "N", "Cl -", "Na +", "S")
+    for number, smiles in enumerate(["CCO", "CC=O", "C1CCCCCCC1", "CCN"]):
+        expected = smiles_to_data(smiles, splits.vocabulary)
+        data = splits.train[number]
+        assert all(torch.equal(data[key], expected[key]) for key in ("x", "edge_index", "edge_attr"))
+        assert splits.normalization is not None
+        assert data.y.item() == pytest.approx(constrained_solubility(smiles, splits.normalization), rel=1e-5)
+    assert splits.test[0].num_nodes == 2
+    assert splits.test[0].num_edges == 0
+    assert (splits.report.num_read, splits.report.num_kept, splits.report.skipped) == (7, 7, ())
+    assert abs(splits.train.y.mean().item()) < 1e-6
+    assert sorted(path.name for path in folder.iterdir()) == sorted(SMI)
+
+
+@pytest.mark.parametrize(("name", "constants"), [("zinc", "ZINC"), ("qm9-solubility", "QM9")])
+def test_named_normalization(write_folder: Write, tmp_path: Path, name: str, constants: str) -> None:
+    folder = write_folder({**SMI, "train.smi": "CCO\nC[CH2]\nN#N.CC[NH]\n"})
+    splits = load_molecules(folder, name=name, cache_dir=tmp_path / "cache", progress=False)
+    assert splits.normalization == getattr(SolubilityNormalization, constants)
+    assert [data.num_nodes for data in splits.train] == ([3, 2, 3] if name == "qm9-solubility" else [3, 2, 5])
+    given = load_molecules(
+        folder, normalization=name.removesuffix("-solubility"), cache_dir=tmp_path / "cache", progress=False
+    )
+    assert given.normalization == splits.normalization
+    assert [data.num_nodes for data in given.train] == [3, 2, 5]
+
+
+@pytest.mark.parametrize("name", [None, "zinc12k"])
+def test_rings_of_published_sets_alone_follow_the_string(write_folder: Write, tmp_path: Path, name: str | None) -> None:
+    xylene = "Cc1c(C)cccc1"
+    folder = write_folder({file: content.replace("CCO", xylene) for file, content in CSV.items()})
+    splits = load_molecules(folder, name=name, targets=["y"], cache_dir=tmp_path / "cache", progress=False)
+    graphs = [smiles_to_data(xylene, splits.vocabulary, canonical=how) for how in (False, True)]
+    assert not torch.equal(graphs[0].edge_attr, graphs[1].edge_attr)
+    assert torch.equal(splits.train[0].edge_attr, graphs[name is None].edge_attr)
+    assert splits.describe().get("canonical") is (True if name is None else None)
+
+
+def test_labels_are_used_as_published(write_folder: Write, tmp_path: Path) -> None:
+    folder = write_folder({**CSV, "train.csv": "id,smiles,logp,y\n1,CCO,7,1.5\n2,CN,8,-2\n"})
+    for choice in ({"targets": ["y"]}, {"name": "zinc12k"}, {"name": "zinc"}):
+        splits = load_molecules(folder, cache_dir=tmp_path / "cache", progress=False, **choice)
+        assert splits.train.y.tolist() == [1.5, -2.0]
+        assert splits.normalization is None
+        assert splits.target == TargetSpec(("y",))
+    with pytest.raises(ValueError, match=r"val.csv has no column 'logp'; there are 'smiles', 'y'"):
+        load_molecules(folder, targets=["logp"], cache_dir=tmp_path / "cache")
+    with pytest.raises(ValueError, match="normalization"):
+        load_molecules(folder, normalization="zinc", cache_dir=tmp_path / "cache")
+
+
+def test_everything_left_out_is_reported(
+    write_folder: Write, tmp_path: Path, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    train = "smiles,y\nCCO,1\nC1CC,2\n\n# note\nCN,\nCC,nan\nsmiles,y\nCS,3\n,4\nCF\n"
+    folder = write_folder({**CSV, "train.csv": train, "atom_dict.txt": "C\nO\nN\nF\nCl\n"})
+    with caplog.at_level(logging.INFO, logger="tg_lpe.app.datasets"):
+        splits = load_molecules(folder, cache_dir=tmp_path / "cache", progress=False)
+    assert capfd.readouterr().err == ""
+    assert splits.report.skipped == (
+        SkippedMolecule("train.csv", 3, "C1CC", "RDKit cannot read it as SMILES"),
+        SkippedMolecule("train.csv", 5, "# note", "RDKit cannot read it as SMILES"),
+        SkippedMolecule("train.csv", 6, "CN", "its label is missing"),
+        SkippedMolecule("train.csv", 7, "CC", "its label is missing"),
+        SkippedMolecule("train.csv", 9, "CS", "unknown atom type 'S'"),
+        SkippedMolecule("train.csv", 10, "", "it has no atoms"),
+        SkippedMolecule("train.csv", 11, "CF", "its label is missing"),
+    )
+    assert splits.train.y.tolist() == [1.0]
+    assert splits.train[0].x.view(-1).tolist() == [0, 0, 1]
+    assert splits.report.num_read == 12
+    short, record, untrained, again = caplog.records
+    assert short.getMessage().startswith("train.csv: 2 lines have fewer cells than the header")
+    assert record.levelno == untrained.levelno == logging.WARNING
+    assert "5 of 12 molecules used; left out: its label is missing (3)" in record.getMessage()
+    assert "; the first left out: train.csv:3: 'C1CC': RDKit" in record.getMessage() and "\n" not in record.getMessage()
+    assert "2 of the 4 molecules of val and test are also" in again.getMessage()
+    assert "train.csv:9: 'CS': unknown atom type 'S'" in str(splits.report)
+    # From the cache now, with the same report.
+    with pytest.raises(ValueError, match=r"strict.*\n.*train.csv:3: 'C1CC'(.*\n)+.*and 2 more"):
+        load_molecules(folder, cache_dir=tmp_path / "cache", strict=True, progress=False)
+
+
+def test_atom_types_that_training_lacks_are_named(
+    write_folder: Write, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = write_folder(SMI)
+    for _ in range(2):  # as read, then from the cache
+        caplog.clear()
+        load_molecules(folder, targets=(), cache_dir=tmp_path / "cache", progress=False)
+        assert "the training set lacks these atom types, so they stay untrained: 'Cl -', 'Na +', 'S'" in (caplog.text)
+    caplog.clear()
+    (folder / "train.smi").write_text("CSO.[Na+].[Cl-]\n", encoding="utf-8")
+    load_molecules(folder, targets=(), cache_dir=tmp_path / "cache", progress=False)
+    assert "untrained" not in caplog.text
+
+
+def test_molecules_are_read_with_a_readers_atom_types(tmp_path: Path) -> None:
+    (tmp_path / "one.smi").write_text("CCO\n", encoding="utf-8")
+    vocabulary = AtomVocabulary(("O", "N", "C"))
+    dataset, types, _, _ = read_molecules(tmp_path / "one.smi", reader=MoleculeReader(vocabulary), progress=False)
+    assert dataset[0].x.view(-1).tolist() == [2, 2, 0] and types == vocabulary
+    with pytest.raises(ValueError, match="vocabulary="):
+        read_molecules(tmp_path / "one.smi", reader=MoleculeReader(None), progress=False)
+    with pytest.raises(ValueError, match="vocabulary="):
+        read_molecules(tmp_path / "one.smi", vocabulary=vocabulary, reader=MoleculeReader(vocabulary), progress=False)
+
+
+def test_smi_headers_comments_and_odd_bytes(write_folder: Write, tmp_path: Path) -> None:
+    folder = write_folder({**SMI, "train.smi": ""})
+    (folder / "train.smi").write_bytes(
+        b"\xef\xbb\xbfSMILES Name \r\n# remark\r\nCCO\t1\r\n\r\n   \r\nC\xff 2\nC\x00C\nsmiles name\nC\x0cN |note|\n"
+    )
+    splits = load_molecules(folder, computed="solubility", cache_dir=tmp_path / "cache", progress=False)
+    assert [(entry.line, entry.reason) for entry in splits.report.skipped] == [
+        (6, "it holds characters that SMILES do not have"),
+        (7, "it holds characters that SMILES do not have"),
+    ]
+    assert [data.num_nodes for data in splits.train] == [3, 1]
+
+
+def test_compressed_and_several_training_files(write_folder: Write, tmp_path: Path) -> None:
+    folder = write_folder(SMI)
+    (folder / "more_train.smi.xz").write_bytes(lzma.compress(b"CCBr\nCCI\n"))
+    cache = tmp_path / "cache"
+    assert len(load_molecules(folder, computed="solubility", cache_dir=cache, progress=False).train) == 4
+    splits = load_molecules(
+        folder, train_files=("train", "more_train"), computed="solubility", cache_dir=cache, progress=False
+    )
+    assert len(splits.train) == 6
+    assert "Br" in splits.vocabulary
+    (folder / "more_train.smi.xz").write_bytes(b"no xz")
+    with pytest.raises(ValueError, match="not a complete xz file"):
+        load_molecules(folder, train_files=("more_train",), computed="solubility", cache_dir=cache)
+
+
+def test_missing_and_ambiguous_files(write_folder: Write, tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"no folder or file .*nowhere.*'nci'"):
+        load_molecules(tmp_path / "nowhere")
+    folder = write_folder({"train.smi": "C\n", "readme.txt": ""})
+    with pytest.raises(FileNotFoundError, match=r"no val split: .*\.smi, \.csv, .*holds readme.txt, train"):
+        load_molecules(folder)
+    (folder / "train.csv").write_text("smiles\nC\n")
+    with pytest.raises(ValueError, match=r"more than one train split: train.csv, train.smi"):
+        load_molecules(folder)
+    (folder / "readme.docx").touch()
+    with pytest.raises(ValueError, match=r"readme.docx: the suffix is '.docx', .*\.smi"):
+        load_molecules(folder / "readme.docx")
+
+
+def test_split_without_usable_molecules(write_folder: Write, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"no usable molecule for val: (.*\n)+.*val.smi:1: 'C1'"):
+        load_molecules(
+            write_folder({**SMI, "val.smi": "C1\n"}), computed="solubility", cache_dir=tmp_path, progress=False
+        )
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"name": "moses"}, ValueError, "'moses'.*'zinc', 'qm9', 'qm9-solubility', 'nci', 'zinc12k'"),
+        ({"normalization": "moses"}, ValueError, "'moses'"),
+        ({"normalization": 3}, TypeError, "got 3"),
+        ({"seed": "0"}, ValueError, "seed must"),
+        ({"train_files": "train"}, TypeError, r"\['train'\], got 'train'"),
+        ({"train_files": ()}, ValueError, "names no file"),
+        ({"num_workers": -1}, ValueError, "got -1"),
+    ],
+)
+def test_wrong_options(
+    write_folder: Write, options: dict[str, object], error: type[Exception], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(error, match=message):
+        load_molecules(write_folder(SMI), cache_dir=tmp_path, **options)  # type: ignore[arg-type]
+
+
+def test_cache_is_used_and_keyed(write_folder: Write, tmp_path: Path) -> None:
+    folder, cache = write_folder(SMI), tmp_path / "cache"
+    first = load_molecules(folder, computed="solubility", cache_dir=cache, progress=False)
+    assert len(list(cache.iterdir())) == 1
+    again = load_molecules(folder, computed="solubility", cache_dir=cache, progress=False)
+    assert first.smiles == again.smiles == {"val": ["CO", "CS"], "test": ["[Na+].[Cl-]"]}
+    for split in ("train", "val", "test"):
+        for key in ("x", "edge_index", "edge_attr", "y"):
+            assert torch.equal(getattr(first, split)._data[key], getattr(again, split)._data[key])
+            assert torch.equal(getattr(first, split).slices[key], getattr(again, split).slices[key])
+    assert (again.vocabulary, again.normalization, again.report) == (
+        first.vocabulary,
+        first.normalization,
+        first.report,
+    )
+    load_molecules(
+        folder, computed="solubility", cache_dir=cache, seed=5, num_workers=0, progress=False
+    )  # neither shapes a folder
+    assert len(list(cache.iterdir())) == 1
+    load_molecules(folder, computed="solubility", cache_dir=cache, name="zinc", progress=False)
+    (folder / "test.smi").write_text("CCCC\n")
+    assert load_molecules(folder, computed="solubility", cache_dir=cache, progress=False).test[0].num_nodes == 4
+    (folder / "atom_dict.txt").write_text("O\nC\nN\nS\n")
+    assert load_molecules(folder, computed="solubility", cache_dir=cache, progress=False).train[0].x.view(
+        -1
+    ).tolist() == [1, 1, 0]
+    assert len(list(cache.iterdir())) == 4
+
+
+@pytest.mark.parametrize("damage", ["empty", "cut", "flipped", "garbage"])
+def test_damaged_cache_is_made_anew(
+    write_folder: Write, tmp_path: Path, damage: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder, cache = write_folder(SMI), tmp_path / "cache"
+    first = load_molecules(folder, computed="solubility", cache_dir=cache, progress=False)
+    [path] = cache.iterdir()
+    good = path.read_bytes()
+    flipped = good[:-1] + bytes([good[-1] ^ 1])
+    path.write_bytes({"empty": b"", "cut": good[:-9], "flipped": flipped, "garbage": b"no tensors here"}[damage])
+    again = load_molecules(folder, computed="solubility", cache_dir=cache, progress=False)
+    assert "damaged" in caplog.text
+    assert torch.equal(again.train.y, first.train.y)
+    assert path.read_bytes() == good
+
+
+def test_single_file_is_split_by_seed(tmp_path: Path) -> None:
+    path = tmp_path / "chains.smi"
+    path.write_text("".join(f"{'C' * n}\n" for n in range(1, 51)) + "C1\n")
+
+    def sizes(seed: int) -> list[list[int]]:
+        splits = load_molecules(path, seed=seed, computed="solubility", cache_dir=tmp_path / "cache", progress=False)
+        return [[data.num_nodes for data in part] for part in (splits.train, splits.val, splits.test)]
+
+    drawn = sizes(0)
+    assert [len(part) for part in drawn] == [40, 5, 5]
+    assert sorted(size for part in drawn for size in part) == list(range(1, 51))
+    state = torch.get_rng_state()
+    assert sizes(0) == drawn
+    assert sizes(1) != drawn
+    assert torch.equal(torch.get_rng_state(), state)
+    with pytest.raises(ValueError, match="train_files"):
+        load_molecules(path, computed="solubility", train_files=("train", "more"), cache_dir=tmp_path / "cache")
+    path.write_text("C\nCC\n")
+    with pytest.raises(ValueError, match="train, val and test need at least 3 molecules: 2 of 2 molecules used"):
+        sizes(0)
+
+
+def test_workers_agree_with_one_process(write_folder: Write, tmp_path: Path) -> None:
+    smiles = [f"{'C' * (1 + n % 7)}{'NOS'[n % 3]}" for n in range(700)] + ["C1CC", "c1cc[nH]c1"]
+    folder = write_folder({**SMI, "train.smi": "\n".join(smiles)})
+    alone = load_molecules(folder, computed="solubility", cache_dir=tmp_path / "one", num_workers=0, progress=False)
+    shared = load_molecules(folder, computed="solubility", cache_dir=tmp_path / "two", num_workers=3, progress=False)
+    assert alone.report == shared.report
+    assert alone.vocabulary == shared.vocabulary
+    assert torch.equal(alone.train.x, shared.train.x)
+    assert torch.equal(alone.train.y, shared.train.y)
+    assert torch.equal(alone.train._data.edge_index, shared.train._data.edge_index)
+
+
+def test_script_without_main_guard_and_workers_without_torch(write_folder: Write, tmp_path: Path) -> None:
+    """A plain script that uses workers runs once, also with a json.py in its folder."""
+    folder = write_folder(SMI)
+    (tmp_path / "json.py").write_text("raise RuntimeError('the wrong json')\n")
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import sys\n"
+        "sys.path.pop(0)\n"
+        "print('started')\n"
+        "from tg_lpe.app.molecules import _molecule, load_molecules\n"
+        f"splits = load_molecules({str(folder)!r}, computed='solubility', cache_dir={str(tmp_path / 'c')!r}, "
+        "num_workers=2, progress=False)\n"
+        "print(len(splits.train))\n"
+    )
+    root = Path(__file__).resolve().parents[3]
+    environment = {**os.environ, "PYTHONPATH": str(root)}
+    done = subprocess.run(
+        [sys.executable, str(script)], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300
+    )
+    assert (done.stdout, done.returncode) == ("started\n4\n", 0), done.stderr
+    probe = subprocess.run(
+        [sys.executable, "-I", "-c", _pool._BOOTSTRAP + "print('torch' in sys.modules)"],
+        input=json.dumps({"path": sys.path, "file": str(root / "tg_lpe/app/molecules/_molecule.py")}) + "\n",
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert probe.stdout == "False\n", probe.stderr
+
+
+def test_graphs_of_plain_lists() -> None:
+    dataset = MoleculeDataset.from_graphs([[0, 1], [0]], [[0, 1, 1], []], [0.5, 1.5])
+    assert [data.num_edges for data in dataset] == [2, 0]
+    with pytest.raises(ValueError, match="2 atom lists, 1 bond lists and 2 labels"):
+        MoleculeDataset.from_graphs([[0], [0]], [[]], [0.0, 1.0])
+    with pytest.raises(ValueError, match="at least one graph"):
+        MoleculeDataset.from_data_list([])
+    assert len(MoleculeDataset.from_graphs([[2]], [[]], [3.0])) == 1
+
+
+def test_csv_without_labels_gets_the_computed_target(write_folder: Write, tmp_path: Path) -> None:
+    folder = write_folder({f"{split}.csv": "SMILES,name\nCCO,ethanol\nCN,\n" for split in ("train", "val", "test")})
+    splits = load_molecules(folder, name="zinc", cache_dir=tmp_path / "cache", progress=False)
+    assert splits.val.y[1].item() == pytest.approx(constrained_solubility("CN", "zinc"), rel=1e-6)
+    with pytest.raises(ValueError, match="zinc12k needs labels"):
+        load_molecules(folder, name="zinc12k", cache_dir=tmp_path / "cache")
+
+
+def test_labels_in_some_files_only(write_folder: Write, tmp_path: Path) -> None:
+    files = {name: text for name, text in CSV.items() if name != "test.csv"}
+    with pytest.raises(ValueError, match=r"train.csv, val.csv has them, test.smi does not"):
+        load_molecules(write_folder({**files, "test.smi": "CC\n"}), cache_dir=tmp_path / "cache")
+
+
+def test_unwritable_cache_is_not_fatal(write_folder: Write, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "file").write_text("in the way")
+    splits = load_molecules(write_folder(SMI), computed="solubility", cache_dir=tmp_path / "file", progress=False)
+    assert len(splits.train) == 4
+    assert "could not be cached" in caplog.text

@@ -1,0 +1,546 @@
+"""Predictions equal the model's own outputs, graph by graph, whatever they are made from."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from torch_geometric.data import Batch, Data
+
+from tg_lpe import GramTransformer, GraphTransformer, zoo
+from tg_lpe.app.prediction import Predictor, load, predict_file
+from tg_lpe.app.ranges import MoleculeRanges
+from tg_lpe.app.training import TrainConfig, build_model, task_for, train
+from tg_lpe.app.training.tasks import Task, make_task
+from tg_lpe.data import GraphDataset, GraphSplits
+from tg_lpe.models import TupleTransformer
+
+pytest.importorskip("rdkit")
+
+from tg_lpe.app.molecules import AtomVocabulary, MoleculeReader, load_molecules, smiles_to_data
+
+MOLECULES = ["CCO", "c1ccccc1", "CC(=O)[O-].C[NH3+]", "N", "O=C(NCC1CC1)c1ccncc1", "FC(F)(F)c1ccc(Cl)cc1"]
+BAD = {1: "unknown atom type 'Si'", 3: "RDKit cannot read it as SMILES", 4: "it has no atoms"}
+MIXED = ["CCO", "C[Si](C)C", "c1ccccc1", "C1CC(", "", "CCN"]
+
+
+def one_by_one(model: torch.nn.Module, graphs: list[Data]) -> Tensor:
+    with torch.no_grad():
+        return torch.cat([model(g.x, g.edge_index, g.get("edge_attr"), num_nodes=g.num_nodes) for g in graphs])
+
+
+@pytest.fixture(scope="module")
+def zinc() -> Predictor:
+    return zoo.load("transformer-zinc")
+
+
+@pytest.mark.parametrize("batch_size", [1, 2, 4, 100])
+def test_smiles_and_graphs_give_what_the_model_gives_one_by_one(zinc: Predictor, batch_size: int) -> None:
+    vocabulary = AtomVocabulary(zoo.card("transformer-zinc")["data"]["atom_types"])
+    graphs = [smiles_to_data(smiles, vocabulary) for smiles in MOLECULES]
+    expected = one_by_one(GraphTransformer.from_pretrained("transformer-zinc"), graphs)
+    for given in (MOLECULES, tuple(MOLECULES), graphs):
+        got = zinc.predict(given, batch_size=batch_size)
+        assert got.columns == ("penalised logP",) and got.refused == ()
+        torch.testing.assert_close(got.values, expected, rtol=1e-4, atol=1e-4)
+    dataset = GraphDataset.from_data_list(graphs)
+    torch.testing.assert_close(zinc.predict(dataset, batch_size=batch_size).values, expected, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(zinc.predict(dataset[2:4]).values, expected[2:4], rtol=1e-4, atol=1e-4)
+
+
+def test_workers_change_nothing(zinc: Predictor) -> None:
+    many = MIXED * 30
+    alone = zinc.predict(many, on_error="nan", num_workers=0, batch_size=16)
+    others = zinc.predict(many, on_error="nan", num_workers=2, batch_size=16)
+    assert torch.equal(alone.values.nan_to_num(99.0), others.values.nan_to_num(99.0))
+    assert alone.refused == others.refused
+
+
+@pytest.mark.parametrize("batch_size", [1, 3, 100])
+def test_refused_molecules_are_named(zinc: Predictor, batch_size: int) -> None:
+    got = zinc.predict(MIXED, on_error="nan", batch_size=batch_size)
+    assert {refusal.index: refusal.reason for refusal in got.refused} == BAD
+    assert [refusal.what for refusal in got.refused] == [repr(MIXED[place]) for place in BAD]
+    assert got.values.isnan().flatten().tolist() == [place in BAD for place in range(len(MIXED))]
+    usable = [smiles for place, smiles in enumerate(MIXED) if place not in BAD]
+    torch.testing.assert_close(got.values[~got.values.isnan()], zinc.predict(usable).values[:, 0], rtol=1e-4, atol=1e-4)
+    with pytest.raises(ValueError, match=r"'C\[Si\]\(C\)C' at place 1: unknown atom type 'Si'"):
+        zinc.predict(MIXED, batch_size=batch_size)
+    nothing = zinc.predict(["?", "C1CC("], on_error="nan")
+    assert nothing.values.shape == (2, 1) and bool(nothing.values.isnan().all())
+
+
+@pytest.mark.parametrize("batch_size", [1, 2, 100])
+def test_a_graph_that_the_model_refuses_leaves_its_neighbours_alone(zinc: Predictor, batch_size: int) -> None:
+    vocabulary = zinc.reader.vocabulary
+    assert vocabulary is not None
+    graphs = [smiles_to_data(smiles, vocabulary) for smiles in MOLECULES]
+    expected = zinc.predict(graphs).values
+    for bad in (0, 4):
+        graphs[bad].x = graphs[bad].x + 99
+        expected[bad] = torch.nan
+    got = zinc.predict(graphs, on_error="nan", batch_size=batch_size)
+    assert [refusal.index for refusal in got.refused] == [0, 4]
+    assert all("node types must lie in 0..19" in refusal.reason for refusal in got.refused)
+    torch.testing.assert_close(got.values, expected, rtol=1e-4, atol=1e-4, equal_nan=True)
+    with pytest.raises(ValueError, match="graph at place 0: node types must lie in"):
+        zinc.predict(graphs, batch_size=batch_size)
+
+
+@pytest.mark.parametrize("batch_size", [1, 2, 100])
+@pytest.mark.parametrize("collated", [False, True])
+def test_an_edge_to_a_node_of_the_next_graph_refuses_its_graph(batch_size: int, collated: bool) -> None:
+    model = GraphTransformer(num_node_types=3, num_edge_types=2, hidden_channels=8, num_layers=1).eval()
+    graphs = [ring(size) for size in (4, 2, 5, 4)]
+    for graph in graphs:
+        graph.edge_attr = torch.arange(graph.num_edges).unsqueeze(1) % 2
+    expected = Predictor(model).predict(graphs).values
+    graphs[1].edge_index = torch.tensor([[0, 3], [1, 5]])
+    dataset = GraphDataset.from_data_list(graphs) if collated else graphs
+    got = Predictor(model).predict(dataset, on_error="nan", batch_size=batch_size)
+    assert [refusal.index for refusal in got.refused] == [1]
+    assert got.refused[0].reason.startswith("edge_index must lie in 0..1 (num_nodes=2), got 0..5")
+    expected[1] = torch.nan
+    torch.testing.assert_close(got.values, expected, rtol=1e-4, atol=1e-4, equal_nan=True)
+    with pytest.raises(ValueError, match="edge_index"):
+        Predictor(model).predict(dataset, batch_size=batch_size)
+
+
+def test_a_column_with_gaps_and_molecules(zinc: Predictor) -> None:
+    """A filtered column keeps its row numbers, so that it may have no row 0."""
+    pandas = pytest.importorskip("pandas")
+    from rdkit import Chem
+
+    smiles = pandas.Series(["xyz", "CCO", "c1ccccc1"])[1:]
+    torch.testing.assert_close(zinc.predict(smiles).values, zinc.predict(list(smiles)).values)
+    paracetamol, gone = "CC(=O)Nc1ccc(O)cc1", "there is no SMILES"
+    column = pandas.Series([None, paracetamol, float("nan"), Chem.MolFromSmiles(paracetamol), pandas.NA, "C1CC("])
+    column.index = [10, 20, 20, 30, 40, 50]
+    got = zinc.predict(column, on_error="nan")
+    reasons = {refusal.index: refusal.reason for refusal in got.refused}
+    assert reasons == {0: gone, 2: gone, 4: gone, 5: "RDKit cannot read it as SMILES"}
+    assert got.values.isnan().flatten().tolist() == [place in reasons for place in range(6)]
+    torch.testing.assert_close(got.values[1], got.values[3])
+    with pytest.raises(ValueError, match="None at place 0: there is no SMILES"):
+        zinc.predict(column)
+    with pytest.raises(ValueError, match="MolFromInchi"):
+        zinc.predict(["InChI=1S/CH4/h1H4"])
+    for reaction in ("CCO>>CC=O", "CCO>[Na+]>CC=O", "[NH3]->[Pt]>>N"):
+        with pytest.raises(ValueError, match="it is a reaction"):
+            zinc.predict([reaction])
+    assert len(zinc.predict([None, float("nan")], on_error="nan").refused) == 2
+    assert zinc.predict(pandas.Series([], dtype=object)).values.shape == (0, 1)
+    frame = got.to_frame()
+    assert frame.columns.tolist() == ["penalised logP", "outside", "refused"] and frame.index.equals(column.index)
+    assert frame["refused"].tolist() == [reasons.get(place, "") for place in range(6)]
+    assert zinc.predict([paracetamol]).to_frame().index.tolist() == [0]
+    for dtype in ("string", "category"):
+        given = pandas.Series([paracetamol], dtype=dtype)
+        torch.testing.assert_close(zinc.predict(given).values, got.values[3:4])
+
+
+def test_predictions_are_rows(zinc: Predictor) -> None:
+    got = zinc.predict(MOLECULES)
+    assert len(got) == len(MOLECULES) and [float(row) for row in got] == got.values[:, 0].tolist()
+    assert torch.equal(got[2], got.values[2]) and torch.equal(got[1:3], got.values[1:3])
+    assert got.numpy().tolist() == got.values.tolist()
+
+
+def test_what_lies_outside_of_the_training_set_is_marked(zinc: Predictor) -> None:
+    """By size, by rings, by atoms that training lacks or has fewer of, by the prediction; in one warning."""
+    vocabulary = zinc.reader.vocabulary
+    assert vocabulary is not None and zinc.ranges is not None
+    inside, small, large = "CC(=O)Nc1ccc(O)cc1", "CCO", "C" * 60
+    fluorine = "FC(F)(F)C(F)(F)C(F)(F)C(F)(F)C(F)(F)F"
+    with pytest.warns(UserWarning, match="3 of 5 graphs differ") as caught:
+        got = zinc.predict([small, inside, "C1CC(", large, fluorine], on_error="nan")
+    assert len(caught) == 1
+    reasons = {other.index: other.reason for other in got.outside}
+    assert sorted(reasons) == [0, 3, 4] and [refusal.index for refusal in got.refused] == [2]
+    low, high = zinc.ranges.atoms
+    assert f"3 atoms, {low} to {high} in training" in reasons[0] and "bonds" in reasons[0]
+    assert "60 atoms" in reasons[3]
+    assert f"12 atoms of type 'F', at most {zinc.ranges.atom_types['F'][1]} in training" in reasons[4]
+    graphs = [smiles_to_data(smiles, vocabulary) for smiles in (inside, small)]
+    with pytest.warns(UserWarning, match="1 of 2 graphs"):
+        assert [(other.index, other.what) for other in zinc.predict(graphs).outside] == [(1, "graph")]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert zinc.predict([inside] * 3).outside == ()
+
+
+def test_a_run_knows_what_it_was_trained_on(tmp_path: Path) -> None:
+    rows = "".join(f"{'C' * size}O,{size}.5\n" for size in range(1, 31))
+    (tmp_path / "own.csv").write_text("smiles,size\n" + rows, encoding="utf-8")
+    splits = load_molecules(tmp_path / "own.csv", targets=["size"], cache_dir=tmp_path, progress=False)
+    task = task_for(splits, "regression")
+    model = build_model(splits.spec, task, hidden_channels=8, num_layers=1)
+    train(model, splits, task, TrainConfig(epochs=1, precision="float32"), folder=tmp_path / "run", progress=False)
+    sizes = splits.train.slices["x"].diff()
+    predictor = load(tmp_path / "run")
+    predictor.save(tmp_path / "saved")
+    for trained in (predictor, load(tmp_path / "saved")):
+        assert trained.ranges is not None
+        assert trained.ranges.atoms == (int(sizes.min()), int(sizes.max())) and trained.ranges.rings == (0, 0)
+        assert trained.ranges.atom_types["O"] == (len(splits.train), 1)
+        assert trained.ranges.labels["size"] == (float(splits.train.y.min()), float(splits.train.y.max()))
+        (other,) = trained.predict(["C1CCCCC1O", "CCCCCO"]).outside
+        assert other.index == 0 and "1 ring, 0 to 0 in training" in other.reason
+    # A run of before the ranges goes on.
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    del config["data"]["ranges"]
+    (tmp_path / "run" / "config.json").write_text(json.dumps(config))
+    config_of_run = TrainConfig(epochs=1, precision="float32")
+    train(model, splits, task, config_of_run, folder=tmp_path / "run", progress=False, resume=True)
+    assert load(tmp_path / "run").predict(["C1CCCCC1O"]).outside == ()
+
+
+def test_rings_and_components_are_counted() -> None:
+    smiles = ["C1CC1.C1CC1", "c1ccc2ccccc2c1", "C.C.C", "CCC"]
+    vocabulary = AtomVocabulary(("C",))
+    read = MoleculeReader(vocabulary).read(smiles, num_workers=0)
+    ranges = MoleculeRanges.of(next(read).graphs, vocabulary.types, torch.zeros(4, 0), ())
+    assert (ranges.atoms, ranges.bonds, ranges.rings) == ((3, 10), (0, 11), (0, 2))
+    assert ranges.atom_types == {"C": (22, 10)} and MoleculeRanges.from_dict(ranges.to_dict()) == ranges
+
+
+def test_what_a_predictor_says_of_itself(zinc: Predictor, tmp_path: Path) -> None:
+    for predictor, said in (
+        (zinc, ("penalised logP", "no unit", "SMILES", "20,000 molecules of zinc", "atoms")),
+        (zoo.load("transformer-zinc12k"), ("y", "penalised logP", "10,000 molecules of zinc12k", "9 to 37 atoms")),
+        (zoo.load("primphormer-peptides"), ("y9", "probabilities", "SMILES", "ogb", "10,873 molecules")),
+        (Predictor(GraphTransformer(num_node_types=2, hidden_channels=8).eval()), ("output", "graphs (Data)")),
+    ):
+        assert all(word in repr(predictor) for word in said), repr(predictor)
+    task = make_task({"name": "regression"})
+    data = {"source": "there/mine.csv", "target": {"columns": ["logP"]}}
+    own = Predictor(GraphTransformer(num_node_types=2, hidden_channels=8).eval(), task, data)
+    assert "logP" in repr(own) and "units of the labels in mine.csv" in repr(own)
+
+
+def test_numbers_of_workers_that_are_none(zinc: Predictor) -> None:
+    for number in (-1, "2", 1.5, True):
+        with pytest.raises(ValueError, match=f"num_workers must .* got {number!r}"):
+            zinc.predict(["CCO"], num_workers=number)  # type: ignore[arg-type]
+
+
+def test_what_is_given_must_be_molecules_or_graphs(zinc: Predictor, tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    table = {"name": ["ethanol"], "SMILES": ["CCO"]}
+    for given in (table, pandas.DataFrame(table)):
+        with pytest.raises(TypeError, match=r"'name', 'SMILES': pass table\['SMILES'\]"):
+            zinc.predict(given)
+    batch = Batch.from_data_list([ring(3), ring(4)])
+    for given in (batch, [batch], [ring(3), batch]):
+        for on_error in ("raise", "nan"):
+            with pytest.raises(TypeError, match=r"DataBatch[:;] (pass )?batch\.to_data_list\(\)"):
+                zinc.predict(given, on_error=on_error)
+    assert zinc.predict([]).values.shape == (0, 1)
+    graph = Data(x=torch.zeros(2, 1, dtype=torch.int64), edge_index=torch.zeros(2, 0, dtype=torch.int64))
+    for given in ("CCO", graph):
+        with pytest.raises(TypeError, match=r"pass \[...\]"):
+            zinc.predict(given)
+    for given in (iter(["CCO"]), {"CCO"}, None):
+        with pytest.raises(TypeError, match=r"got \w+: pass list\(...\)"):
+            zinc.predict(given)
+    with pytest.raises(TypeError, match="got strings and Data"):
+        zinc.predict(["CCO", graph])
+    for given in ([1, 2], [b"CCO"], [["CCO"]], np.zeros(2)):
+        with pytest.raises(TypeError, match=rf"list of SMILES strings.* of type {type(given[0]).__name__}$"):
+            zinc.predict(given)
+    (tmp_path / "mine.csv").write_text("smiles\nCCO\n", encoding="utf-8")
+    for path in (tmp_path / "mine.csv", str(tmp_path / "mine.csv"), tmp_path / "missing.csv"):
+        with pytest.raises(TypeError, match=r"got the file .*predict_file"):
+            zinc.predict(path)
+    with pytest.raises(ValueError, match="graph 0 is Data with"):
+        zinc.predict([Data(x=graph.x)])
+    with pytest.raises(ValueError, match="on_error must be one of"):
+        zinc.predict(["CCO"], on_error="ignore")
+    with pytest.raises(ValueError, match="batch_size must"):
+        zinc.predict(["CCO"], batch_size=0)
+    with pytest.raises(ValueError, match=r"call model.eval\(\)"):
+        Predictor(GraphTransformer(num_node_types=2).train())
+
+
+def test_radicals_are_read_as_in_training() -> None:
+    """QM9 writes amines as radicals; its model was trained on the molecules that they mean."""
+    qm9 = zoo.load("transformer-qm9")
+    got = qm9.predict(["C[C]([N])C", "CC(N)C"])
+    torch.testing.assert_close(got.values[0], got.values[1], rtol=1e-4, atol=1e-4)
+
+
+TASKS: dict[str, tuple[dict[str, Any], Any]] = {
+    "regression": ({"num_targets": 2}, lambda out: out),
+    "binary": ({}, torch.sigmoid),
+    "multilabel": ({"num_targets": 3}, torch.sigmoid),
+    "multiclass": ({"num_classes": 4}, lambda out: out.softmax(1)),
+}
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_classes_are_probabilities(name: str) -> None:
+    options, expected = TASKS[name]
+    task: Task = make_task({"name": name, **options})
+    model = GraphTransformer(num_node_types=3, out_channels=task.out_channels, hidden_channels=8, num_layers=1).eval()
+    graphs = [ring(size) for size in (3, 4, 7)]
+    columns = [f"c{number}" for number in range(task.num_targets)]
+    got = Predictor(model, task, {"target": {"columns": columns}}).predict(graphs)
+    torch.testing.assert_close(got.values, expected(one_by_one(model, graphs)), rtol=1e-5, atol=1e-5)
+    assert len(got.columns) == got.values.size(1)
+    assert got.columns == (tuple(columns) if name != "multiclass" else ("c0_0", "c0_1", "c0_2", "c0_3"))
+
+
+def test_classes_have_names() -> None:
+    model = GraphTransformer(num_node_types=3, out_channels=3, hidden_channels=8, num_layers=1).eval()
+    graphs = [ring(size) for size in (3, 4, 7)]
+    named = {"target": {"columns": ["tox"], "classes": [["high", "low", "none"]]}}
+    got = Predictor(model, make_task({"name": "multiclass", "num_classes": 3}), named).predict(graphs)
+    assert got.columns == ("tox_high", "tox_low", "tox_none")
+    assert got.names == [got.classes[k] for k in got.values.argmax(1).tolist()]
+    numbered = make_task({"name": "multiclass", "num_classes": 3, "values": [1, 2, 5]})
+    got = Predictor(model, numbered, {"target": {"columns": ["tox"]}}).predict(graphs)
+    assert got.columns == ("tox_1", "tox_2", "tox_5") and set(got.names) <= {"1", "2", "5"}
+    one = GraphTransformer(num_node_types=3, out_channels=1, hidden_channels=8, num_layers=1).eval()
+    two = {"target": {"columns": ["tox"], "classes": [["no", "yes"]]}}
+    got = Predictor(one, make_task({"name": "binary"}), two).predict(graphs)
+    assert got.columns == ("tox_yes",) and got.names == []  # whose probability it is
+
+
+def ring(size: int) -> Data:
+    node = torch.arange(size)
+    return Data(x=(node % 3).unsqueeze(1), edge_index=torch.stack([node, (node + 1) % size]))
+
+
+def test_nodes_of_graphs() -> None:
+    task = make_task({"name": "multiclass", "num_classes": 3, "level": "node"})
+    options = {"readout": {"level": "node"}, "hidden_channels": 8, "num_layers": 1}
+    model = GraphTransformer(num_node_types=3, out_channels=3, **options).eval()
+    graphs = [ring(3), ring(5), ring(4)]
+    predictor = Predictor(model, task)
+    expected = one_by_one(model, graphs).softmax(1)
+    torch.testing.assert_close(predictor.predict(graphs, batch_size=2).values, expected, rtol=1e-5, atol=1e-5)
+    graphs[1].x = graphs[1].x + 9
+    got = predictor.predict(graphs, on_error="nan")
+    assert got.values.isnan().any(1).tolist() == [False] * 3 + [True] * 5 + [False] * 4
+    assert got.graph is not None and got.graph.tolist() == [0] * 3 + [1] * 5 + [2] * 4
+    none = predictor.predict([])
+    assert none.graph is not None and none.graph.shape == (0,) and none.values.shape == (0, 3)
+    pytest.importorskip("pandas")
+    assert (got.to_frame()["refused"] != "").tolist() == [False] * 3 + [True] * 5 + [False] * 4
+    with pytest.raises(ValueError, match="takes graphs"):
+        predictor.predict(["CCO"])
+
+
+def write_csv(path: Path) -> Path:
+    molecules = [f"{'C' * n}{end}" for n in range(2, 9) for end in ("O", "N", "C(=O)O")]
+    rows = [f"{smiles},{len(smiles)}.5,{int('N' in smiles)}" for smiles in molecules]
+    path.write_text("smiles,size,amine\n" + "\n".join(rows) + "\n", encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize(("features", "encoder"), [("types", True), ("ogb", False)])
+def test_a_run_folder_knows_its_vocabulary_and_task(tmp_path: Path, features: Any, encoder: bool) -> None:
+    splits = load_molecules(
+        write_csv(tmp_path / "own.csv"), targets=["amine"], features=features, cache_dir=tmp_path, progress=False
+    )
+    task = task_for(splits, "binary", metric="accuracy")
+    given = {"class": "GramTransformer", "num_layers": 3, "out_channels": 4} if encoder else None
+    model = build_model(splits.spec, task, given, hidden_channels=8, num_layers=1)
+    config = TrainConfig(epochs=1, precision="float32")
+    train(model, splits, task, config, folder=tmp_path / "run", progress=False)
+    loaded = load(tmp_path / "run")
+    smiles = ["CCCO", "CCN", "CCS", "Cc1c(C)cccc1"]
+    got = loaded.predict(smiles, on_error="nan")
+    assert got.columns == ("amine",) and [r.index for r in got.refused] == ([2] if features == "types" else [])
+    again = Predictor(model.eval(), task, splits.describe()).predict(smiles, on_error="nan").values
+    torch.testing.assert_close(got.values, again, rtol=1e-5, atol=1e-5, equal_nan=True)
+    assert bool(((got.values >= 0) & (got.values <= 1))[:2].all())
+    loaded.save(tmp_path / "saved")
+    saved = load(tmp_path / "saved").predict(smiles, on_error="nan")
+    assert saved.columns == got.columns and saved.refused == got.refused
+    assert torch.equal(saved.values.nan_to_num(9), got.values.nan_to_num(9))
+    (tmp_path / "run" / "model.safetensors").unlink()
+    with pytest.raises(ValueError, match="resume="):
+        load(tmp_path / "run")
+    (tmp_path / "run" / "result.json").unlink()
+    with pytest.raises(ValueError, match="unfinished"):
+        load(tmp_path / "run")
+    train(model, splits, task, config, folder=tmp_path / "run", progress=False, resume=True)
+    restored = load(tmp_path / "run").predict(smiles, on_error="nan")
+    assert torch.equal(restored.values.nan_to_num(9), got.values.nan_to_num(9))
+    (tmp_path / "run" / "result.json").unlink()
+    with pytest.warns(UserWarning, match=r"unfinished run: result\.json is missing"):
+        load(tmp_path / "run")
+
+
+def test_predictions_that_do_not_depend_on_the_spelling(zinc: Predictor, tmp_path: Path) -> None:
+    xylene = ["Cc1ccccc1C", "Cc1c(C)cccc1", "c1(C)c(C)cccc1"]
+    plain, canonical = (zinc.predict(xylene, canonical=how).values.flatten() for how in (False, None))
+    assert plain.max() - plain.min() > 1e-3 > 1e-4 > canonical.max() - canonical.min()
+    as_spelled = Predictor(zinc.model, zinc.task, {**zinc.data, "canonical": False})
+    torch.testing.assert_close(as_spelled.predict(xylene).values.flatten(), plain)
+    with pytest.raises(ValueError, match="canonical="):
+        zinc.predict([ring(3)], canonical=True)
+    with pytest.raises(ValueError, match="canonical must"):
+        zinc.predict(xylene, canonical="no")
+    for how, expected in ((False, plain), (None, canonical), (True, canonical)):
+        (tmp_path / "in.smi").write_text("\n".join(xylene), encoding="utf-8")
+        predict_file(zinc, tmp_path / "in.smi", tmp_path / "out.csv", canonical=how, progress=False)
+        rows = (tmp_path / "out.csv").read_text(encoding="utf-8").splitlines()[1:]
+        assert [float(row.split(",")[2]) for row in rows] == pytest.approx(expected.tolist(), rel=1e-5)
+
+
+def test_a_bare_checkpoint_predicts_from_graphs_alone(tmp_path: Path) -> None:
+    model = GraphTransformer(num_node_types=3, out_channels=2, hidden_channels=8, num_layers=1).eval()
+    model.save_pretrained(tmp_path)
+    loaded = load(tmp_path)
+    graphs = [ring(3), ring(6)]
+    assert torch.equal(loaded.predict(graphs).values, loaded.predict(graphs, batch_size=2).values)
+    torch.testing.assert_close(loaded.predict(graphs).values, one_by_one(model, graphs))
+    assert loaded.columns == ("output_0", "output_1")
+    with pytest.raises(ValueError, match="cannot read SMILES: its training data were no molecules"):
+        loaded.predict(["CCO"])
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "named"),
+    [
+        ("task", 3, "a task must be a dictionary .* got 3"),
+        ("task.level", "atom", "level of regression must be one of .* got .atom."),
+        ("data", [], r"data must be an object, got \[\]"),
+        ("data.num_train", "10", "num_train must be an integer, got '10'"),
+        ("data.target", "y", "target must be an object, got 'y'"),
+        ("data.target.columns", 3, "columns must be a list, got 3"),
+        ("data.target.classes", [3], "an entry of .*classes must be a list, got 3"),
+        ("data.atom_types", "C", "atom_types must be a list, got 'C'"),
+        ("data.bond_types", [1], "an entry of .*bond_types must be a string, got 1"),
+        ("data.canonical", "no", "canonical must be true or false, got 'no'"),
+        ("data.ranges", 3, "ranges must be an object, got 3"),
+        ("data.ranges.atoms", [1], r"atoms must be a list of 2, got \[1\]"),
+        ("data.ranges.rings", None, "ranges must have atoms, bonds, rings, got none of rings"),
+        ("data.ranges.atom_types.C", [1, True], "an entry of .*atom_types.C must be a number, got True"),
+    ],
+)
+def test_a_card_of_another_form_names_the_entry(
+    zinc: Predictor, tmp_path: Path, place: str, value: object, named: str
+) -> None:
+    zinc.save(tmp_path)
+    card = json.loads((tmp_path / "card.json").read_text())
+    *outer, last = place.split(".")
+    entries = card
+    for name in outer:
+        entries = entries[name]
+    entries[last] = value
+    (tmp_path / "card.json").write_text(json.dumps(card))
+    with pytest.raises(ValueError, match=named):
+        load(tmp_path).predict(["CCO"])
+
+
+def test_a_card_that_cannot_be_written_leaves_the_model_of_before(zinc: Predictor, tmp_path: Path) -> None:
+    """Without its card the model would load and give raw outputs."""
+    zinc.save(tmp_path)
+    before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
+    ranges = {**zinc.data["ranges"], "atoms": list(np.array([1, 2], np.float32))}
+    predictor = Predictor(zinc.model, zinc.task, {**zinc.data, "ranges": ranges})
+    with pytest.raises(TypeError, match="float32"):
+        predictor.save(tmp_path)
+    assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
+
+
+def test_entries_of_a_card_may_be_null(zinc: Predictor, tmp_path: Path) -> None:
+    zinc.save(tmp_path)
+    card = json.loads((tmp_path / "card.json").read_text())
+    card["data"] |= {"num_train": None, "ranges": {**card["data"]["ranges"], "labels": None}}
+    card["data"]["target"]["units"] = None
+    (tmp_path / "card.json").write_text(json.dumps(card))
+    loaded = load(tmp_path)
+    assert "trained on: 0 molecules" in repr(loaded) and loaded.units == ()
+
+
+def test_what_cannot_predict_says_so(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="holds an encoder, GramTransformer"):
+        load("gram-k8")
+    with pytest.raises(ValueError, match="'nothing' is no checkpoint"):
+        load("nothing")
+    with pytest.raises(ValueError, match="device gpu cannot be used"):
+        load("transformer-zinc", device="gpu")
+    with pytest.raises(TypeError, match="model must"):
+        Predictor("transformer-zinc")  # type: ignore[arg-type]
+    (tmp_path / "config.json").write_text(json.dumps({"command": "pretrain", "layout": 2, "loop": {}}))
+    with pytest.raises(ValueError, match="holds a pretraining; its encoder is the checkpoint"):
+        load(tmp_path)
+    for name, content in (("config.json", '{"command": "train"}'), ("result.json", "{}"), ("model.safetensors", "")):
+        (tmp_path / name).write_text(content)
+    with pytest.raises(ValueError, match="lacks 'model' and 'task' and 'data'"):
+        load(tmp_path)
+    graphs = [ring(size) for size in range(3, 13)]
+    for graph in graphs:
+        graph.y = torch.ones(1)
+    splits = GraphSplits.of(graphs[:6], graphs[6:8], graphs[8:])
+    other = {**splits.describe(), "bond_types": ["NONE", "SINGLE", "DOUBLE", "TRIPLE", "AROMATIC"], "atom_types": ["C"]}
+    model = GraphTransformer(num_node_types=3, encoder=GramTransformer(4, num_layers=2)).eval()
+    with pytest.raises(TypeError, match="task must"):
+        Predictor(model, "regression")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="AROMATIC"):
+        Predictor(model, None, other).predict(["CCO"])
+
+
+@pytest.fixture
+def typed() -> GraphTransformer:
+    torch.manual_seed(0)
+    return GraphTransformer(num_node_types=4, num_edge_types=3, hidden_channels=16, heads=4, num_layers=2).eval()
+
+
+def path_of(edge_attr: Any, x: Any = (0, 1, 2)) -> Data:
+    edges = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
+    return Data(x=torch.as_tensor(x), edge_index=edges, edge_attr=torch.as_tensor(edge_attr))
+
+
+@pytest.mark.parametrize("collated", [False, True])
+def test_rows_of_one_graph_are_never_read_by_another(typed: GraphTransformer, collated: bool) -> None:
+    """One edge too few in a graph and one too many in the next cancel in the batch."""
+    graphs = [path_of([0, 0, 1, 1]), path_of([2, 2, 1]), path_of([0, 0, 2, 2, 2]), path_of([0, 1, 2, 2])]
+    dataset = GraphDataset.from_data_list(graphs) if collated else graphs
+    got = Predictor(typed).predict(dataset, on_error="nan")
+    assert [refusal.index for refusal in got.refused] == [1, 2]
+    assert all("edge" in refusal.reason for refusal in got.refused)
+    assert torch.allclose(got.values[[0, 3]], one_by_one(typed, [graphs[0], graphs[3]]), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        path_of([0, 0, 1, 1], [0.0, 1.0, 2.0]),
+        path_of([0, 0, 1, 1], [[0, 0], [1, 1], [2, 2]]),
+        path_of([0, 0, 1, 1], [0, 1]),
+        path_of([0.0, 0.0, 1.0, 1.0]),
+        Data(x=torch.tensor([0, 1]), edge_index=torch.rand(2, 2), edge_attr=torch.tensor([0, 0])),
+        Data(x=torch.tensor([0, 1]), edge_index=torch.zeros(4, 2).long(), edge_attr=torch.tensor([0, 0])),
+    ],
+)
+def test_an_odd_graph_is_refused_alone(typed: GraphTransformer, odd: Data) -> None:
+    odd.num_nodes = 3 if odd.edge_index.size(0) == 2 and odd.edge_index.size(1) == 4 else 2
+    fine = [path_of([0, 0, 1, 1]), path_of([0, 1, 2, 2])]
+    got = Predictor(typed).predict([fine[0], odd, fine[1]], on_error="nan")
+    assert [refusal.index for refusal in got.refused] == [1]
+    assert torch.allclose(got.values[[0, 2]], one_by_one(typed, fine), atol=1e-5)
+
+
+def test_a_refused_graph_keeps_its_rows_where_edges_are_predicted() -> None:
+    model = TupleTransformer(
+        num_node_types=4, num_edge_types=3, hidden_channels=16, heads=4, num_layers=1, readout={"level": "edge"}
+    ).eval()
+    fine, bad = path_of([0, 0, 1, 1]), path_of([0, 0, 1, 1], [9, 9, 9])
+    predictions = Predictor(model).predict([fine, bad, fine], on_error="nan")
+    assert predictions.graph is not None and predictions.graph.tolist() == [0] * 4 + [1] * 4 + [2] * 4
+    got = predictions.values
+    assert got.shape == (12, 1) and got[4:8].isnan().all()
+    assert torch.equal(got[:4], got[8:]) and bool(got[:4].isfinite().all())
+    with pytest.raises(ValueError, match="this model predicts edges and takes graphs"):
+        Predictor(model).predict(["CCO"])

@@ -1,0 +1,134 @@
+"""Pretraining of Gram read-outs on kernels of the Laplacian."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from helpers import Graph, data_of, graph_of
+from scipy.linalg import expm
+
+import tg_lpe
+from tg_lpe import Encoder, GramTransformer, LinearTransformer
+from tg_lpe.app.molecules import MoleculeSplits
+from tg_lpe.app.training.config import KernelPretrainConfig
+from tg_lpe.app.training.kernels import (
+    HEAT_TIMES,
+    NUM_EIGENSPACES,
+    WALK_STEPS,
+    attach_kernels,
+    kernel_channels,
+    kernel_entries,
+)
+from tg_lpe.app.training.pretrain import KernelPretraining
+from tg_lpe.app.training.run_folder import RunFolder
+from tg_lpe.data.seeding import seeded
+from tg_lpe.data.storage import GraphDataset
+from tg_lpe.encoders import RandomWalk
+from tg_lpe.graph.random_walks import random_walk_probabilities
+
+RING = Graph(6, [(0, 1), (0, 5), (1, 2), (2, 3), (3, 4), (4, 5)], [1.0] * 6)
+RING_AND_TAIL = [(0, 1), (0, 4), (0, 5), (1, 2), (2, 3), (3, 4), (5, 6)]
+
+
+def test_kernels_against_dense_algebra() -> None:
+    """Two graphs in a batch, one of them with an isolated node; a ring, whose eigenvalues repeat."""
+    parts = Graph(8, RING_AND_TAIL, [1.0] * 7), RING
+    graph = graph_of(*parts)
+    kernels = ("heat", "resistance", "eigenspaces", "walks")
+    node, edge = kernel_entries(graph, kernels)
+    assert node.shape == (14, kernel_channels(kernels))
+    for number, (start, size) in enumerate(((0, 8), (8, 6))):
+        s = torch.from_numpy(parts[number].normalized_laplacian())
+        matrices = [torch.from_numpy(expm(-time * s.numpy())) for time in HEAT_TIMES]
+        matrices.append(torch.linalg.pinv(s, hermitian=True))
+        values, vectors = torch.linalg.eigh(s)
+        distinct = sorted({round(value, 6) for value in values.tolist() if value > 1e-8})[:NUM_EIGENSPACES]
+        for value in distinct:
+            space = vectors[:, (values - value).abs() < 1e-5]
+            matrices.append(space @ space.mT)
+        matrices += [torch.linalg.matrix_power(torch.eye(size) - s, steps) for steps in WALK_STEPS]
+        assert len(matrices) == node.size(1)
+        for channel, matrix in enumerate(matrices):
+            torch.testing.assert_close(node[start : start + size, channel], matrix.diagonal(), rtol=0, atol=1e-10)
+            mine = graph.batch[graph.tail] == number
+            tail, head = graph.tail[mine] - start, graph.head[mine] - start
+            torch.testing.assert_close(edge[mine, channel], matrix[tail, head], rtol=0, atol=1e-10)
+
+
+def test_walks_are_return_probabilities() -> None:
+    """Of graphs without isolated nodes, whose walks return nowhere in one convention and stay in the other."""
+    graph = graph_of(Graph(7, RING_AND_TAIL, [1e-3, 1.0, 4.0, 2.0, 0.5, 30.0, 1.0]))
+    for got, expected in zip(kernel_entries(graph, ("walks",)), random_walk_probabilities(graph, 20), strict=True):
+        torch.testing.assert_close(got, expected[:, 1:], rtol=0, atol=1e-12)
+
+
+def test_grounded_graphs_do_not_see_their_batch() -> None:
+    """A grounded graph has no null space; the padding of its bucket must not be taken for one."""
+    path = torch.tensor([[0, 1], [1, 2]])
+    longer = torch.tensor([[3, 4, 5, 6], [4, 5, 6, 7]])
+    alone = kernel_entries(tg_lpe.Graph(path, 3, ground=torch.full((3,), 0.5)), ("eigenspaces",))[0]
+    batch = torch.tensor([0, 0, 0, 1, 1, 1, 1, 1])
+    both = tg_lpe.Graph(torch.cat([path, longer], 1), 8, batch=batch, ground=torch.full((8,), 0.5))
+    torch.testing.assert_close(kernel_entries(both, ("eigenspaces",))[0][:3], alone)
+
+
+def test_unknown_kernels_are_refused() -> None:
+    with pytest.raises(ValueError, match="kernels must"):
+        KernelPretrainConfig(kernels=("warmth",))
+    with pytest.raises(ValueError, match="'warmth'"):
+        kernel_entries(graph_of(RING), ("warmth",))
+
+
+def test_it_learns_the_heat_kernel(splits: MoleculeSplits, tmp_path: Path) -> None:
+    config = KernelPretrainConfig(epochs=12, batch_size=16, kernels=("heat",))
+    width = kernel_channels(config.kernels)
+    with seeded(0):
+        encoder = GramTransformer(width, width, num_filters=2, num_layers=8)
+    training = KernelPretraining(config, encoder, splits, RunFolder(tmp_path), progress=False)
+    before = training.evaluate(training.val_set)
+    result = training.fit()
+    assert result["val_loss"] < 0.3 * before
+    assert len(result["test_loss_by_channel"]) == 2 * kernel_channels(("heat",))
+    loaded = GramTransformer.from_pretrained(tmp_path / "encoder")
+    data = splits.test[0]
+    mine, theirs = (m.eval()(None, data.edge_index, num_nodes=data.num_nodes) for m in (training.encoder, loaded))
+    assert torch.equal(mine.node, theirs.node)
+    assert mine.edge is not None and theirs.edge is not None and torch.equal(mine.edge, theirs.edge)
+
+
+def test_an_encoder_without_edges_learns_the_diagonals(splits: MoleculeSplits, tmp_path: Path) -> None:
+    config = KernelPretrainConfig(epochs=6, batch_size=8, kernels=("heat",))
+    with seeded(0):
+        encoder = LinearTransformer(k=4, out_channels=kernel_channels(config.kernels))
+    training = KernelPretraining(config, encoder, splits, RunFolder(tmp_path), progress=False)
+    before = training.evaluate(training.val_set)
+    result = training.fit()
+    assert result["val_loss"] < before and len(result["test_loss_by_channel"]) == kernel_channels(("heat",))
+
+
+@pytest.mark.parametrize(
+    ("encoder", "message"),
+    [
+        (GramTransformer(3, 3), "GramTransformer gives 3 channels, the targets have 7"),
+        (GramTransformer(7, 2), "gives 2 channels of edges, the targets have 7"),
+        (RandomWalk(7), "RandomWalk has"),
+    ],
+    ids=["nodes", "edges", "nothing to learn"],
+)
+def test_encoders_that_do_not_fit_are_refused(splits: MoleculeSplits, encoder: Encoder, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        KernelPretraining(KernelPretrainConfig(kernels=("heat",)), encoder, splits)
+
+
+def test_targets_of_weighted_graphs() -> None:
+    """Kernels at nodes and at edges against dense algebra, on weights over several orders."""
+    graph = Graph(5, [(0, 1), (0, 2), (1, 2), (2, 3), (3, 4)], [1e-2, 1.0, 3.0, 0.5, 20.0])
+    data = data_of(graph)
+    target = attach_kernels(GraphDataset.from_data_list([data, data]), ("heat",))[1]
+    for channel, time in enumerate(HEAT_TIMES):
+        heat = torch.from_numpy(expm(-time * graph.normalized_laplacian())).float()
+        torch.testing.assert_close(target.kernel[:, channel], heat.diagonal(), atol=1e-6, rtol=0)
+        entries = heat[data.edge_index[0], data.edge_index[1]]
+        torch.testing.assert_close(target.edge_kernel[:, channel], entries, atol=1e-6, rtol=0)

@@ -1,0 +1,185 @@
+"""A run folder: locking, reuse, and the recorded origin of a result."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from tg_lpe.app.training.run_folder import LOOPS, RunFolder, environment
+from tg_lpe.app.training.state import MetricsLog
+from tg_lpe.checkpoints.files import load_tensors, read_json
+from tg_lpe.encoders import GramTransformer
+
+SETTINGS: dict[str, Any] = {"loop": {"lr": 0.001, "encoder_lr": 0.1}, "data": {"source": "zinc", "num_train": 10}}
+CONFIG = {"layout": 2, "command": "train", **SETTINGS}
+
+
+def begin(path: Path, epochs: int = 1) -> None:
+    """Write the files of a run that was stopped after some epochs."""
+    folder = RunFolder(path)
+    assert not folder.start("train", SETTINGS, resume=False)
+    log = MetricsLog(folder.metrics)
+    for epoch in range(epochs):
+        log.append({"epoch": epoch + 1})
+        folder.save_state({"model.weight": torch.ones(2)}, {"epoch": epoch + 1})
+
+
+def test_a_used_folder_needs_resume(tmp_path: Path) -> None:
+    begin(tmp_path / "run")
+    with pytest.raises(ValueError, match="resume="):
+        RunFolder(tmp_path / "run").start("train", SETTINGS, resume=False)
+    folder = RunFolder(tmp_path / "run")
+    assert folder.start("train", SETTINGS, resume=True)
+    tensors, metadata = folder.load_state() or ({}, {})
+    assert torch.equal(tensors["model.weight"], torch.ones(2)) and metadata == {"epoch": 1}
+
+
+def test_resume_of_an_empty_folder_starts(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "deep" / "run")
+    assert folder.start("train", SETTINGS, resume=True) is False
+    assert folder.load_state() is None and read_json(folder.config) == CONFIG
+
+
+def test_other_settings_are_quoted(tmp_path: Path) -> None:
+    begin(tmp_path / "run")
+    other = {"loop": {"lr": 0.01, "clip": 0.5, "encoder_lr": 0.1}, "data": {"source": "zinc", "num_train": 12}}
+    with pytest.raises(ValueError, match="other settings") as caught:
+        RunFolder(tmp_path / "run").start("train", other, resume=True)
+    said = str(caught.value)
+    for part in ("data.num_train was 10, is 12", "loop.clip was 1.0, is 0.5", "loop.lr was 0.001, is 0.01"):
+        assert part in said
+    assert said.index("loop.clip") < said.index("loop.lr") < said.index("data.num_train") and "folder" in said
+    assert "encoder_lr" not in said.split("settings: ")[1] and "source" not in said
+    assert read_json(tmp_path / "run" / "config.json") == CONFIG
+
+
+def test_an_option_that_is_newer_than_a_run_has_its_default(tmp_path: Path) -> None:
+    now = {**SETTINGS, "encoder": GramTransformer(2).config_dict()}
+    before = {**SETTINGS, "encoder": {**now["encoder"]}}
+    del before["encoder"]["pair_out_channels"]
+    folder = RunFolder(tmp_path)
+    folder.start("train", before, resume=False)
+    folder.metrics.write_text("{}\n")
+    folder.release()
+    assert RunFolder(tmp_path).start("train", now, resume=True) is False  # it has no checkpoint
+    other = {**now, "encoder": {**now["encoder"], "pair_out_channels": 4}}
+    with pytest.raises(ValueError, match=r"encoder\.pair_out_channels was 0, is 4"):
+        RunFolder(tmp_path).start("train", other, resume=True)
+
+
+@pytest.mark.parametrize("command", LOOPS)
+def test_a_setting_of_the_loop_that_is_newer_than_a_run_has_its_default(tmp_path: Path, command: str) -> None:
+    now = {"loop": LOOPS[command](seed=3).to_dict(), "data": {"source": "zinc"}}
+    folder = RunFolder(tmp_path)
+    folder.start(command, {**now, "loop": {"seed": 3}}, resume=False)  # as if all others were newer
+    folder.metrics.write_text("{}\n")
+    folder.release()
+    assert RunFolder(tmp_path).start(command, now, resume=True) is False  # it has no checkpoint
+    other = {**now, "loop": LOOPS[command](seed=4, clip=0.5).to_dict()}
+    with pytest.raises(ValueError, match=r"settings: loop\.seed was 3, is 4; loop\.clip was 1\.0, is 0\.5\."):
+        RunFolder(tmp_path).start(command, other, resume=True)
+
+
+@pytest.mark.parametrize("resume", [False, True])
+@pytest.mark.parametrize("has_metrics", [False, True])
+def test_settings_of_a_run_that_never_began_may_be_replaced(tmp_path: Path, resume: bool, has_metrics: bool) -> None:
+    """An error between the start and the end of the first epoch, such as a wrong encoder, leaves the folder free."""
+    folder = RunFolder(tmp_path)
+    folder.start("train", SETTINGS, resume=False)
+    if has_metrics:
+        MetricsLog(folder.metrics)
+    folder.release()
+    other = {**SETTINGS, "loop": {"lr": 0.5}}
+    assert RunFolder(tmp_path).start("train", other, resume=resume) is False
+    assert read_json(tmp_path / "config.json") == {**CONFIG, **other}
+
+
+def test_another_command_is_another_run(tmp_path: Path) -> None:
+    begin(tmp_path)
+    with pytest.raises(ValueError, match="command was 'train', is 'pretrain'"):
+        RunFolder(tmp_path).start("pretrain", SETTINGS, resume=True)
+
+
+def test_a_finished_run_keeps_its_machine(tmp_path: Path) -> None:
+    begin(tmp_path)
+    folder = RunFolder(tmp_path)
+    folder.save_result({"test_mae": 0.5}, nn.Linear(2, 1))
+    folder.environment.write_text(json.dumps({"processor": "the one that did it"}))
+    folder.start("train", SETTINGS, resume=True)
+    assert read_json(folder.environment) == {"processor": "the one that did it"}
+    assert read_json(folder.result) == {"test_mae": 0.5}
+    assert set(load_tensors(folder.model)[0]) == {"weight", "bias"}
+
+
+def test_two_in_one_folder(tmp_path: Path) -> None:
+    """The lock ends with its process, however that ends."""
+    pytest.importorskip("fcntl")
+    code = """
+import sys, time
+from pathlib import Path
+from tg_lpe.app.training.run_folder import RunFolder
+folder = RunFolder(sys.argv[1])
+folder.start("train", {}, False)
+print("started", flush=True)
+time.sleep(600)
+"""
+    other = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    try:
+        assert other.stdout is not None and other.stdout.readline() == "started\n"
+        before = (tmp_path / "environment.json").read_bytes()
+        with pytest.raises(ValueError, match="is in use by another process"):
+            RunFolder(tmp_path).start("train", {}, resume=True)
+        assert (tmp_path / "environment.json").read_bytes() == before
+    finally:
+        os.kill(other.pid, signal.SIGKILL)
+        other.communicate()
+    assert RunFolder(tmp_path).start("train", {}, resume=True) is False
+
+
+def test_a_file_system_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some network file systems have none: a run there is not in use by another process."""
+    fcntl = pytest.importorskip("fcntl")
+
+    def refuse(*arguments: Any) -> None:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    begin(tmp_path)
+    assert RunFolder(tmp_path).start("train", SETTINGS, resume=True)
+
+
+def test_the_environment_is_json_and_lists_the_packages() -> None:
+    found = json.loads(json.dumps(environment()))
+    assert found["packages"]["torch"].split("+")[0] == torch.__version__.split("+")[0]
+    assert found["threads"] == torch.get_num_threads() and found["cores"] >= 1 and found["processor"]
+
+
+def test_an_empty_name_is_not_the_current_folder() -> None:
+    with pytest.raises(ValueError, match="folder must name a folder"):
+        RunFolder("")
+
+
+def test_what_is_no_run_is_not_overwritten(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"my": "app"}', encoding="utf-8")
+    with pytest.raises(ValueError, match=r"config\.json belongs to no run and would be overwritten"):
+        RunFolder(tmp_path).start("train", SETTINGS, resume=False)
+    assert read_json(tmp_path / "config.json") == {"my": "app"}
+
+
+@pytest.mark.parametrize("name", ["result.json", "metrics.jsonl", "model.safetensors"])
+@pytest.mark.parametrize("resume", [False, True])
+def test_a_part_of_a_run_is_no_run(tmp_path: Path, name: str, resume: bool) -> None:
+    (tmp_path / name).write_text("{}", encoding="utf-8")
+    with pytest.raises(ValueError, match=rf"holds {name} without the config\.json of their run"):
+        RunFolder(tmp_path).start("train", SETTINGS, resume=resume)
+    assert not (tmp_path / "config.json").exists()

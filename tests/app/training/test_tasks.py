@@ -1,0 +1,534 @@
+"""Tasks and metrics against scikit-learn, ogb's Evaluator and plain loops, with ties and missing labels."""
+
+from __future__ import annotations
+
+import json
+import math
+import warnings
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+import torch
+from helpers import few
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.nn import functional as F
+from torch_geometric.data import Data
+
+from tg_lpe.app.training.metrics import METRICS, Metric, hits_at
+from tg_lpe.app.training.paired import figures_by_part
+from tg_lpe.app.training.tasks import (
+    TASKS,
+    Binary,
+    Multiclass,
+    Multilabel,
+    Regression,
+    Task,
+    label_scale,
+    make_task,
+    masked_mean,
+    register_task,
+    task_for,
+)
+from tg_lpe.data import GraphSplits
+from tg_lpe.testing.host_reads import HostReads
+
+metrics = pytest.importorskip("sklearn.metrics")
+NAN = math.nan
+
+
+@st.composite
+def scored(draw: st.DrawFn, columns: int = 1, missing: bool = False) -> tuple[Tensor, Tensor]:
+    """Scores with many ties and labels 0, 1 and perhaps NaN, ``[num_rows, columns]``."""
+    rows = draw(st.integers(1, 30))
+    labels = st.sampled_from([0.0, 1.0, NAN] if missing else [0.0, 1.0])
+    # Neighbours in float32 are different scores.
+    scores = st.sampled_from([-2.0, 0.0, 0.5, 1.0, float(np.nextafter(np.float32(1.0), np.float32(2.0))), 1e30])
+    shape = (rows, columns)
+    size = rows * columns
+    return (
+        torch.tensor(draw(st.lists(scores, min_size=size, max_size=size))).view(shape),
+        torch.tensor(draw(st.lists(labels, min_size=size, max_size=size))).view(shape),
+    )
+
+
+@few
+@given(scored())
+def test_one_column_is_scikit_learns(column: tuple[Tensor, Tensor]) -> None:
+    scores, labels = column
+    assume(0 < int(labels.sum()) < labels.numel())
+    found = METRICS["roc_auc"](scores, labels).mean
+    assert found == pytest.approx(metrics.roc_auc_score(labels.numpy(), scores.numpy()), rel=1e-12)
+    found = METRICS["average_precision"](scores, labels).mean
+    assert found == pytest.approx(metrics.average_precision_score(labels.numpy(), scores.numpy()), rel=1e-12)
+    right = (scores > 0).double()
+    assert METRICS["accuracy"](right, labels).mean == pytest.approx(
+        metrics.accuracy_score(labels.numpy(), right.numpy()), rel=1e-12
+    )
+
+
+def ogb_evaluator(metric: str, columns: int) -> Any:
+    """ogb's code on its own: constructed, it would read a table of its data sets."""
+    evaluate = pytest.importorskip("ogb.graphproppred.evaluate")
+    evaluator = evaluate.Evaluator.__new__(evaluate.Evaluator)
+    evaluator.name, evaluator.eval_metric, evaluator.num_tasks = "any", metric, columns
+    return evaluator
+
+
+@few
+@given(scored(), st.integers(1, 8))
+def test_hits_are_ogbs(column: tuple[Tensor, Tensor], k: int) -> None:
+    scores, labels = (part.double().flatten() for part in column)
+    assume(0 < int(labels.sum()) < labels.numel())
+    evaluate = pytest.importorskip("ogb.linkproppred.evaluate")
+    theirs = evaluate.Evaluator.__new__(evaluate.Evaluator)  # constructed, it would read a table of its data sets
+    theirs.K = k
+    found = theirs._eval_hits(scores[labels == 1].numpy(), scores[labels == 0].numpy(), "numpy")[f"hits@{k}"]
+    assert hits_at(scores, labels, k) == pytest.approx(found, rel=1e-12)
+
+
+def test_hits_where_they_are_not_defined() -> None:
+    assert hits_at(torch.tensor([1.0, 2.0]), torch.ones(2), 1) is None
+    assert math.isnan(hits_at(torch.tensor([NAN, 2.0]), torch.tensor([1.0, 0.0]), 1))
+    with pytest.raises(ValueError, match="k must"):
+        hits_at(torch.tensor([1.0, 2.0]), torch.tensor([1.0, 0.0]), 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "theirs"), [("roc_auc", "rocauc"), ("average_precision", "ap"), ("rmse", "rmse"), ("accuracy", "acc")]
+)
+@few
+@given(scored(columns=3, missing=True))
+def test_several_columns_are_ogbs(name: str, theirs: str, columns: tuple[Tensor, Tensor]) -> None:
+    predictions, labels = (part.double() for part in columns)
+    if name == "accuracy":
+        predictions = (predictions > 0).double()
+    if name == "rmse":
+        predictions = predictions.clamp(max=3.0)
+    if name in ("rmse", "accuracy"):
+        assume(bool((~labels.isnan()).any(0).all()))  # where ogb divides by zero, ours leaves the column out
+    ours = METRICS[name](predictions, labels)
+    evaluator = ogb_evaluator(theirs, 3)
+    arguments = {"y_true": labels.numpy(), "y_pred": predictions.numpy()}
+    if ours.mean is None:
+        assert ours.undefined == [0, 1, 2]
+        with pytest.raises(RuntimeError, match="No positively labeled data"):
+            evaluator.eval(arguments)
+    else:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            assert ours.mean == pytest.approx(float(evaluator.eval(arguments)[theirs]), rel=1e-12)
+
+
+def test_mae_is_the_mean_over_columns_of_what_is_there() -> None:
+    predictions = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
+    result = METRICS["mae"](predictions, torch.tensor([[0.0, NAN], [0.0, 1.0]]))
+    assert result.columns == (2.0, 3.0) and result.mean == 2.5 and result.undefined == []
+    assert METRICS["mae"](predictions, torch.tensor([[0.0, NAN], [0.0, NAN]])).undefined == [1]
+
+
+TASK_CASES: list[tuple[Task, Tensor]] = [
+    (Regression(), torch.tensor([0.5, -1.0, 2.0, NAN, 3.0])),
+    (Regression(loss_function="mse", metric="rmse"), torch.tensor([0.5, NAN, 2.0, NAN, 3.0])),
+    (Regression(num_targets=2), torch.tensor([[0.5, NAN], [1.0, 2.0], [NAN, NAN], [3.0, 0.0], [1.0, 1.0]])),
+    (Binary(), torch.tensor([0.0, 1.0, NAN, 1.0, 0.0])),
+    (Multilabel(num_targets=2), torch.tensor([[0.0, NAN], [1.0, 1.0], [NAN, NAN], [1.0, 0.0], [0.0, 0.0]])),
+    (Multiclass(num_classes=3), torch.tensor([0.0, 2.0, NAN, 1.0, 1.0])),
+    (Multiclass(num_classes=4, balanced=True), torch.tensor([0.0, 2.0, NAN, 1.0, 1.0])),
+    (Multiclass(num_classes=3, level="node"), torch.tensor([0.0, 2.0, 2.0, 1.0, 1.0])),
+]
+cases = pytest.mark.parametrize(("task", "target"), TASK_CASES, ids=lambda value: getattr(value, "name", ""))
+
+
+def outputs(task: Task, rows: int = 5) -> Tensor:
+    generator = torch.Generator().manual_seed(0)
+    return torch.randn(rows, task.out_channels, generator=generator).requires_grad_()
+
+
+def loss_by_hand(task: Task, prediction: Tensor, target: Tensor, factors: list[float] | None = None) -> Tensor:
+    """Mean of the loss over the labels that are not missing, each times its row's factor, in a loop."""
+    target = target.view(len(prediction), -1)
+    losses, weights = [], []
+    known = target[~target.isnan()]
+    for row in range(len(prediction)):
+        for column in range(task.num_targets):
+            label = target[row, column]
+            if label.isnan():
+                continue
+            balanced = isinstance(task, Multiclass) and task.balanced
+            weights.append(1 - (known == label).double().mean() if balanced else torch.tensor(1.0))
+            if isinstance(task, Multiclass):
+                losses.append(-prediction[row].log_softmax(0)[int(label)])
+            elif isinstance(task, Regression):
+                error = prediction[row, column] - label
+                losses.append(error.abs() if task.loss_function == "l1" else error**2)
+            else:
+                probability = prediction[row, column].sigmoid()
+                losses.append(-(probability if label == 1 else 1 - probability).log())
+            losses[-1] = losses[-1] * (1.0 if factors is None else factors[row])
+    weight = torch.stack(weights).float()
+    return (torch.stack(losses) * weight).sum() / weight.sum()
+
+
+@cases
+def test_loss_and_gradient_leave_missing_labels_out(task: Task, target: Tensor) -> None:
+    prediction = outputs(task)
+    loss = task.loss(prediction, target)
+    expected = loss_by_hand(task, prediction, target)
+    torch.testing.assert_close(loss, expected)
+    [gradient] = torch.autograd.grad(loss, prediction)
+    torch.testing.assert_close(gradient, torch.autograd.grad(expected, prediction)[0])
+    factors = [0.0, 0.5, 2.0, 1.5, 1.0]
+    weighted = task.loss(prediction, target, torch.tensor(factors))
+    torch.testing.assert_close(weighted, loss_by_hand(task, prediction, target, factors))
+    nothing = task.loss(prediction, torch.full_like(target, NAN))
+    assert float(nothing.detach()) == 0 and not torch.autograd.grad(nothing, prediction)[0].any()
+
+
+def test_balanced_loss_is_that_of_the_benchmark() -> None:
+    """Its own lines, and 0 where it has 0/0: a batch of one class."""
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(20):
+        label = torch.randint(4, (11,), generator=generator).clamp(max=2)
+        prediction = torch.randn(11, 4, generator=generator)
+        sizes = torch.bincount(label, minlength=4)
+        weight = (11 - sizes).float() / 11 * (sizes > 0)
+        found = Multiclass(num_classes=4, balanced=True).loss(prediction, label.double())
+        torch.testing.assert_close(found, F.cross_entropy(prediction, label, weight))
+    alone = outputs(Multiclass(num_classes=4))
+    loss = Multiclass(num_classes=4, balanced=True).loss(alone, torch.ones(5))
+    assert float(loss.detach()) == 0 and not torch.autograd.grad(loss, alone)[0].any()
+
+
+@few
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=1, max_size=30))
+def test_balanced_accuracy_is_scikit_learns(pairs: list[tuple[int, int]]) -> None:
+    classes, labels = torch.tensor(pairs, dtype=torch.float64).T
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of classes that are predicted and never occur
+        expected = metrics.balanced_accuracy_score(labels.numpy(), classes.numpy())
+    assert METRICS["balanced_accuracy"](classes, labels).mean == pytest.approx(expected, rel=1e-12)
+
+
+@cases
+def test_a_loss_does_not_wait_for_the_device(task: Task, target: Tensor) -> None:
+    prediction = outputs(task)
+    with HostReads() as reads:
+        task.loss(prediction, target).backward()
+    assert not reads.seen
+    with HostReads() as reads:
+        float(task.loss(prediction, target).detach())
+    assert reads.seen == ["aten::_local_scalar_dense"]
+
+
+@cases
+def test_figures_are_json_and_count_missing_labels(task: Task, target: Tensor) -> None:
+    figures = task.evaluate(outputs(task), target)
+    assert figures["num_missing"] == int(target.isnan().sum())
+    assert figures["num_labels"] + figures["num_missing"] == 5 * task.num_targets
+    assert set(task.figures) <= set(figures) and next(iter(figures)) == task.metric
+    assert json.loads(json.dumps(figures)) == figures
+    assert make_task(json.loads(json.dumps(task.to_dict()))) == task
+    with pytest.raises(ValueError, match="needs a column with"):
+        task.evaluate(outputs(task), torch.full_like(target, NAN))
+
+
+def test_without_missing_labels_the_loss_is_pytorchs_bit_for_bit() -> None:
+    prediction = outputs(Regression(), 137)
+    target = torch.randn(137, generator=torch.Generator().manual_seed(1))
+    assert torch.equal(Regression().loss(prediction, target), (prediction.squeeze(1) - target).abs().mean())
+    label = (target > 0).float()
+    torch.testing.assert_close(
+        Binary().loss(prediction, label), F.binary_cross_entropy_with_logits(prediction.squeeze(1), label)
+    )
+
+
+def test_a_column_of_one_class_is_named() -> None:
+    task = Multilabel(num_targets=3)
+    labels = torch.tensor([[0.0, 1.0, NAN], [1.0, 1.0, NAN], [0.0, 1.0, 1.0]])
+    figures = task.evaluate(torch.randn(3, 3, generator=torch.Generator().manual_seed(0)), labels)
+    assert figures["undefined_columns"] == [1, 2]
+    with pytest.raises(ValueError, match="average precision needs"):
+        Multilabel(num_targets=2).evaluate(torch.zeros(3, 2), labels[:, 1:])
+
+
+def test_a_nan_prediction_gives_no_good_figure() -> None:
+    broken = torch.tensor([NAN, 1.0, 0.0])
+    labels = torch.tensor([1.0, 0.0, 1.0])
+    assert math.isnan(Binary().evaluate(broken, labels)["roc_auc"])
+    assert math.isnan(Binary().evaluate(broken, labels)["average_precision"])
+    assert math.isnan(Regression().evaluate(broken, labels)["mae"])
+    both = Multiclass(num_classes=2).evaluate(torch.full((2, 2), NAN), torch.tensor([0.0, 1.0]))
+    assert both["accuracy"] == 0
+    predictions, labels = torch.tensor([[NAN], [-1.0], [2.0], [NAN]]), torch.tensor([[0.0], [0.0], [1.0], [1.0]])
+    for kind in (Binary, Multilabel):
+        assert kind(metric="accuracy").evaluate(predictions, labels)["accuracy"] == 0.5
+
+
+def test_what_tasks_say_and_predict() -> None:
+    assert Regression().direction == "min" and Binary().direction == "max"
+    assert Multiclass(num_classes=4).out_channels == 4 and Multilabel(num_targets=7).out_channels == 7
+    assert Binary().predict(torch.zeros(2, 1)).tolist() == [[0.5], [0.5]]
+    assert Multiclass(num_classes=2).predict(torch.zeros(1, 2)).tolist() == [[0.5, 0.5]]
+    assert Regression().predict(torch.ones(1, 1)).item() == 1
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Regression(level="edge"), "level of regression must"),
+        (lambda: Regression(metric="roc_auc"), "metric of regression must"),
+        (lambda: Regression(num_targets=0), "num_targets must"),
+        (lambda: Regression(loss_function="huber"), "'l1' or 'mse', got 'huber'"),
+        (lambda: Binary(num_targets=2), "num_targets"),
+        (lambda: Multiclass(num_classes=1), "at least 2, got 1"),
+        (lambda: make_task({"name": "ranking"}), "task must"),
+        (lambda: make_task({"name": "binary", "num_classes": 2}), "num_classes"),
+        (lambda: Binary().check(torch.tensor([0.0, 2.0, NAN])), "0 or 1, or NaN where missing; there are 0, 2"),
+        (lambda: Multiclass(num_classes=2).check(torch.tensor([0.0, 2.0])), r"integers in 0..1.*there are 0, 2"),
+        (lambda: Multiclass(num_classes=2).check(torch.tensor([0.5])), r"there are 0.5"),
+        (lambda: Regression().check(torch.tensor([math.inf])), "finite"),
+        (lambda: Regression().loss(torch.zeros(3, 2), torch.zeros(3)), "num_rows"),
+        (lambda: Regression().loss(torch.zeros(3, 1), torch.zeros(4)), "labels must"),
+        (lambda: Multilabel(num_targets=2).loss(torch.zeros(3, 2), torch.zeros(2, 3)), r"got \(2, 3\)"),
+        (lambda: METRICS["mae"](torch.zeros(3, 1), torch.zeros(3)), r"got \(3, 1\) and \(3,\)"),
+        (lambda: Regression(mean=[1.0]), "mean="),
+        (lambda: Regression(mean=[1.0], std=[0.0]), "std must"),
+        (lambda: Regression(mean=[1.0, 2.0], std=[1.0, 1.0]), "mean must"),
+        (lambda: Regression(mean=[NAN], std=[1.0]), "mean must"),
+        (lambda: Regression(mean=0.5, std=1.0), "mean must .* got 0.5"),
+        (lambda: Regression(mean=["0.5"], std=[1.0]), r"mean must .* got \['0.5'\]"),
+        (lambda: Multiclass(num_classes=2, values=3), "values must .* got 3"),
+        (lambda: Multiclass(num_classes=2, balanced="no"), "balanced must be True or False, got 'no'"),
+    ],
+)
+def test_mistakes(make: Any, message: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=message):
+        make()
+
+
+def test_the_scale_of_labels_may_be_tensors() -> None:
+    task = Regression(mean=torch.tensor([0.5]), std=[torch.tensor(2.0)])
+    assert task == Regression(mean=[0.5], std=[2.0]) and make_task(task.to_dict()) == task
+
+
+def splits_with(labels: list[list[float]]) -> GraphSplits:
+    edge = torch.tensor([[0, 1], [1, 0]])
+    graphs = [Data(x=torch.ones(2, 3), edge_index=edge, y=torch.tensor([row])) for row in labels]
+    return GraphSplits.of(graphs, graphs, graphs, level="graph")
+
+
+def test_the_task_of_a_dataset() -> None:
+    plain = {"mean": None, "std": None}
+    assert task_for(splits_with([[0.5], [1.0]]), **plain) == Regression()
+    wide = splits_with([[0.5, 1.0]])
+    assert task_for(wide, metric="rmse", **plain) == Regression(num_targets=2, metric="rmse")
+    assert task_for(wide, **plain).metric == "scaled_mae"
+    assert task_for(splits_with([[0.0], [1.0], [2.0], [NAN]]), "multiclass") == Multiclass(num_classes=3)
+    assert task_for(splits_with([[0.0], [3.0]]), "multiclass", num_classes=9) == Multiclass(num_classes=9)
+    assert task_for(splits_with([[0.0], [1.0]]), "regression") == Regression(mean=[0.5], std=[0.5])
+
+
+def test_classes_with_other_numbers_than_their_places() -> None:
+    """Classes 1, 2 and 3 are three, not four, and a model has an output for each."""
+    labels = torch.tensor([[1.0], [3.0], [2.0], [NAN]])
+    task = task_for(splits_with(labels.tolist()), "multiclass")
+    assert task == Multiclass(num_classes=3, values=(1.0, 2.0, 3.0)) and task.out_channels == 3
+    assert (
+        make_task(json.loads(json.dumps(task.to_dict()))) == task
+        and "values" not in Multiclass(num_classes=3).to_dict()
+    )
+    out = torch.randn(4, 3, generator=torch.Generator().manual_seed(0))
+    assert torch.equal(task.loss(out, labels), Multiclass(num_classes=3).loss(out, labels - 1))
+    certain = 9 * torch.eye(3)[[0, 2, 1, 0]]
+    assert task.evaluate(certain, labels) == {
+        "accuracy": 1.0,
+        "balanced_accuracy": 1.0,
+        "num_labels": 3,
+        "num_missing": 1,
+    }
+    with pytest.raises(ValueError, match=r"1, 2, 3.*there are 0, 1"):
+        task.check(torch.tensor([[0.0], [1.0]]))
+    with pytest.raises(ValueError, match="values"):
+        Multiclass(num_classes=3, values=(1.0, 2.0))
+    Multiclass(num_classes=2, values=(0.1, 0.2)).check(torch.tensor([[0.1], [0.2]]))  # of another precision
+
+
+def test_a_regression_is_told_apart_by_column() -> None:
+    """The figure that chooses is in deviations of each column; the others are told column by column, not averaged."""
+    labels = torch.tensor([[1.0, 100.0], [3.0, 300.0]])
+    task = task_for(splits_with(labels.tolist()), "regression")
+    assert task == Regression(num_targets=2, metric="scaled_mae", mean=(2.0, 200.0), std=(1.0, 100.0))
+    figures = task.evaluate(torch.tensor([[-1.0, 0.0], [1.0, 0.0]]), labels)  # the first column is right
+    assert figures["columns"] == {"mae": [0.0, 100.0], "rmse": [0.0, 100.0], "r2": [1.0, 0.0], "spearman": [1.0, 0.0]}
+    assert figures["scaled_mae"] == 0.5 and "mae" not in figures and "rmse" not in figures
+    assert Regression(num_targets=2, metric="mae").evaluate(labels + 2, labels)["mae"] == 2.0
+    assert "columns" not in Regression().evaluate(labels[:, :1], labels[:, :1])
+
+
+def test_the_constant_of_a_regression_is_the_median() -> None:
+    labels = torch.tensor([[1.0, 10.0], [2.0, NAN], [90.0, 30.0], [NAN, 50.0]])
+    task = Regression(num_targets=2, mean=[3.0, 10.0], std=[2.0, 5.0])
+    constant = task.constant(labels)
+    assert constant is not None and task.predict(constant).tolist() == [[2.0, 30.0]]
+    assert Binary().constant(labels[:, :1]) is None
+
+
+def test_a_few_labels_do_not_decide_how_all_are_scaled() -> None:
+    """One label of a million among a hundred near one would shrink the others to nothing."""
+    near = torch.linspace(-2, 2, 99, dtype=torch.float64)
+    mean, std, outlying = label_scale(torch.cat([near, torch.tensor([1e6, NAN])]))
+    assert abs(mean) < 0.2 and 1.0 < std < 1.3 and 1e6 in outlying
+    assert label_scale(near)[:2] == (float(near.mean()), float(near.std(correction=0)))
+    two_kinds = torch.cat([near, near[:30] + 1000])  # which are no outliers
+    assert label_scale(two_kinds).std == float(two_kinds.std(correction=0)) and not len(label_scale(two_kinds).outlying)
+    mostly_zero = torch.tensor([0.0] * 99 + [1.0])
+    assert label_scale(mostly_zero)[:2] == pytest.approx((0.01, 0.0995), rel=1e-3)
+    assert label_scale(torch.tensor([NAN]))[:2] == (0.0, 1.0) and label_scale(torch.tensor([7.0]))[:2] == (7.0, 1.0)
+
+
+def test_labels_are_scaled() -> None:
+    """The loss uses scaled labels; predictions and metrics are in the labels' units; missing labels stay missing."""
+    labels = torch.tensor([[300.0, 0.5], [340.0, torch.nan], [torch.nan, 1.5]], dtype=torch.float64)
+    found = Regression.arguments_for_training(labels)
+    assert found == {"mean": [320.0, 1.0], "std": [20.0, 0.5]}
+    assert Regression.arguments_for_training(labels[:, 1:]) == {"mean": [1.0], "std": [0.5]}
+    assert Regression.arguments_for_training(torch.full((3, 1), 7.0)) == {"mean": [7.0], "std": [1.0]}
+    constant = torch.full((33, 1), 0.1, dtype=torch.float64)  # whose deviation from its mean is rounding noise
+    assert Regression.arguments_for_training(torch.cat([300 * torch.ones(33, 1), constant], dim=1))["std"] == [1.0, 1.0]
+    scaled, plain = Regression(num_targets=2, **found), Regression(num_targets=2)
+    assert make_task(scaled.to_dict()) == scaled and make_task(json.loads(json.dumps(scaled.to_dict()))) == scaled
+    assert "mean" not in plain.to_dict()
+    out = torch.tensor([[-1.0, 0.0], [2.0, 1.0], [0.0, 1.0]], dtype=torch.float64)
+    assert scaled.predict(out).tolist() == [[300.0, 1.0], [360.0, 1.5], [320.0, 1.5]]
+    assert float(scaled.loss(out, labels)) == (0 + 1 + 1 + 0) / 4
+    assert scaled.evaluate(out, labels)["columns"]["mae"] == [10.0, 0.25]
+    assert scaled.evaluate(out, labels)["columns"] == plain.evaluate(scaled.predict(out), labels)["columns"]
+    assert scaled.evaluate(out, labels)["scaled_mae"] == 0.5
+    one = Regression(mean=[320.0], std=[20.0])
+    assert one.predict(torch.tensor([1.0])).tolist() == [340.0]
+
+
+def test_figures_of_labels_in_float64_are_not_rounded_to_float32() -> None:
+    """Energies near -1e5 that differ by hundredths: float32 would round predictions to multiples of 0.008."""
+    out = torch.randn(500, 1, generator=torch.Generator().manual_seed(0))
+    labels = out.double() * 0.01 - 123456.789
+    task = Regression(mean=[-123456.789], std=[0.01])
+    figures = task.evaluate(out, labels)
+    assert figures["mae"] < 1e-9 and figures["r2"] == pytest.approx(1.0, abs=1e-9)
+    assert float(figures_by_part(task, out, labels).abs().max()) < 1e-9
+
+
+def test_a_loss_of_ones_own_is_given_the_labels_as_they_are() -> None:
+    class Own(Regression):
+        def loss(self, prediction: Tensor, target: Tensor) -> Tensor:
+            return (prediction - target).square().mean()
+
+    assert Own.arguments_for_training(torch.full((3, 1), 300.0)) == {}
+
+
+@pytest.mark.parametrize(
+    ("labels", "name", "message"),
+    [
+        ([[0.0], [1.0]], None, "task="),
+        ([[0.0, 1.0], [1.0, NAN]], None, "task="),
+        ([[0.0], [7.0]], None, "task='multiclass'"),
+        ([[-1.0], [1.0]], None, "task='multiclass'"),
+        ([[0.5], [math.inf]], None, "y must be finite"),
+        ([[0.0], [math.inf]], "multiclass", "y must be finite"),
+        ([[0.0], [2.0]], "binary", "0 or 1"),
+    ],
+)
+def test_a_dataset_that_leaves_the_task_open(labels: list[list[float]], name: str | None, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        task_for(splits_with(labels), name)
+
+
+def test_a_class_that_may_mark_missing_labels(caplog: pytest.LogCaptureFixture) -> None:
+    for labels, is_suspicious in (([-1, 0, 1, 2], True), ([-1, 1], False), ([-1, 0, 2], False), ([0, 1, 2], False)):
+        caplog.clear()
+        task_for(splits_with([[float(label)] for label in labels]), "multiclass")
+        assert ("-1 marks missing" in caplog.text) == is_suspicious, labels
+
+
+def test_a_users_own_task() -> None:
+    try:
+
+        @register_task
+        @dataclass(frozen=True, kw_only=True)
+        class Huber(Regression):
+            """Quadratic for small errors, absolute for large ones."""
+
+            delta: float = 1.0
+            name: ClassVar[str] = "huber"
+
+            def loss(self, prediction: Tensor, target: Tensor) -> Tensor:
+                prediction, target = self.rows(prediction, target)
+                labelled = ~target.isnan()
+                known = torch.where(labelled, target, prediction.detach())
+                return masked_mean(F.huber_loss(prediction, known, reduction="none", delta=self.delta), labelled)
+
+        task = task_for(splits_with([[0.5], [1.0]]), "huber", metric="rmse", delta=0.1)
+        assert task == Huber(metric="rmse", delta=0.1) and make_task(task.to_dict()) == task
+        labels = torch.tensor([0.5, NAN, 3.0])
+        expected = F.huber_loss(torch.zeros(2), torch.tensor([0.5, 3.0]), delta=0.1)
+        torch.testing.assert_close(task.loss(torch.zeros(3, 1), labels), expected)
+        with pytest.raises(ValueError, match="taken"):
+
+            @register_task
+            class Other(Regression):
+                name = "huber"
+    finally:
+        TASKS.pop("huber", None)
+
+
+def test_a_users_own_metric_may_be_defined_again() -> None:
+    def define(factor: float) -> None:
+        def own(predictions: Tensor, labels: Tensor) -> Any:
+            return factor * (predictions - labels).abs().max()
+
+        METRICS.register(Metric("own", "own", "min", own), name="own")
+
+    try:
+        for factor in (1.0, 2.0):  # as when a cell of a notebook runs again
+            define(factor)
+        scores = METRICS["own"](torch.tensor([1.0, 3.0]), torch.tensor([1.0, 1.0]))
+        assert json.dumps([scores.mean, *scores.columns]) == "[4.0, 4.0]"  # though it returns a tensor
+        with pytest.raises(ValueError, match="taken"):
+            METRICS.register(Metric("own", "other", "min", METRICS["mae"].column), name="own")
+    finally:
+        METRICS.pop("own", None)
+
+
+@few
+@given(
+    st.lists(
+        st.tuples(st.sampled_from([-2.0, 0.0, 0.5, 3.0, 1e6]), st.sampled_from([-1.0, 0.25, 2.0, 9.0])), min_size=2
+    )
+)
+def test_correlation_of_ranks_is_scipys_and_r2_is_numpys(pairs: list[tuple[float, float]]) -> None:
+    stats = pytest.importorskip("scipy.stats")
+    predictions, labels = (torch.tensor(column) for column in zip(*pairs, strict=True))
+    predicted, true = predictions.numpy().astype(float), labels.numpy().astype(float)
+    if len(set(true)) == 1:
+        assert METRICS["r2"](predictions, labels).mean is METRICS["spearman"](predictions, labels).mean is None
+        return
+    expected = 1 - ((predicted - true) ** 2).mean() / true.var()
+    assert METRICS["r2"](predictions, labels).mean == pytest.approx(expected, rel=1e-9)
+    found = METRICS["spearman"](predictions, labels).mean
+    constant = len(set(predicted)) == 1
+    assert found == pytest.approx(0.0 if constant else stats.spearmanr(predicted, true).statistic, abs=1e-12)
+
+
+def test_figures_without_units_can_choose_the_epoch() -> None:
+    labels = torch.tensor([[1.0], [2.0], [4.0], [NAN]])
+    for name in ("r2", "spearman"):
+        task = Regression(metric=name)
+        assert task.direction == "max" and task.figures[0] == task.column_figures[0] == name
+        assert task.evaluate(labels, labels)[name] == pytest.approx(1.0)
+        assert math.isnan(task.evaluate(labels * NAN, labels)[name])
+        assert task.undefined_columns(torch.ones(3, 1)) == [0]
+    assert {"mae", "rmse", "r2", "spearman"} <= set(Regression().evaluate(labels, labels))

@@ -1,0 +1,474 @@
+"""Training on one's own graphs: any task and level, any encoder, with weights on edges, and without RDKit."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import json
+import warnings
+import weakref
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch_geometric.data import Batch, Data
+from torch_geometric.utils import stochastic_blockmodel_graph
+
+from tg_lpe import Encoder, Encoding
+from tg_lpe.app.prediction import Predictor, load
+from tg_lpe.app.training import JointTraining, TrainConfig, build_model, make_task, task_for, train
+from tg_lpe.app.training.state import read_metrics
+from tg_lpe.checkpoints.files import read_json
+from tg_lpe.data import GraphSplits, random_node_masks
+from tg_lpe.encoders import Combined, GramTransformer, RandomWalk, SpectralEncoder
+from tg_lpe.models import GraphTransformer, Model
+
+MODEL: dict[str, Any] = {"hidden_channels": 16, "heads": 2, "num_layers": 1}
+QUICK = TrainConfig(epochs=20, batch_size=8, lr=1e-2, precision="float32")
+
+
+def rings(count: int, seed: int, weighted: bool = False) -> list[Data]:
+    """Rings with label 1 and paths with label 0, of three to eight nodes."""
+    generator = torch.Generator().manual_seed(seed)
+    result = []
+    for number in range(count):
+        size = int(torch.randint(3, 9, (1,), generator=generator))
+        ends = torch.arange(size)
+        one_way = torch.stack([ends, (ends + 1) % size])[:, : size if number % 2 else size - 1]
+        data = Data(edge_index=torch.cat([one_way, one_way.flip(0)], 1), num_nodes=size, x=torch.ones(size, 2))
+        data.y = torch.tensor([float(number % 2)])
+        if weighted:
+            weight = torch.rand(one_way.size(1), generator=generator) + 0.5
+            data.edge_weight = torch.cat([weight, weight])
+        result.append(data)
+    return result
+
+
+def splits_of_rings(weighted: bool = False) -> GraphSplits:
+    return GraphSplits.of(*(rings(n, seed, weighted) for seed, n in enumerate((40, 10, 10))), level="graph")
+
+
+def test_the_best_epoch_of_a_metric_that_grows(tmp_path: Path) -> None:
+    splits = splits_of_rings()
+    task = make_task({"name": "binary", "metric": "roc_auc"})
+    model = build_model(splits.spec, task, {"class": "RandomWalk", "steps": 8}, **MODEL)
+    result = train(model, splits, task, QUICK, folder=tmp_path, progress=False)
+    values = [row["val_roc_auc"] for row in read_metrics(tmp_path / "metrics.jsonl")]
+    assert result["val_roc_auc"] == max(values) and result["best_epoch"] == values.index(max(values)) + 1
+    assert {"test_roc_auc", "test_average_precision", "test_accuracy", "test_roc_auc_relabelled"} <= set(result)
+    assert result["test_roc_auc"] > 0.9 and "test_mae" not in result
+    assert result["test_roc_auc_relabelled"] == pytest.approx(result["test_roc_auc"], abs=1e-6)
+
+
+def test_nothing_is_kept_of_a_training(tmp_path: Path) -> None:
+    """A process may train many models one after the other."""
+    splits, task = splits_of_rings(), make_task({"name": "binary", "metric": "roc_auc"})
+    model = build_model(splits.spec, task, {"class": "RandomWalk", "steps": 8}, **MODEL)
+    train(model, splits, task, TrainConfig(epochs=1, batch_size=8), folder=tmp_path, progress=False)
+    kept = [weakref.ref(thing) for thing in (model, splits.train, splits.train._data.edge_index)]
+    del model, splits
+    gc.collect()
+    assert [thing() for thing in kept] == [None] * 3
+
+
+@pytest.mark.parametrize("encoder", [{"class": "GramTransformer"}, {"class": "EffectiveResistance"}], ids=str)
+def test_weights_of_edges_are_read(encoder: dict[str, Any]) -> None:
+    weighted, task = splits_of_rings(weighted=True), make_task({"name": "regression"})
+    results = []
+    for splits in (weighted, splits_of_rings()):
+        model = build_model(splits.spec, task, encoder, **MODEL)
+        results.append(train(model, splits, task, QUICK, progress=False))
+    assert results[0] != results[1]
+
+
+def test_a_folder_is_resumed_and_not_overwritten(tmp_path: Path) -> None:
+    splits, task = splits_of_rings(), make_task({"name": "binary"})
+    models = []
+
+    def run(epochs: int, resume: bool, seed: int = 0) -> dict[str, Any]:
+        config = TrainConfig(epochs=epochs, batch_size=8, precision="float32")
+        models.append(build_model(splits.spec, task, seed=seed, **MODEL))
+        return train(models[-1], splits, task, config, folder=tmp_path, resume=resume, progress=False)
+
+    result = run(2, resume=False)
+    with pytest.raises(ValueError, match="resume=") as held:  # held, as in a notebook: the folder is free all the same
+        run(2, resume=False)
+    assert run(2, resume=True, seed=1) == result == read_json(tmp_path / "result.json"), "read, not trained again"
+    first, last = models[0].state_dict(), models[-1].state_dict()
+    assert all(torch.equal(value, last[name]) for name, value in first.items()) and not models[-1].training
+    with pytest.raises(ValueError, match=r"loop\.epochs was 2, is 3"):
+        run(3, resume=True)
+    assert held.value is not None
+
+
+def test_a_model_without_an_encoder() -> None:
+    class Mean(Model):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = torch.nn.Linear(2, 1)
+
+        def forward(self, x, edge_index, edge_attr, batch, edge_weight, *, num_graphs, **_):  # type: ignore[no-untyped-def]
+            return torch.zeros(num_graphs, 1).index_add(0, batch, self.linear(x))
+
+    splits = splits_of_rings()
+    result = train(Mean(), splits, make_task({"name": "binary"}), QUICK, progress=False)
+    assert result["num_parameters"] == 3 and result["encoder_parameters"] == 0
+
+
+@pytest.mark.parametrize("changed", ["x", "y", "edge_index", "edge_weight"])
+def test_other_data_is_not_resumed(tmp_path: Path, changed: str) -> None:
+    task = make_task({"name": "regression"})
+
+    def run(splits: GraphSplits) -> None:
+        model = build_model(splits.spec, task, {"class": "EffectiveResistance"}, **MODEL)
+        train(model, splits, task, TrainConfig(epochs=1), folder=tmp_path, resume=True, progress=False)
+
+    parts = [rings(n, seed, weighted=True) for seed, n in enumerate((6, 2, 2))]
+    run(GraphSplits.of(*parts, level="graph"))
+    run(GraphSplits.of(*([data.clone() for data in part] for part in parts), level="graph"))
+    other = parts[1][1].clone()
+    other[changed] = other[changed].flip(0) if changed == "edge_index" else other[changed] + 1
+    parts[1][1] = other
+    with pytest.raises(ValueError, match=r"other settings: data\.digest was '\w{64}', is '\w{64}'"):
+        run(GraphSplits.of(*parts, level="graph"))
+
+
+@pytest.mark.parametrize(
+    ("task", "message"),
+    [
+        ({"name": "binary", "level": "node"}, "level='node', the labels of the data have level='graph'"),
+        ({"name": "multilabel", "num_targets": 3}, "num_targets"),
+        ({"name": "multiclass", "num_classes": 2}, r"must be integers in 0\.\.1.*there are 0, 1, 7"),
+        ({"name": "binary"}, r"must be 0 or 1.*there are 0, 1, 7"),
+    ],
+)
+def test_labels_of_another_task(task: dict[str, Any], message: str) -> None:
+    parts = [rings(n, seed) for seed, n in enumerate((10, 4, 4))]
+    parts[2][0].y = torch.tensor([7.0])
+    splits, made = GraphSplits.of(*parts, level="graph"), make_task(task)
+    with pytest.raises(ValueError, match=message):
+        train(build_model(splits.spec, made, **MODEL), splits, made, QUICK, progress=False)
+
+
+@pytest.mark.parametrize("part", ["val", "test"])
+def test_labels_of_one_class_are_refused_before_the_first_epoch(part: str, tmp_path: Path) -> None:
+    parts = {name: rings(n, n) for name, n in (("train", 10), ("val", 4), ("test", 6))}
+    for data in parts[part]:
+        data.y = torch.tensor([1.0])
+    splits = GraphSplits.of(**parts, level="graph")
+    task = make_task({"name": "binary"})
+    message = rf"ROC-AUC needs .* both classes; in the {part} set, y has none: choose metric='accuracy', .* or seed"
+    with pytest.raises(ValueError, match=message):
+        train(build_model(splits.spec, task, **MODEL), splits, task, QUICK, folder=tmp_path, progress=False)
+    assert not any(tmp_path.iterdir()), "a folder that nothing can be done with"
+    task = make_task({"name": "binary", "metric": "accuracy"})
+    config = TrainConfig(epochs=1, precision="float32")
+    train(build_model(splits.spec, task, **MODEL), splits, task, config, folder=tmp_path, progress=False)
+
+
+def test_columns_left_out_of_the_average_are_named() -> None:
+    parts = {name: rings(n, n) for name, n in (("train", 10), ("val", 4), ("test", 6))}
+    for name, graphs in parts.items():
+        for number, data in enumerate(graphs):
+            data.y = torch.tensor([[number % 2, 1 if name == "test" else number % 2, number % 2]]).float()
+            if name == "val":
+                data.y[0, 0] = torch.nan
+    splits = GraphSplits.of(**parts, level="graph", columns=["toxic", "bitter", "sweet"])
+    task = make_task({"name": "multilabel", "num_targets": 3})
+    config = TrainConfig(epochs=1, precision="float32")
+    result = train(build_model(splits.spec, task, **MODEL), splits, task, config, progress=False)
+    assert result["val_undefined_columns"] == ["toxic"] and result["test_undefined_columns"] == ["bitter"]
+    assert (result["val_num_labels"], result["val_num_missing"]) == (8, 4)
+    assert (result["test_num_labels"], result["test_num_missing"]) == (18, 0)
+
+
+@pytest.mark.parametrize("encoder", [None, {"class": "RandomWalk", "steps": 4}], ids=str)
+def test_attributes_that_are_not_read_do_not_matter(encoder: dict[str, Any] | None) -> None:
+    """One-way rings have as many nodes as edges, so the level of such an attribute is ambiguous."""
+
+    def ring(size: int, extra: bool) -> Data:
+        ends = torch.arange(size)
+        data = Data(edge_index=torch.stack([ends, (ends + 1) % size]), y=torch.tensor([size / 2]))
+        if extra:
+            data.charge = torch.ones(size)
+            data.pos = torch.ones(size, 3)
+            data.name = f"ring of {size}"
+        else:
+            data.num_nodes = size
+        return data
+
+    results = []
+    for extra in (False, True):
+        splits = GraphSplits.of(*([ring(3 + i, extra) for i in range(n)] for n in (6, 1, 4)), level="graph")
+        task = make_task({"name": "regression"})
+        model = build_model(splits.spec, task, encoder, **MODEL)
+        results.append(train(model, splits, task, TrainConfig(epochs=1, precision="float32"), progress=False))
+        assert not extra or splits.test._data.charge.numel() == 18, "the caller's data is as it was"
+    assert results[0] == results[1]
+    assert results[1]["test_mae_relabelled"] == pytest.approx(results[1]["test_mae"], rel=1e-5)
+
+
+def test_weights_that_no_encoder_reads() -> None:
+    """A model without an encoder is the baseline on weighted graphs too, as on the same graphs without weights."""
+    figures, predictions = [], []
+    for weighted in (False, True):
+        parts = [rings(n, seed, weighted=True) for seed, n in enumerate((40, 10, 10))]
+        for data in (data for part in parts for data in part if not weighted):
+            del data.edge_weight
+        splits, task = GraphSplits.of(*parts, level="graph"), make_task({"name": "binary"})
+        model = build_model(splits.spec, task, None, **MODEL)
+        config = TrainConfig(epochs=1, batch_size=8, precision="float32")
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            figures.append(train(model, splits, task, config, progress=False)["test_roc_auc"])
+        told = [str(warning.message) for warning in caught if "edge_weight of the graphs is not read" in str(warning)]
+        assert len(told) == weighted
+        graphs = [splits.test[number] for number in range(3)]
+        predictions.append(Predictor(model.eval(), task).predict(graphs).values)
+    assert figures[0] == figures[1] and torch.equal(*predictions)
+
+
+def test_an_encoding_that_nobody_hands_over() -> None:
+    splits, task = splits_of_rings(), make_task({"name": "binary"})
+    model = GraphTransformer(in_channels=2, pe_channels=4, **MODEL)
+    with pytest.raises(ValueError, match="pe_channels"):
+        train(model, splits, task, QUICK, progress=False)
+
+
+def one_graph() -> GraphSplits:
+    """Four blocks of twenty nodes, labelled by their block."""
+    probabilities = torch.full((4, 4), 0.05).fill_diagonal_(0.5)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        edge_index = stochastic_blockmodel_graph([20] * 4, probabilities)
+    data = Data(edge_index=edge_index, num_nodes=80, y=torch.arange(4).repeat_interleave(20))
+    return GraphSplits.of_masks(random_node_masks(data, 0))
+
+
+EIGENVECTORS: dict[str, Any] = {"class": "LaplacianEigenvectors", "k": 4, "edge_out_channels": 0}
+
+
+@pytest.mark.parametrize("encoder", [EIGENVECTORS, {"class": "Whitened", "encoder": EIGENVECTORS}])
+def test_signs_stay_fixed_on_one_graph(encoder: dict[str, Any]) -> None:
+    """Signs drawn in each step would hide in which block a node is."""
+    splits = one_graph()
+    model = build_model(splits.spec, task := task_for(splits, name="multiclass"), encoder, **MODEL)
+    loop = JointTraining(replace(QUICK, epochs=60), model, splits, task, progress=False)
+    assert loop.fit()["test_accuracy"] > 0.8
+    batch = Batch.from_data_list([loop.train_set[0]])
+    with torch.no_grad():
+        assert torch.equal(loop.predict(batch, torch.Generator().manual_seed(1)), loop.predict(batch))
+    others = GraphSplits.of(*([part[0]] * 2 for part in (splits.train, splits.val, splits.test)), level="node")
+    assert not JointTraining(QUICK, model, others, task, progress=False).is_one_graph
+
+
+def test_norms_have_the_statistics_of_the_one_graph() -> None:
+    """Running statistics lag behind the weights, of which an epoch makes a single step."""
+    splits = one_graph()
+    model = build_model(splits.spec, task := task_for(splits, name="multiclass"), {"class": "RandomWalk"}, **MODEL)
+    loop = JointTraining(replace(QUICK, lr=0.1), model, splits, task, progress=False)
+    batch = Batch.from_data_list([loop.train_set[0]])
+    for _ in range(5):
+        loop.train_epoch()
+        with loop.evaluated_weights(), torch.no_grad():
+            evaluated = loop.outputs(loop.train_set)[0]
+            model.train()
+            trained = loop.predict(batch)
+        torch.testing.assert_close(evaluated, trained, rtol=0.05, atol=0.05 * float(trained.abs().max()))
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_the_precision_of_a_result(tmp_path: Path, precision: Any) -> None:
+    """Of a model and data in double precision as well, whose run is loaded in double precision."""
+    task, config = make_task({"name": "binary"}), TrainConfig(epochs=1, batch_size=8, precision=precision)
+    for dtype in (torch.float32, torch.float64):
+        parts = [rings(n, n) for n in (10, 4, 6)]
+        for data in (data for part in parts for data in part):
+            data.x = data.x.to(dtype)
+        splits = GraphSplits.of(*parts, level="graph")
+        model = build_model(splits.spec, task, {"class": "RandomWalk", "steps": 4}, **MODEL).to(dtype)
+        folder = tmp_path / str(dtype)
+        result = train(model, splits, task, config, folder=folder, progress=False)
+        assert result["precision"] == ("float64" if dtype == torch.float64 else precision)
+        expected = Predictor(model.eval(), task).predict(parts[2]).values
+        loaded = load(folder)
+        assert loaded.model.readout[-1].weight.dtype == dtype
+        assert torch.equal(loaded.predict(parts[2]).values, expected)
+
+
+def test_predictions_are_not_rounded_to_bfloat16() -> None:
+    """The last map of the read-out is of full precision: predictions near 100 differ by less than bfloat16 can say."""
+    splits = splits_of_rings()
+    task = make_task({"name": "regression"})
+    model = build_model(splits.spec, task, {"class": "RandomWalk", "steps": 8}, **MODEL)
+    torch.nn.init.constant_(model.readout[-1].bias, 100.0)
+    training = JointTraining(TrainConfig(precision="bfloat16"), model, splits, task, progress=False)
+    model.eval()
+    with torch.no_grad():
+        out = training.predict(Batch.from_data_list([training.test_set[i] for i in range(10)]))
+    assert out.dtype == torch.float32
+    assert not torch.equal(out, out.bfloat16().float()) and len(out.unique()) > 2
+
+
+def test_training_needs_labels_to_learn_from() -> None:
+    parts = [rings(n, seed) for seed, n in enumerate((8, 4, 4))]
+    for data in parts[0]:
+        data.y = torch.full_like(data.y, torch.nan, dtype=torch.float32)
+    splits = GraphSplits.of(*parts, level="graph")
+    task = task_for(splits, "regression")
+    model = build_model(splits.spec, task, None, **MODEL)
+    with pytest.raises(ValueError, match="nothing can be learned of y: the training set has no label"):
+        train(model, splits, task, QUICK, progress=False)
+    for part in parts[1:]:
+        for data in part:
+            data.y = torch.full_like(data.y, torch.nan, dtype=torch.float32)
+    with pytest.raises(ValueError, match="all labels of y are missing"):
+        task_for(GraphSplits.of(*parts, level="graph"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [({"readout": {"level": "node"}}, "the task needs"), ({"out_channels": 3}, "the task needs")],
+)
+def test_a_model_of_another_task(arguments: dict[str, Any], message: str) -> None:
+    splits, model = splits_of_rings(), GraphTransformer(in_channels=2, **MODEL, **arguments)
+    task = make_task({"name": "binary"})
+    with pytest.raises(ValueError, match=message):
+        train(model, splits, task, QUICK, progress=False)
+    with pytest.raises(ValueError, match=message):
+        Predictor(model.eval(), task)
+
+
+def test_a_model_of_which_nothing_is_trained() -> None:
+    splits, task = splits_of_rings(), make_task({"name": "binary"})
+    encoder = {"class": "GramTransformer", "num_layers": 2, "out_channels": 4}
+    model = build_model(splits.spec, task, encoder, **MODEL).requires_grad_(False)
+    with pytest.raises(ValueError, match="requires_grad"):
+        train(model, splits, task, QUICK, progress=False)
+    model.encoder.requires_grad_(True)
+    with pytest.raises(ValueError, match="encoder_lr"):
+        train(model, splits, task, replace(QUICK, encoder_lr=0.0), progress=False)
+    before = [p.clone() for p in model.parameters()]
+    train(model, splits, task, replace(QUICK, epochs=1), progress=False)
+    moved = {n: not torch.equal(p, b) for (n, p), b in zip(model.named_parameters(), before, strict=True)}
+    assert any(moved.values()) and all(name.startswith("encoder.") for name, is_so in moved.items() if is_so)
+
+
+def test_to_go_on_needs_a_folder() -> None:
+    splits = splits_of_rings()
+    task = task_for(splits, "binary")
+    with pytest.raises(ValueError, match="resume="):
+        train(build_model(splits.spec, task, None, **MODEL), splits, task, QUICK, resume=True, progress=False)
+    for name in ("resume", "progress"):
+        with pytest.raises(ValueError, match=f"{name} must be True or False, got 'no'"):
+            train(build_model(splits.spec, task, None, **MODEL), splits, task, QUICK, **{name: "no"})
+
+
+def test_an_encoder_is_no_model(tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match="train takes"):
+        train(GramTransformer(4, 4), splits_of_rings(), folder=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_run_goes_on_in_its_precision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    splits, task = splits_of_rings(), make_task({"name": "binary"})
+
+    def run(resume: bool, precision: Any = "auto") -> dict[str, Any]:
+        config = TrainConfig(epochs=1, batch_size=8, precision=precision)
+        model = build_model(splits.spec, task, **MODEL)
+        return train(model, splits, task, config, folder=tmp_path, resume=resume, progress=False)
+
+    for name in ("_is_avx512_bf16_supported", "_is_amx_tile_supported"):
+        monkeypatch.setattr(torch.cpu, name, lambda: False)
+    result = run(resume=False)
+    assert read_json(tmp_path / "config.json")["loop"]["precision"] == result["precision"] == "float32"
+    assert run(resume=True) == run(resume=True, precision="float32") == result
+    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: True)
+    assert run(resume=True) == result, "a complete run is only read"
+    with pytest.raises(ValueError, match=r"loop\.precision was 'float32', is 'bfloat16'"):
+        run(resume=True, precision="bfloat16")
+    (tmp_path / "result.json").unlink()
+    with pytest.raises(ValueError, match=r"loop\.precision was 'float32', is 'bfloat16'"):
+        run(resume=True)
+
+
+def test_an_encoder_that_is_kept_does_not_train() -> None:
+    splits, task = splits_of_rings(), make_task({"name": "binary"})
+    seen = []
+
+    class Watched(SpectralEncoder):
+        def encode(self, *args: Any, **kwargs: Any) -> Any:
+            seen.append(self.training)
+            return super().encode(*args, **kwargs)
+
+    for rate, expected in ((0.0, {False}), (1e-3, {True, False})):
+        seen.clear()
+        model = build_model(splits.spec, task, Watched(4, 0, 4, dropout=0.5), **MODEL)
+        train(model, splits, task, TrainConfig(epochs=1, batch_size=8, encoder_lr=rate), progress=False)
+        assert set(seen) == expected
+
+
+def test_penalties_are_in_the_metrics(tmp_path: Path) -> None:
+    splits, task = splits_of_rings(), make_task({"name": "binary"})
+    options = {"regularizer": "code", "eta": 0.1}
+    attention = {"attention": "hybrid", "attention_options": {"global_attention": "primal", "global_options": options}}
+    model = build_model(splits.spec, task, **MODEL, **attention)
+    train(model, splits, task, TrainConfig(epochs=2, batch_size=8), folder=tmp_path, progress=False)
+    rows = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert len(rows) == 2 and all(0 < row["train_penalty"] < row["train_loss"] for row in rows)
+
+
+class _Normed(Encoder):
+    """A map of degrees with running statistics."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.out_channels = 4
+        self.linear, self.norm = torch.nn.Linear(1, 4), torch.nn.BatchNorm1d(4)
+
+    def encode(self, graph: Any, x: Any = None, edge_attr: Any = None, **_: Any) -> Encoding:
+        return Encoding(self.norm(self.linear(graph.laplacian_diagonal(self.linear.weight).unsqueeze(1))))
+
+
+def test_statistics_of_a_frozen_encoder_are_kept() -> None:
+    splits = splits_of_rings()
+    task = make_task({"name": "binary"})
+    config = replace(QUICK, epochs=2, recalibrate=10, encoder_lr=0)
+    for is_kept, settings in ((True, config), (False, replace(config, encoder_lr=0.01))):
+        model = build_model(splits.spec, task, _Normed(), **MODEL)
+        before = {name: value.clone() for name, value in model.encoder.state_dict().items()}
+        train(model, splits, task, settings, progress=False)
+        after = model.encoder.state_dict()
+        assert all(torch.equal(after[name], value) for name, value in before.items()) == is_kept
+    inside = Combined([_Normed().freeze(), RandomWalk(2)])
+    before = copy.deepcopy(inside.state_dict())
+    model = build_model(splits.spec, task, inside, **MODEL)
+    train(model, splits, task, replace(config, encoder_lr=0.01), progress=False)
+    torch.testing.assert_close(model.encoder.state_dict(), before, rtol=0, atol=0)
+
+
+def test_arguments_of_another_class() -> None:
+    splits = splits_of_rings()
+    task = make_task({"name": "binary"})
+    model = build_model(splits.spec, task, None, **MODEL)
+    calls: list[tuple[Callable[[], Any], str]] = [
+        (lambda: task_for([], "binary"), "splits must be a GraphSplits, which GraphSplits.of makes, got list"),
+        (lambda: train(model, [], task), "splits must be a GraphSplits, which GraphSplits.of makes, got list"),
+        (lambda: train(torch.nn.Linear(2, 2), splits, task), "got a Linear: .* subclass of tg_lpe.models.Model"),
+        (lambda: train(model, splits, "binary"), "task must be a Task, which task_for makes, got str"),
+        (lambda: train(model, splits, task, {"epochs": 1}), "config must be a TrainConfig, got dict"),
+        (lambda: build_model(splits, task, None), "spec must be a DataSpec, as splits.spec is, got GraphSplits"),
+        (lambda: build_model(splits.spec, "binary", None), "task must be a Task, which task_for makes, got str"),
+    ]
+    for call, message in calls:
+        with pytest.raises(TypeError, match=message):
+            call()
+    with pytest.raises(ValueError, match="device gpu cannot be used"):
+        train(model, splits, task, device="gpu")
+    with pytest.raises(
+        ValueError, match=r"'GramTransformer' is a class and no pretrained encoder: pass \{'class': 'Gram"
+    ):
+        build_model(splits.spec, task, "GramTransformer")

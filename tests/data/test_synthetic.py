@@ -1,0 +1,116 @@
+"""Random graphs of the synthetic experiments: counts, degrees, resistances, and reproducibility from a seed."""
+
+from __future__ import annotations
+
+import math
+
+import networkx as nx
+import numpy as np
+import pytest
+import torch
+from helpers import relative_error
+from torch import Tensor
+
+import tg_lpe
+from tg_lpe.data import random_incidences, random_weighted_graph
+from tg_lpe.data.synthetic import csl_edges, random_regular_edges
+
+EDGES = {"complete": 45, "csl": 20}
+kinds = pytest.mark.parametrize("kind", sorted(EDGES))
+
+
+def generator(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def networkx_of(edge_index: Tensor, weight: Tensor, num_nodes: int) -> nx.Graph:
+    graph = nx.Graph()
+    graph.add_nodes_from(range(num_nodes))
+    graph.add_weighted_edges_from((u, v, w) for (u, v), w in zip(edge_index.T.tolist(), weight.tolist(), strict=True))
+    return graph
+
+
+@kinds
+@pytest.mark.parametrize("seed", range(5))
+def test_graphs_of_the_paper(kind: str, seed: int) -> None:
+    data = random_weighted_graph(kind, generator(seed))
+    graph = networkx_of(data.edge_index, data.edge_weight, 10)
+    assert data.num_nodes == 10 and graph.number_of_edges() == EDGES[kind] and data.num_edges == 2 * EDGES[kind]
+    assert set(dict(graph.degree).values()) == {9 if kind == "complete" else 4}
+    assert data.is_undirected() and not data.has_self_loops() and nx.is_connected(graph)
+    assert data.edge_weight.dtype == torch.float64
+    assert (data.edge_weight.log().abs() <= 2).all() and data.edge_weight.unique().numel() == EDGES[kind]
+    tg_lpe.Graph(data.edge_index, 10, edge_weight=data.edge_weight)  # both directions agree on the weight
+
+
+@kinds
+def test_a_seed_decides_the_graph(kind: str) -> None:
+    first, again, other = (random_weighted_graph(kind, generator(seed)) for seed in (3, 3, 4))
+    assert torch.equal(first.edge_weight, again.edge_weight) and torch.equal(first.edge_index, again.edge_index)
+    assert not torch.equal(first.edge_weight, other.edge_weight)
+    state = torch.get_rng_state()
+    one, two = (random_incidences(kind, 4, generator(3)) for _ in range(2))
+    assert torch.equal(one, two) and not torch.equal(one, random_incidences(kind, 4, generator(4)))
+    assert torch.equal(torch.get_rng_state(), state), "the global generator was used"
+
+
+@kinds
+def test_incidence_matrices(kind: str) -> None:
+    b = random_incidences(kind, 20, generator())
+    assert b.shape == (20, 10, EDGES[kind]) and b.dtype == torch.float64
+    assert ((b != 0).sum(1) == 2).all() and b.sum(1).abs().max() == 0
+    for own in b:
+        tail, head = own.argmin(0), own.argmax(0)
+        graph = networkx_of(torch.stack([tail, head]), own.amax(0).square(), 10)
+        assert graph.number_of_edges() == EDGES[kind]
+        assert set(dict(graph.degree).values()) == {9 if kind == "complete" else 4}
+        expected = nx.laplacian_matrix(graph, nodelist=range(10)).toarray()
+        assert relative_error(own @ own.mT, expected) < 1e-14
+    logs = b.amax(1).square().log()
+    assert logs.abs().max() <= 2 and logs.unique().numel() == logs.numel()
+
+
+@pytest.mark.parametrize(("n", "skip"), [(10, 2), (10, 8), (41, 9), (7, 3)])
+def test_csl_edges(n: int, skip: int) -> None:
+    edges = csl_edges(n, skip)
+    graph = nx.Graph(edges.T.tolist())
+    assert edges.shape == (2, 2 * n) and nx.utils.graphs_equal(graph, nx.circulant_graph(n, [1, skip]))
+
+
+@pytest.mark.parametrize(
+    ("n", "skip"), [(10, 1), (10, 9), (10, 5), (10, 10), (10, 0), (10, 15), (4, 2), (10, 11), (0, 2)]
+)
+def test_refuses_links_that_coincide(n: int, skip: int) -> None:
+    with pytest.raises(ValueError, match=f"skip={skip} on a circle of {n} nodes are not {2 * n} different edges"):
+        csl_edges(n, skip)
+
+
+def test_random_regular_graphs_are_expanders() -> None:
+    n, degree = 400, 6
+    edges = random_regular_edges(n, degree, generator())
+    assert edges.shape == (2, n * degree // 2) and torch.equal(edges, random_regular_edges(n, degree, generator()))
+    assert torch.bincount(edges.flatten()).unique().tolist() == [degree]
+    graph = nx.Graph(edges.T.tolist())
+    assert n * degree // 2 - graph.number_of_edges() < 20 and nx.is_connected(graph)
+    second = np.linalg.eigvalsh(nx.laplacian_matrix(graph).toarray())[1]
+    assert second > 0.8 * (degree - 2 * math.sqrt(degree - 1)), "near the best there is, Alon and Boppana"
+
+
+@pytest.mark.parametrize(("n", "degree"), [(10, 3), (10, 0), (2, 2), (10, -2)])
+def test_refuses_degrees_it_cannot_make(n: int, degree: int) -> None:
+    with pytest.raises(ValueError, match=f"at least 3, got {degree} and {n}"):
+        random_regular_edges(n, degree, generator())
+
+
+def test_refuses_other_kinds() -> None:
+    for make in (
+        lambda: random_weighted_graph("cycle", generator()),
+        lambda: random_incidences("cycle", 2, generator()),
+    ):
+        with pytest.raises(ValueError, match="kind must"):
+            make()
+    for options, message in (({"skips": ()}, "skips"), ({"num_nodes": -3}, "num_nodes")):
+        with pytest.raises(ValueError, match=message):
+            random_weighted_graph("csl", generator(), **options)
+    with pytest.raises(TypeError, match="generator must"):
+        random_incidences("complete", 2, 0)  # type: ignore[arg-type]

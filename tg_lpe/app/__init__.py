@@ -1,0 +1,1 @@
+"""Train, compare and predict with encodings: the application, which no room of the library imports."""

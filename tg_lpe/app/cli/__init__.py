@@ -1,0 +1,123 @@
+"""The command line: ``tg-lpe train | compare | pretrain | encode | predict | show | report | zoo | demo``.
+
+Each command is a module with two functions: ``parse(parser, words)`` declares and parses its options, ``run(args)``
+does the work. Only the module of the requested command is imported.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import logging
+import os
+import sys
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from jsonargparse import Namespace
+
+COMMANDS = {
+    "train": "train a model with a positional encoding, and write a run folder",
+    "compare": "train with each of several encodings on your data, and write one table and one page",
+    "pretrain": "fit an encoder to Laplacian eigenvectors or kernels, and write a checkpoint for --pretrained",
+    "encode": "write the positional encodings of the molecules in a file or a Parquet collection",
+    "predict": "predict for the molecules in a file with one or several trained models",
+    "show": "draw a molecule, coloured by the channels of an encoding",
+    "report": "compare runs: print a table, and write a page with figures",
+    "zoo": "list the checkpoints that ship with the package",
+    "demo": "pretrain an encoder, train with four encodings and compare them, on molecules that ship with RDKit",
+}
+"""Commands with their descriptions."""
+
+RESUMED = "; the same command with --resume continues after the last complete epoch"
+CONTINUES = {"train": RESUMED, "pretrain": RESUMED, "compare": RESUMED.replace(" with --resume", "")}
+"""Hints for continuing a command that was stopped."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the ``tg-lpe`` command.
+
+    Args:
+        argv: arguments without the program's name; those of the process if absent.
+
+    Returns:
+        The exit status, which is 0 for success, 1 for refused input, 2 for invalid arguments, 130 after Ctrl-C.
+    """
+    command, *words = list(sys.argv[1:] if argv is None else argv) or ["--help"]
+    if command in ("-h", "--help"):
+        print(_overview())
+        return 0
+    if command == "--version":
+        from tg_lpe import __version__
+
+        print(f"tg-lpe {__version__}")
+        return 0
+    if command not in COMMANDS:
+        near = difflib.get_close_matches(command, COMMANDS, n=1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        print(f"tg-lpe: COMMAND must be one of {', '.join(COMMANDS)}, got {command}{hint}", file=sys.stderr)
+        return 2
+    from tg_lpe.app.cli.parser import as_option
+    from tg_lpe.arguments import ArgumentError
+
+    logging.basicConfig(format="%(message)s", stream=sys.stderr)
+    is_first = os.environ.get("RANK", "0") == "0"  # of the processes started by torchrun
+    logging.getLogger("tg_lpe").setLevel(logging.INFO if is_first else logging.WARNING)
+    try:
+        module, args = parse(command, words)
+        with short_warnings():
+            module.run(args)
+        sys.stdout.flush()
+    except (ValueError, TypeError, OSError, ImportError) as error:
+        if isinstance(error, BrokenPipeError) and _is_output_closed():
+            return 1
+        message = error.told(as_option) if isinstance(error, ArgumentError) else str(error)
+        print(f"tg-lpe {command}: {message}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print(f"\ntg-lpe {command}: stopped{CONTINUES.get(command, '')}", file=sys.stderr)
+        return 130
+    return 0
+
+
+@contextmanager
+def short_warnings() -> Iterator[None]:
+    """Print warnings without the file and the line that they come from."""
+    usual = warnings.formatwarning
+    warnings.formatwarning = lambda message, *about, **more: f"{message}\n"
+    try:
+        yield
+    finally:
+        warnings.formatwarning = usual
+
+
+def _is_output_closed() -> bool:
+    """Return whether the reader of the output, such as ``head``, has closed it; if so, drop the rest."""
+    try:
+        print(flush=True)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return True
+    return False
+
+
+def parse(command: str, words: Sequence[str]) -> tuple[Any, Namespace]:
+    """Return the module of a command and its parsed arguments; exit with status 2 if they are invalid."""
+    from tg_lpe.app.cli.parser import Parser
+
+    module = importlib.import_module(f"tg_lpe.app.cli.{command}")
+    text = COMMANDS[command]
+    return module, module.parse(Parser(prog=f"tg-lpe {command}", description=f"{text[0].upper()}{text[1:]}."), words)
+
+
+def _overview() -> str:
+    """Return the help text of the program."""
+    listed = "\n".join(f"  {name:9} {text}" for name, text in COMMANDS.items())
+    return (
+        "usage: tg-lpe COMMAND ...\n\nPositional encodings for graphs: train, compare, encode.\n\n"
+        f"commands:\n{listed}\n\noptions:\n  --help     also for a command: tg-lpe train --help\n"
+        "  --version  print the version of the package"
+    )

@@ -1,0 +1,183 @@
+"""The data that ``train`` and ``pretrain`` read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from jsonargparse import Namespace
+
+from tg_lpe.app.cli.options import add_config, add_reading
+from tg_lpe.app.cli.parser import Parser
+from tg_lpe.app.cli.pretrained import features_of, vocabulary_for, vocabulary_of
+from tg_lpe.app.datasets import load_block_model, load_node_graph
+from tg_lpe.app.datasets.block_models import BLOCK_MODELS
+from tg_lpe.app.prediction import Predictor
+from tg_lpe.checkpoints.checkpoint import Checkpoint
+from tg_lpe.data import GraphSplits
+from tg_lpe.data.splits import node_splits
+from tg_lpe.encoders import ENCODERS
+
+SOURCES = ("zinc", "zinc12k", "qm9", "qm9-solubility", "nci", "molhiv")
+"""Named datasets of molecules with their conventions."""
+
+GENERATED = tuple(BLOCK_MODELS)
+"""Datasets that are generated."""
+
+
+def add_data(parser: Parser, has_preset: bool = True) -> None:
+    """Add the argument SOURCE and the options of the data."""
+    group = parser.add_argument_group("data")
+    parser.add_argument(
+        "source",
+        metavar="SOURCE",
+        help=f"the data: a named data set with its conventions ({', '.join(SOURCES)}); a file or folder of molecules "
+        "(.smi, .csv, .tsv, .txt, .sdf, .mol, also compressed as .gz, .bz2, .xz, .zip; .parquet; - for standard "
+        "input); an .npz file with one graph and classes of its nodes (--seed picks one of its published splits); or "
+        f"{' or '.join(GENERATED)}, drawn from --seed",
+    )
+    add_config(parser, has_preset)
+    group.add_argument(
+        "--data",
+        metavar="DIR",
+        help="folder of a named data set: train/val/test as .smi, .csv, ...; for qm9 its table; nci needs none",
+    )
+    add_reading(group)
+    group.add_argument(
+        "--features",
+        choices=("types", "ogb"),
+        help="features of atoms and bonds: their types (default), or ogb's nine and three features (default for "
+        "molhiv)",
+    )
+    group.add_argument(
+        "--split",
+        choices=("random", "scaffold", "butina", "standard"),
+        help="how to divide a single file: 80/10/10 at random (default), by scaffold, or by Butina clusters of similar "
+        "molecules; standard is the split of QM9 into 100,000 / 17,748 / 13,083, drawn from --seed",
+    )
+    text = "column of a single file with the part of each row: train, val (or valid, validation) or test"
+    group.add_argument("--split_column", metavar="COLUMN", help=text)
+    text = "seed that draws the split, picks a published split, or draws pattern and cluster (default: --seed)"
+    group.add_argument("--split_seed", type=int, metavar="N", help=text)
+    group.add_argument(
+        "--graphs",
+        type=int,
+        metavar="N",
+        help="number of training graphs: the first N molecules (default: all); for pattern and cluster the number to "
+        "draw (default: 10000), with validation and test sets in proportion",
+    )
+    group.add_argument("--directed", action="store_true", help="keep the directions of edges in an .npz file")
+    group.add_argument("--cache", metavar="DIR", help="folder for processed molecules (default: ~/.cache/tg_lpe)")
+
+
+def load_data(
+    args: Namespace, chosen: Mapping[str, Any] | Checkpoint | None, start: Predictor | None = None, **targets: Any
+) -> GraphSplits:
+    """Load the data that the arguments name, with atom types as a pretrained encoder or model numbers them."""
+    seed = args.get("data_seed", args.seed) if args.split_seed is None else args.split_seed
+    splits = _load(args, chosen, start, seed, targets)
+    split = splits.split or {}
+    if args.split_seed is not None and args.source not in GENERATED and not split.keys() & {"seed", "number"}:
+        reason = f"{args.source}, whose split is {split.get('kind')}: only random splits have a seed"
+        raise ValueError(f"--split_seed {args.split_seed} would have no effect with {reason}")
+    return splits
+
+
+def _load(
+    args: Namespace,
+    chosen: Mapping[str, Any] | Checkpoint | None,
+    start: Predictor | None,
+    seed: int,
+    targets: Mapping[str, Any],
+) -> GraphSplits:
+    """Load the data that the arguments name, with one seed for all random draws."""
+    if args.directed and not args.source.lower().endswith(".npz"):
+        raise ValueError(f"--directed would have no effect with {args.source}; it is for .npz files")
+    if args.source in GENERATED:
+        _refuse_options_of_molecules(args, targets)
+        return load_block_model(args.source, seed, args.graphs)
+    if args.source.lower().endswith(".npz"):
+        return _load_node_graph(args, chosen, seed, targets)
+    from tg_lpe.app.molecules import load_molecules
+
+    is_named = args.source in SOURCES
+    if not is_named and args.source != "-" and not Path(args.source).exists():
+        named = ", ".join((*SOURCES, *GENERATED))
+        raise ValueError(f"the source must be one of {named}, or an existing file or folder; got {args.source!r}")
+    if args.source.endswith((".pt", ".pth")):
+        hint = "for graphs of PyG use Python: tg_lpe.app.training.train with GraphSplits.of(train, val, test)"
+        raise ValueError(f"the source {args.source} must be a file of molecules, an .npz file or a folder; {hint}")
+    if args.data not in (None, args.source) and (not is_named or args.source == "nci"):
+        sources = ", ".join(source for source in SOURCES if source != "nci")
+        raise ValueError(f"--data {args.data} would have no effect with {args.source}; it is for {sources}")
+    if args.data is None and is_named and args.source != "nci":
+        content = "train, val and test as files of molecules"
+        if args.source == "qm9":
+            content = "its properties, such as properties.csv, or that file; qm9-solubility has the penalised logP"
+        raise ValueError(f"{args.source} needs --data DIR, a folder with {content}")
+    if args.data is not None and not Path(args.data).exists():
+        raise ValueError(f"--data {args.data} must be an existing folder")
+    start_features = None if start is None else features_of(start.data)
+    features: Any = args.features or start_features or ("ogb" if args.source == "molhiv" else "types")
+    if start is not None and start_features is None:
+        raise ValueError(f"model {args.start} does not say how it reads molecules: name the run folder of its training")
+    if start_features not in (None, features):
+        raise ValueError(f"model {args.start} was trained with --features {start_features}, got --features {features}")
+    vocabulary = None
+    if start is not None:
+        vocabulary = vocabulary_of(start.data)
+    elif isinstance(chosen, Checkpoint):
+        vocabulary = vocabulary_for(chosen, features)
+    splits = load_molecules(
+        args.data if args.data is not None else args.source,
+        name=args.source if is_named else None,
+        smiles_column=args.smiles_column,
+        features=features,
+        canonical=args.canonical,
+        vocabulary=vocabulary,
+        split=args.split,
+        split_column=args.split_column,
+        fold=args.get("fold"),
+        cache_dir=args.cache,
+        strict=args.strict,
+        seed=seed,
+        progress=not args.quiet,
+        **targets,
+    )
+    if args.graphs is None:
+        return splits
+    if not 1 <= args.graphs <= len(splits.train):
+        raise ValueError(f"--graphs must be 1 to {len(splits.train)}, the size of the training set, got {args.graphs}")
+    return replace(splits, train=splits.train.copy(torch.arange(args.graphs)))
+
+
+def _load_node_graph(
+    args: Namespace, chosen: Mapping[str, Any] | Checkpoint | None, seed: int, targets: Mapping[str, Any]
+) -> GraphSplits:
+    """Load a graph with classes of its nodes; the seed picks one of its published splits, or draws a split."""
+    _refuse_options_of_molecules(args, targets)
+    config = chosen.config if isinstance(chosen, Checkpoint) else chosen or {}
+    name = str(config.get("class"))
+    if not args.directed and name in ENCODERS and ENCODERS[name].reads_directions(config):
+        raise ValueError(f"the encoder {name} reads the directions of edges: add --directed or choose another encoder")
+    data = load_node_graph(args.source, undirected=not args.directed)
+    if args.split_seed is None and "train_mask" in data:
+        seed = args.seed  # each of several seeds picks its own published split
+    return node_splits(data, seed)
+
+
+def _refuse_options_of_molecules(args: Namespace, targets: Mapping[str, Any]) -> None:
+    """Raise ``ValueError`` for options that are only for molecules."""
+    names = ("data", "smiles_column", "split", "split_column", "cache", "features", "canonical")
+    options = {name: args[name] for name in names}
+    options |= {"strict": args.strict or None, "folds": args.get("folds")}
+    options |= {"target" if name == "targets" else name: value for name, value in targets.items()}
+    if args.source not in GENERATED:
+        options["graphs"] = args.graphs
+    for name, value in options.items():
+        if value is not None and value not in ([], ()):
+            value = " ".join(value) if isinstance(value, list) else value
+            raise ValueError(f"--{name} {value} would have no effect with {args.source}; it is for molecules")

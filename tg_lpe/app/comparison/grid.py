@@ -1,0 +1,386 @@
+"""Train every encoding with every seed, in one or several processes, and resume interrupted trainings."""
+
+from __future__ import annotations
+
+import copy
+import logging
+import multiprocessing
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch_geometric.data import InMemoryDataset
+
+from tg_lpe.app.comparison.candidates import Candidate, candidates_of
+from tg_lpe.app.comparison.data import splits_of
+from tg_lpe.app.comparison.progress import shown_progress
+from tg_lpe.app.comparison.table import FIGURES, Comparison
+from tg_lpe.app.training import JointTraining, TrainConfig, build_model, check_training, figures_by_part, task_for
+from tg_lpe.app.training.batches import batch_loader
+from tg_lpe.app.training.loop import run_in_folder
+from tg_lpe.app.training.run_folder import FolderInUseError, RunFolder, describe_model
+from tg_lpe.app.training.tasks import Task
+from tg_lpe.arguments import (
+    check_count,
+    check_flags,
+    check_folder,
+    check_options,
+    check_seed,
+    check_type,
+    checked_device,
+)
+from tg_lpe.checkpoints.checkpoint import Checkpoint
+from tg_lpe.checkpoints.files import save_tensors, subfolder
+from tg_lpe.data import GraphSplits
+from tg_lpe.data.splits import Level
+from tg_lpe.data.storage import node_slices, whole
+from tg_lpe.encoders.base import Encoder
+from tg_lpe.encoders.precompute import call_on, store_precomputed
+from tg_lpe.encoders.registry import ENCODERS, register
+from tg_lpe.models import Model
+from tg_lpe.models.registry import model_class
+
+MODEL: dict[str, Any] = {"hidden_channels": 64}
+"""Model arguments of a comparison: a smaller model than the default, since there are many trainings."""
+
+SEEDS = (0, 1, 2)
+
+ONE_GRAPH = TrainConfig(epochs=300, lr=3e-3)
+"""Budget for one graph: an epoch is a single step, so there are more epochs and a larger learning rate."""
+
+QUICK = {"epochs": 3, "steps": 15, "graphs": 300, "hidden_channels": 32}
+"""Limits of the budget with ``quick``."""
+
+TIMED, LONG = 100, 5.0
+"""Largest number of test graphs to time the encoding on, and seconds after which the timing is not repeated."""
+
+_LOGGER = logging.getLogger("tg_lpe.app.comparison")
+
+
+class Cell(NamedTuple):
+    """One training of a comparison: an encoding and a seed."""
+
+    name: str
+    seed: int
+
+    def __str__(self) -> str:
+        return f"{self.name}, seed {self.seed}"
+
+
+@dataclass(frozen=True)
+class Grid:
+    """All trainings of a comparison; their run folders are ``out/NAME-sSEED``."""
+
+    splits: GraphSplits
+    task: Task
+    candidates: Mapping[str, Candidate]
+    model: Mapping[str, Any]
+    config: TrainConfig
+    seeds: tuple[int, ...]
+    out: Path
+    device: str
+    source: str
+
+    @property
+    def cells(self) -> list[Cell]:
+        """All trainings, seed by seed, so that the table is useful before the last seed is complete."""
+        return [Cell(name, seed) for seed in self.seeds for name in self.candidates]
+
+    def folder(self, cell: Cell) -> RunFolder:
+        """Return the run folder of a training, which may not exist yet."""
+        safe_name = "".join(letter if letter.isalnum() or letter in "-_." else "-" for letter in cell.name)
+        return RunFolder(subfolder(self.out, f"{safe_name}-s{cell.seed}"))
+
+    def is_complete(self, cell: Cell) -> bool:
+        """Return whether a training is complete and measured."""
+        folder = self.folder(cell)
+        return folder.result.exists() and (folder.path / FIGURES).exists()
+
+    def build(self, cell: Cell) -> Model:
+        """Make the model of a training, with its initial weights."""
+        candidate = self.candidates[cell.name]
+        # Both may hold modules, which a training changes; build_model itself copies the encoder of a checkpoint.
+        encoder = candidate.encoder if isinstance(candidate.encoder, Checkpoint) else copy.deepcopy(candidate.encoder)
+        options = copy.deepcopy({**self.model, **(candidate.model or {})})
+        options = {"seed": cell.seed, "edge_encoding": candidate.edge_encoding, **options}
+        return build_model(self.splits.spec, self.task, encoder, **options)
+
+    def config_of(self, cell: Cell) -> TrainConfig:
+        """Return the settings of a training's loop."""
+        rate = self.candidates[cell.name].encoder_lr
+        return replace(self.config, seed=cell.seed, encoder_lr=self.config.encoder_lr if rate is None else rate)
+
+    @cached_property
+    def data(self) -> dict[str, Any]:
+        """Description of the data, as in run folders."""
+        return {"source": self.source, **self.splits.describe()}
+
+    def settings(self, cell: Cell, model: Model) -> dict[str, Any]:
+        """Return everything that decides the result of a training, as in ``config.json``."""
+        return {
+            **describe_model(model),
+            "pretrained": self.candidates[cell.name].pretrained,
+            "task": self.task.to_dict(),
+            "loop": self.config_of(cell).to_dict(),
+            "data": self.data,
+        }
+
+    def run(self, cell: Cell) -> None:
+        """Train or resume a training, then measure it."""
+        folder, model = self.folder(cell), self.build(cell).to(self.device)
+        config, settings = self.config_of(cell), self.settings(cell, model)
+
+        def make() -> JointTraining:
+            return JointTraining(config, model, self.splits, self.task, folder, self.device, progress=False)
+
+        result = run_in_folder(make, folder, "train", settings, resume=True, model=model)
+        figures, seconds = self.measure(model, result["precision"])
+        save_tensors(folder.path / FIGURES, {"figures": figures}, {"encode_seconds": seconds})
+
+    @torch.no_grad()
+    def measure(self, model: Model, precision: str) -> tuple[Tensor, float]:
+        """Return the test figure of each graph, or of each node of a single graph, and the encoding time of a graph."""
+        model.eval()
+        dataset, kind = self.splits.test, torch.device(self.device).type
+        loader = batch_loader(store_precomputed(model.encoder, dataset), 4 * self.config.batch_size)
+        with torch.autocast(kind, torch.bfloat16, enabled=precision == "bfloat16"):
+            outputs = [call_on(model, batch.to(self.device)).float().cpu() for batch in loader]
+        part = None
+        if self.task.level == "node" and len(dataset) > 1:
+            part = torch.arange(len(dataset)).repeat_interleave(node_slices(dataset).diff())
+        figures = figures_by_part(self.task, torch.cat(outputs), self.splits.labels("test"), part)
+        sample = whole(self.splits.test[:TIMED])
+        return figures, seconds_a_graph(model.encoder, sample, self.config.batch_size, self.device)
+
+    def check(self) -> None:
+        """Try each incomplete encoding on two test graphs; raise ``ValueError`` with its name if it fails."""
+        vocabulary = getattr(self.splits, "vocabulary", None)
+        sample: InMemoryDataset = whole(self.splits.test[:2])
+        for name, candidate in self.candidates.items():
+            if all(self.is_complete(Cell(name, seed)) for seed in self.seeds):
+                continue
+            try:
+                if isinstance(candidate.encoder, Checkpoint) and vocabulary is not None:
+                    _check_types(candidate.encoder, list(vocabulary))
+                model = self.build(Cell(name, self.seeds[0])).eval()
+                check_training(model, self.splits, self.task)
+                if model.encoder is not None and model.encoder.is_fitted:
+                    with torch.no_grad():
+                        call_on(model, next(iter(batch_loader(store_precomputed(model.encoder, sample), 2))))
+            except Exception as error:
+                raise ValueError(f"encoding {name!r} cannot be used here: {error}") from error
+
+    def check_folders(self) -> None:
+        """Raise ``ValueError`` if a run folder holds a training with other settings."""
+        for cell in self.cells:
+            folder = self.folder(cell)
+            if folder.config.exists():
+                try:
+                    folder.start("train", self.settings(cell, self.build(cell)), resume=True)
+                except FolderInUseError:
+                    continue
+                finally:
+                    folder.release()
+
+
+def compare(
+    data: Any,
+    encodings: Mapping[str, Any] | Sequence[Any] | None = None,
+    *,
+    target: str | Sequence[str] | None = None,
+    level: Level | None = None,
+    task: Task | str | None = None,
+    model: Mapping[str, Any] | None = None,
+    config: TrainConfig | None = None,
+    seeds: Sequence[int] = SEEDS,
+    split_seed: int = 0,
+    out: str | Path = "runs/compare",
+    source: str | None = None,
+    processes: int = 1,
+    device: str = "cpu",
+    quick: bool = False,
+    collect: bool = False,
+    progress: bool = True,
+) -> Comparison:
+    """Train a model with each of several encodings, under the same settings, and compare them on the test set::
+
+        tg_lpe.compare("mine.csv", target="y")
+        tg_lpe.compare(dataset, ["none", "walks", MyEncoder], out="runs/mine")
+
+    A repeated call with the same arguments skips complete trainings and resumes interrupted ones. Several processes or
+    simultaneous calls share the work. The results are written to ``out``: ``comparison.json``, ``comparison.csv`` and,
+    with matplotlib, ``comparison.html``.
+
+    A training that fails, for example because it diverges, is logged as a warning and left out of the table. Its error
+    is raised if no training is complete.
+
+    Args:
+        data, target, level: the data, as for :func:`~tg_lpe.app.comparison.data.splits_of`: splits, a dataset or
+            sequence of graphs, one graph with labels of its nodes, or the path of a table of molecules.
+        encodings: the rows: names such as ``"walks"``, encoder classes or encoders, or a mapping from names of your
+            choice to these, see :func:`candidates_of`; :data:`ENCODINGS` if absent.
+        task: the task or its name; chosen from the labels if absent.
+        model: ``"model"``, a class or its name, and further arguments of :func:`~tg_lpe.app.training.build_model`. The
+            default is a :class:`~tg_lpe.GraphTransformer` with 64 channels.
+        config: settings of the trainings, :func:`~tg_lpe.app.comparison.grid.default_config` if absent; its ``seed`` is
+            ignored.
+        seeds: seeds of the trainings. All of them have the same split.
+        split_seed: seed of the split, if it is random.
+        out: folder of the run folders and the results.
+        source: name of the data in the table.
+        processes: number of processes that train at once and share the threads. If there are several, they import the
+            caller's main module again, so a script needs ``if __name__ == "__main__":``.
+        device: where to train.
+        quick: whether to only try out the comparison, with at most 3 epochs (15 for a single graph), 32 channels, 300
+            training graphs and the first seed.
+        collect: whether to train nothing and write the table of the complete trainings, even while another call trains.
+        progress: whether to show progress and the remaining time.
+
+    Returns:
+        The comparison, with all figures.
+
+    Raises:
+        TypeError: if an argument is of another class.
+        ValueError: if an argument is out of range, an encoding does not work on the data, or ``out`` holds trainings
+            with other settings.
+    """
+    check_count("processes", processes)
+    check_folder("out", out)
+    check_flags(quick=quick, collect=collect, progress=progress)
+    check_options("model", model)
+    checked_device("device", device)
+    options = dict(model or {})
+    if "model" in options:
+        model_class(options["model"])
+    else:
+        options = {**MODEL, **options}
+    if not isinstance(seeds, Iterable) or not (seeds := tuple(seeds)) or len(set(seeds)) < len(seeds):
+        raise ValueError(f"seeds must be different integers, at least one, got {seeds!r}")
+    for seed in (*seeds, split_seed):
+        check_seed(seed)
+    splits = splits_of(data, target, level, split_seed)
+    config = default_config(splits) if config is None else config
+    check_type("config", config, TrainConfig)
+    if source is None:
+        source = str(data) if isinstance(data, str | Path) else "unnamed data"
+    if quick:
+        config = replace(config, epochs=min(config.epochs, QUICK["epochs" if len(splits.train) > 1 else "steps"]))
+        seeds = seeds[:1]
+        if "hidden_channels" in options:
+            check_count("hidden_channels", options["hidden_channels"])
+            options["hidden_channels"] = min(options["hidden_channels"], QUICK["hidden_channels"])
+        if len(splits.train) > QUICK["graphs"]:
+            splits = replace(splits, train=whole(splits.train[: QUICK["graphs"]]))
+    if not isinstance(task, Task):
+        task = task_for(splits, task)
+    candidates, folder = candidates_of(encodings), Path(out)
+    grid = Grid(splits, task, candidates, options, config, seeds, folder, device, source)
+    if len({grid.folder(cell).path for cell in grid.cells}) < len(grid.cells):
+        names = ", ".join(grid.candidates)
+        raise ValueError(f"the names {names} must give different folder names: use different letters or digits")
+    failures: dict[Cell, Exception] = {}
+    if not collect:
+        grid.check()
+    grid.check_folders()
+    if not collect:
+        with shown_progress(grid, progress):
+            failures = _run(grid, processes)
+    comparison = Comparison.of(grid)
+    if not comparison.rows:
+        raise next(iter(failures.values()), ValueError(f"no training in {folder} is complete"))
+    comparison.save(folder)
+    return comparison
+
+
+@torch.no_grad()
+def seconds_a_graph(encoder: Encoder | None, graphs: InMemoryDataset, batch_size: int, device: str) -> float:
+    """Measure the seconds to encode a graph, without batching time: the least of up to three measurements."""
+    times = list[float]()
+    while encoder is not None and len(times) < 3 and sum(times) < LONG:
+        start = time.perf_counter()
+        dataset = store_precomputed(encoder, graphs)
+        seconds = time.perf_counter() - start
+        for batch in batch_loader(dataset, batch_size):
+            batch, start = batch.to(device), time.perf_counter()
+            call_on(encoder, batch).node.cpu()  # waits for the device
+            seconds += time.perf_counter() - start
+        times.append(seconds)
+    return min(times, default=0.0) / len(graphs)
+
+
+def default_config(splits: GraphSplits) -> TrainConfig:
+    """Return settings with 20 epochs and lr 0.001, or for a single graph 300 epochs and lr 0.003."""
+    return TrainConfig() if len(splits.train) > 1 else ONE_GRAPH
+
+
+def _run(grid: Grid, processes: int) -> dict[Cell, Exception]:
+    """Train all cells; return those that failed in this process with their errors."""
+    threads = max(1, torch.get_num_threads() // processes)
+    classes = [cls for cls in ENCODERS.values() if not cls.__module__.startswith("tg_lpe.")]
+    start: Callable[..., Any] = multiprocessing.get_context("spawn").Process
+    workers = [start(target=_work, args=(grid, classes, threads), daemon=True) for _ in range(processes - 1)]
+    threads_before, failures = torch.get_num_threads(), dict[Cell, Exception]()
+    try:
+        if workers:
+            torch.set_num_threads(threads)
+        for worker in workers:
+            worker.start()
+        _run_cells(grid, failures)
+        for worker in workers:
+            worker.join()
+        if died := [worker.exitcode for worker in workers if worker.exitcode]:
+            _LOGGER.warning("training processes died with exit codes %s; their trainings go on in this one", died)
+            _run_cells(grid, failures)
+    finally:
+        if workers:
+            torch.set_num_threads(threads_before)
+        for worker in workers:
+            if worker.is_alive():
+                worker.terminate()
+    return failures
+
+
+def _work(grid: Grid, classes: Sequence[type[Encoder]], threads: int) -> None:
+    """Train, in a worker process, the cells that no other process trains."""
+    torch.set_num_threads(threads)
+    for cls in classes:
+        if cls.__name__ not in ENCODERS:
+            register(cls)
+    logging.basicConfig(format="%(message)s")
+    try:
+        _run_cells(grid, {})
+    except KeyboardInterrupt:
+        return
+
+
+def _run_cells(grid: Grid, failures: dict[Cell, Exception]) -> None:
+    """Train the incomplete cells that no other process trains, except ``failures``; add new ones with their errors."""
+    parent, has_run = multiprocessing.parent_process(), True
+    while has_run:  # repeat, because another process may have stopped without completing its cell
+        has_run = False
+        for cell in grid.cells:
+            if parent is not None and not parent.is_alive():
+                return
+            if cell in failures or grid.is_complete(cell):
+                continue
+            try:
+                grid.run(cell)
+            except FolderInUseError:
+                continue
+            except Exception as error:
+                failures[cell] = error
+                _LOGGER.warning("%s failed: %s", cell, error)
+            has_run = True
+
+
+def _check_types(encoder: Checkpoint, known: Sequence[str]) -> None:
+    """Raise ``ValueError`` if a pretrained encoder reads atom types and numbers them differently than the data."""
+    types = next((data["atom_types"] for _, data in encoder.descriptions if data.get("atom_types")), None)
+    if encoder.module.reads & {"x"} and types is not None and list(types) != known:
+        orders = f"the order {', '.join(types)}, but the data have the order {', '.join(known)}"
+        raise ValueError(f"{encoder.name} reads atom types in {orders}: pretrain an encoder on the data")

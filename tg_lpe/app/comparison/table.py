@@ -1,0 +1,208 @@
+"""The result of a comparison as a table, JSON, csv and a page."""
+
+from __future__ import annotations
+
+import csv
+import logging
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from tg_lpe.app.report import Run, Spread, comparison_table, read_run, write_report
+from tg_lpe.app.report.format import DASH, signed
+from tg_lpe.app.training.paired import paired_difference
+from tg_lpe.app.training.run_folder import environment
+from tg_lpe.app.training.state import read_metrics
+from tg_lpe.checkpoints.files import load_tensors, read_object, replacing, write_json
+
+if TYPE_CHECKING:
+    from tg_lpe.app.comparison.grid import Cell, Grid
+
+SCHEMA = 1
+"""Format version of ``comparison.json``, which docs/compare.md describes."""
+
+FIGURES = "comparison.safetensors"
+"""File in a run folder with the test figure of each part of the test set, and the encoding time of a graph."""
+
+REFERENCES = ("none", "walks")
+"""Rows with which all others are compared, if present."""
+
+WITHOUT = ("R²", "Spearman", "epochs", "graphs/s", "time a run", "precision")
+"""Columns of the page that do not fit into a terminal."""
+
+_LOGGER = logging.getLogger("tg_lpe.app.comparison")
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The result of :func:`~tg_lpe.compare`; ``print`` shows it as a table.
+
+    Attributes:
+        rows: a dictionary for each encoding with a complete training, in the order of the encodings.
+        about: data, task, model, budget and machine.
+        runs: the run folders of all trainings, complete or not.
+    """
+
+    rows: list[dict[str, Any]]
+    about: dict[str, Any]
+    runs: list[Run]
+
+    @classmethod
+    def of(cls, grid: Grid) -> Comparison:
+        """Read the run folders of a comparison; the table leaves out incomplete trainings."""
+        complete: dict[str, list[Cell]] = {name: [] for name in grid.candidates}
+        for cell in sorted(cell for cell in grid.cells if grid.is_complete(cell)):
+            complete[cell.name].append(cell)
+        figures = {name: {cell.seed: _figures(grid, cell) for cell in cells} for name, cells in complete.items()}
+        rows = [_row(grid, name, cells, figures) for name, cells in complete.items() if cells]
+        model = {key: getattr(value, "__name__", value) for key, value in grid.model.items()}
+        budget = {key: value for key, value in grid.config.to_dict().items() if key != "seed"}
+        about = {
+            "schema": SCHEMA,
+            "data": {"source": grid.source, **_sizes(grid.data)},
+            "task": grid.task.to_dict(),
+            "metric": grid.task.metric,
+            "direction": grid.task.direction,
+            "model": model,
+            "budget": budget,
+            "seeds": list(grid.seeds),
+            "missing": {
+                name: missing
+                for name, cells in complete.items()
+                if (missing := [seed for seed in grid.seeds if (name, seed) not in cells])
+            },
+            "machine": environment(),
+        }
+        cells_of = {row["name"]: _cells(row) for row in rows}
+        runs = [
+            replace(read_run(folder.path), title=cell.name, cells=cells_of.get(cell.name, {}))
+            for cell in grid.cells
+            if (folder := grid.folder(cell)).config.exists()
+        ]
+        return cls(rows, about, runs)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the content of ``comparison.json``."""
+        return {**self.about, "rows": self.rows}
+
+    def __str__(self) -> str:
+        missing = [f"{name} ({', '.join(map(str, seeds))})" for name, seeds in self.about["missing"].items()]
+        note = f"\n  - Missing trainings (seeds): {', '.join(missing)}." if missing else ""
+        return comparison_table(self.runs, without=WITHOUT) + note
+
+    def __getitem__(self, name: str) -> dict[str, Any]:
+        """Return the row of a name, or raise ``KeyError`` with the names of all rows."""
+        rows = {row["name"]: row for row in self.rows}
+        if name not in rows:
+            raise KeyError(f"a row is one of {list(rows)}, got {name!r}")
+        return rows[name]
+
+    def save(self, folder: str | Path) -> None:
+        """Write ``comparison.json``, ``comparison.csv`` and, with matplotlib, ``comparison.html``."""
+        write_json(Path(folder, "comparison.json"), self.to_dict())
+        with (
+            replacing(Path(folder, "comparison.csv")) as temporary,
+            temporary.open("w", newline="", encoding="utf-8") as file,
+        ):
+            writer = csv.DictWriter(file, list(_flat(self.rows[0])))
+            writer.writeheader()
+            writer.writerows(_flat(row) for row in self.rows)
+        try:
+            write_report(self.runs, Path(folder, "comparison.html"))
+        except ModuleNotFoundError as error:
+            _LOGGER.warning("no page: %s", error)
+
+
+def _figures(grid: Grid, cell: Cell) -> dict[str, Any]:
+    tensors, metadata = load_tensors(grid.folder(cell).path / FIGURES)
+    test = read_object(grid.folder(cell).result)[f"test_{grid.task.metric}"]
+    return {"figures": tensors["figures"], "test": test, **metadata}
+
+
+def _row(
+    grid: Grid, name: str, cells: Sequence[Cell], figures: Mapping[str, Mapping[int, Mapping[str, Any]]]
+) -> dict[str, Any]:
+    """Make the row of an encoding from its complete trainings and the figures of all rows by seed."""
+    candidate, folders, metric = grid.candidates[name], [grid.folder(cell) for cell in cells], grid.task.metric
+    results = [read_object(folder.result) for folder in folders]
+    epochs = [line["seconds"] for folder in folders for line in read_metrics(folder.metrics)]
+    return {
+        "name": name,
+        "encoder": read_object(folders[0].config)["encoder"],
+        "pretrained": candidate.pretrained,
+        "encoder_lr": candidate.encoder_lr,
+        "edge_encoding": candidate.edge_encoding,
+        "model": dict(candidate.model or {}),
+        "seeds": [cell.seed for cell in cells],
+        "test": _spread([result[f"test_{metric}"] for result in results]),
+        "validation": _spread([result[f"val_{metric}"] for result in results]),
+        "relabelled": _spread([result[f"test_{metric}_relabelled"] for result in results]),
+        "differences": {
+            reference: _difference(figures[name], figures[reference])
+            for reference in REFERENCES
+            if name != reference and set(figures.get(reference, ())) & set(figures[name])
+        },
+        "encode_seconds": statistics.median(each["encode_seconds"] for each in figures[name].values()),
+        "epoch_seconds": statistics.median(epochs),
+        "num_parameters": results[0]["num_parameters"],
+        "encoder_parameters": results[0]["encoder_parameters"],
+    }
+
+
+def _difference(row: Mapping[int, Mapping[str, Any]], reference: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
+    """Compare two rows over the seeds that both have."""
+    seeds = [seed for seed in row if seed in reference]
+    pair = paired_difference(*(torch.stack([side[seed]["figures"] for seed in seeds]) for side in (row, reference)))
+    by_seed = [row[seed]["test"] - reference[seed]["test"] for seed in seeds]
+    values = pair._replace(mean=statistics.fmean(by_seed), by_seed=tuple(by_seed))
+    return {**values._asdict(), "error": pair.error, "seeds": seeds}
+
+
+def _spread(values: Sequence[float]) -> dict[str, Any]:
+    std = statistics.stdev(values) if len(values) > 1 else None
+    return {"mean": statistics.fmean(values), "std": std, "by_seed": list(values)}
+
+
+def _cells(row: Mapping[str, Any]) -> dict[str, str]:
+    """Return the cells of a row that only a comparison has, by column."""
+    cells = {}
+    for reference in REFERENCES:
+        pair = row["differences"].get(reference)
+        cells[f"against {reference}"] = DASH if pair is None else _with_error(pair["mean"], pair["error"])
+    relabelled = row["relabelled"]
+    cells["after relabelling"] = str(Spread(relabelled["mean"], relabelled["std"], len(relabelled["by_seed"])))
+    cells["encoding a graph"] = _short_time(row["encode_seconds"]) if row["encode_seconds"] else DASH
+    cells["an epoch"] = _short_time(row["epoch_seconds"])
+    return cells
+
+
+def _with_error(value: float, error: float | None) -> str:
+    """Format a difference with as many decimals as show two digits of its standard error."""
+    decimals = 4 if not error else max(0, 1 - math.floor(math.log10(error)))
+    return signed(value, f".{decimals}f") + ("" if error is None else f" ± {error:.{decimals}f}")
+
+
+def _short_time(seconds: float) -> str:
+    return f"{seconds:.1f} s" if seconds >= 1 else f"{1000 * seconds:.3g} ms"
+
+
+def _flat(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Flatten a row for the csv file."""
+    flat: dict[str, Any] = {"name": row["name"], "seeds": len(row["seeds"])}
+    for part in ("test", "validation", "relabelled"):
+        flat |= {part: row[part]["mean"], f"{part}_std": row[part]["std"]}
+    for reference in REFERENCES:
+        pair = row["differences"].get(reference, {})
+        flat |= {f"against_{reference}": pair.get("mean"), f"against_{reference}_error": pair.get("error")}
+    names = ("encode_seconds", "epoch_seconds", "num_parameters", "encoder_parameters")
+    return flat | {name: row[name] for name in names}
+
+
+def _sizes(described: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the entries of a data description that identify the data."""
+    return {name: described[name] for name in described if name.startswith("num_") or name in ("split", "digest")}

@@ -1,0 +1,408 @@
+"""Read files of molecules row by row, in bounded memory."""
+
+from __future__ import annotations
+
+import bz2
+import codecs
+import csv
+import gzip
+import io
+import logging
+import lzma
+import re
+import shutil
+import sys
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from itertools import chain
+from pathlib import Path
+from typing import IO, Any, NamedTuple, TextIO
+
+from rdkit import Chem, rdBase
+
+from tg_lpe.app.molecules import _molecule
+from tg_lpe.app.tables import iterate_batches, open_parquet
+from tg_lpe.arguments import ArgumentError
+
+STDIN = "-"
+
+_LOGGER = logging.getLogger("tg_lpe.app.molecules")
+
+_STRUCTURES = (".sdf", ".mol")
+_TEXT = (".smi", ".csv", ".tsv", ".txt", *_STRUCTURES)
+_PACKED: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open, ".zip": zipfile.ZipFile}
+FORMATS = f"{', '.join(_TEXT)}, each also as {', '.join(_PACKED)}, and .parquet"
+"""Supported suffixes of files."""
+
+_SEPARATORS = (",", ";", "\t", "|")
+# Matches the name of a data field of a structure: `> <NAME>`, with other text around it.
+_DATA_NAME = re.compile(r">.*<(.+?)>")
+_MARKS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
+_NO_TEXT = {
+    b"PK\3\4": "a zip archive or an Excel sheet",
+    b"\xd0\xcf\x11\xe0": "an Excel sheet",
+    b"\x1f\x8b": "gzip's data",
+    b"BZh": "bzip2's data",
+    b"\xfd7zXZ": "xz's data",
+    b"PAR1": "Parquet",
+}
+# The first word of the header that RDKit's writer puts into .smi files, and its common variants.
+_SMILES_HEADERS = frozenset({"smiles", "smile", "canonical_smiles", "smi"})
+# MoleculeNet's bace.csv has its SMILES in the column `mol`.
+_OTHER_HEADERS = frozenset({"mol"})
+
+
+class Row(NamedTuple):
+    """Hold one molecule of a file with its line, and the text of each requested column."""
+
+    file: str
+    line: int
+    smiles: str
+    labels: tuple[str, ...]
+
+
+class MoleculeFile:
+    """Read a file of molecules, whose format follows from its name and its first line.
+
+    - Tables (.csv, .tsv) have a header. The separator is `,`, `;`, a tab or `|`; a first line such as `sep=;` may set
+      it.
+    - Lines of .smi files are `SMILES [name]`.
+    - A .txt file is a table if its header names the SMILES or has a comma or a semicolon, and otherwise a list.
+    - Structures (.sdf, .mol) are converted to SMILES by RDKit, and their data fields are columns.
+
+    Text is UTF-8 or UTF-16; any other text is read as cp1252, with a warning.
+
+    Args:
+        source: The file, or `-` for text on standard input, which is copied to a temporary file.
+        smiles_column: The column of the SMILES; by default `smiles`, in any case, or a common variant.
+
+    Raises:
+        FileNotFoundError: If there is no such file.
+        ValueError: If the suffix of its name is unknown.
+    """
+
+    def __init__(self, source: str | Path, smiles_column: str | None = None) -> None:
+        self.smiles_column = smiles_column
+        if str(source) == STDIN:
+            self._spool = tempfile.NamedTemporaryFile()  # noqa: SIM115 (removed with this object)
+            shutil.copyfileobj(sys.stdin.buffer, self._spool)
+            self._spool.flush()
+            self.name, self.path, (self._kind, self._packing) = "stdin", Path(self._spool.name), (".txt", "")
+            return
+        self.path = Path(source)
+        self.name = self.path.name
+        self._kind, self._packing = _format(self.name) or ("", "")
+        if not self._kind:
+            raise ValueError(f"cannot read {source}: the suffix is {self.path.suffix!r}, supported are {FORMATS}")
+        if not self.path.is_file():
+            raise FileNotFoundError(f"there is no file {source}")
+
+    @cached_property
+    def encoding(self) -> str:
+        """The encoding of the text.
+
+        Raises:
+            ValueError: If the file is no text.
+        """
+        with self._unpacked() as binary:
+            start = binary.read(2**16)
+        for mark, name in _MARKS.items():
+            if start.startswith(mark):
+                return name
+        for mark, name in _NO_TEXT.items():
+            if start.startswith(mark):
+                raise ValueError(f"{self.name} holds {name}, not text as its name says; supported are {FORMATS}")
+        if 3 * start.count(0) > len(start):  # UTF-16 without a mark: every second byte of ASCII text is zero
+            return "utf-16-le" if start[1::2].count(0) > start[::2].count(0) else "utf-16-be"
+        with self._unpacked() as binary:
+            for number, line in enumerate(binary, start=1):
+                try:
+                    line.decode("utf-8")
+                except UnicodeDecodeError:
+                    _LOGGER.warning("%s:%s: not UTF-8, so the file is read as cp1252 (Windows)", self.name, number)
+                    return "cp1252"
+        return "utf-8"
+
+    @cached_property
+    def separator(self) -> str:
+        """The separator of the cells of a table; empty for other files."""
+        if self._kind not in (".csv", ".tsv", ".txt"):
+            return ""
+        with self._text("") as text:
+            first = next((line.strip("\r\n") for line in text if line.strip()), "")
+        if _is_separator_line(first):
+            return first[4]
+        try:
+            headers = {mark: _stripped(next(csv.reader([first], delimiter=mark), [])) for mark in _SEPARATORS}
+        except csv.Error:  # reading the table raises it again, with its line
+            return ","
+        known = [separator for separator, header in headers.items() if self._smiles_places(header)]
+        if self._kind == ".txt" and not known and "," not in first and ";" not in first:
+            return ""
+        return max(known or _SEPARATORS, key=lambda separator: len(headers[separator]))
+
+    @property
+    def has_columns(self) -> bool:
+        """Whether the file has named columns."""
+        return bool(self.separator) or self._kind in (*_STRUCTURES, ".parquet")
+
+    @cached_property
+    def header(self) -> tuple[str, ...]:
+        """The names of the columns; empty for a list or an empty table. For structures, the first is the SMILES.
+
+        Raises:
+            ValueError: If the file is not readable.
+        """
+        if self._kind in _STRUCTURES:
+            with self._text(None) as text:
+                return ("smiles", *dict.fromkeys(m[1] for line in text if (m := _DATA_NAME.match(line))))
+        if self._kind == ".parquet":
+            with open_parquet(self.path) as file:
+                return tuple(field.name for field in file.schema_arrow if not field.type.num_fields)
+        return next((tuple(cells) for _, cells in self._table()), ()) if self.has_columns else ()
+
+    @property
+    def label_columns(self) -> tuple[str, ...]:
+        """The columns other than the SMILES.
+
+        Raises:
+            ValueError: If the SMILES column is missing or ambiguous.
+        """
+        if not self.header:
+            return ()
+        smiles_at = self._smiles_at()
+        return tuple(name for position, name in enumerate(self.header) if position != smiles_at)
+
+    def check_columns(self, labels: Sequence[str]) -> None:
+        """Refuse a file that lacks a column of :meth:`rows`, without reading all rows."""
+        if not self.has_columns:
+            for column in (*labels, self.smiles_column):
+                if column is not None:
+                    raise ValueError(f"{self.name} has no columns, so there is no column {column!r}")
+        elif self.header:
+            self._smiles_at()
+            for label in labels:
+                self._at(label)
+
+    def rows(self, labels: Sequence[str] | None = ()) -> Iterator[Row]:
+        """Iterate over the molecules of the file, with their first lines, or their numbers in a Parquet file.
+
+        Blank lines and headers (including repeated ones, as in concatenated files) are skipped, and lines of a list
+        that start with `#`. Tables have no comments.
+
+        Args:
+            labels: The columns of the labels. `None` reads all columns other than the SMILES, and the names of
+                molecules in a list.
+
+        Raises:
+            ValueError: If a table lacks the SMILES column or a label column, or has one twice, a line has more cells
+                than the header, or the file is damaged.
+        """
+        self.check_columns(labels or ())
+        return self._with_labels(labels) if self.has_columns else self._list(with_names=labels is None)
+
+    def _with_labels(self, labels: Sequence[str] | None) -> Iterator[Row]:
+        if not (header := self.header):
+            return
+        smiles_at = self._smiles_at()
+        if labels is None:
+            labels_at = [position for position in range(len(header)) if position != smiles_at]
+        else:
+            labels_at = [self._at(label) for label in labels]
+        for number, cells in self._cells():
+            yield Row(self.name, number, cells[smiles_at], tuple([cells[at] for at in labels_at]))
+
+    def _cells(self) -> Iterator[tuple[int, list[str]]]:
+        """Iterate over line numbers and cells, with an empty cell for each missing one."""
+        if self._kind in _STRUCTURES:
+            for line, smiles, properties in self._records():
+                yield line, [smiles, *(properties.get(name, "") for name in self.header[1:])]
+        elif self._kind == ".parquet":
+            batches = iterate_batches(self.path, columns=self.header)
+            rows = chain.from_iterable(zip(*(column.to_pylist() for column in batch), strict=True) for batch in batches)
+            for number, values in enumerate(rows, start=1):
+                # Strings without the mark of UTF-8 are bytes.
+                texts = [value.decode(errors="replace") if isinstance(value, bytes) else value for value in values]
+                yield number, ["" if text is None else str(text).strip() for text in texts]
+        else:
+            header = [*self.header]
+            width, short = len(header), 0
+            for number, cells in self._table():
+                if cells == header:
+                    continue
+                if any(cells[width:]):
+                    raise ValueError(
+                        f"{self.name}:{number}: {len(cells)} cells, but the header has {width}; quote a cell that "
+                        f"contains the separator, {self.separator!r}"
+                    )
+                short += len(cells) < width
+                yield number, cells + [""] * (width - len(cells))
+            if short:
+                lines_have = "1 line has" if short == 1 else f"{short:,} lines have"
+                _LOGGER.warning(
+                    "%s: %s fewer cells than the header; missing cells count as empty", self.name, lines_have
+                )
+
+    def _table(self) -> Iterator[tuple[int, list[str]]]:
+        """Iterate over first lines and cells of the rows of a table, including the header, without blank lines.
+
+        Raises:
+            ValueError: If a row is not readable, or a quotation mark is never closed: all further rows are in its cell.
+        """
+        with self._text("") as text:
+            # The blank line at the end is a row without cells, unless a quotation mark is open.
+            reader = csv.reader(chain(text, ["\n"]), delimiter=self.separator)
+            line, row, cells = 1, None, list[str]()
+            try:
+                for cells in reader:
+                    if row is not None:
+                        yield row
+                    stripped = _stripped(cells)
+                    is_row = any(stripped) and not (line == 1 and _is_separator_line(self.separator.join(stripped)))
+                    row, start, line = (line, stripped) if is_row else None, line, reader.line_num + 1
+            except csv.Error as error:
+                hint = "is a quotation mark of this row never closed?"
+                raise ValueError(f"{self.name}:{line}: not readable as csv: {error}; {hint}") from error
+            if cells:
+                lines = f"the {reader.line_num - start} lines from here to the end of the file are one row"
+                hint = "close or remove it"
+                raise ValueError(f"{self.name}:{start}: a quotation mark is never closed, so {lines}; {hint}")
+
+    def _list(self, with_names: bool) -> Iterator[Row]:
+        with self._text(None) as text:
+            for number, line in enumerate(text, start=1):
+                words = line.split(maxsplit=1)
+                if words and not words[0].startswith("#") and words[0].lower() not in _SMILES_HEADERS:
+                    name = (words[1].strip() if len(words) > 1 else "",) if with_names else ()
+                    yield Row(self.name, number, words[0], name)
+
+    def _records(self) -> Iterator[tuple[int, str, dict[str, str]]]:
+        """Iterate over the first line of each structure, RDKit's SMILES (`?` if RDKit cannot read it), and its data."""
+        with self._text(None) as text:
+            lines: list[str] = []
+            for number, line in enumerate(chain(text, ["\n", "$$$$\n"]), start=1):
+                lines.append(line)
+                if line.startswith("$$$$"):
+                    start = number - len(lines) + 1
+                    if sum(part.startswith("M  END") for part in lines) > 1:  # RDKit reads only the first
+                        hint = "write a line $$$$ after each M  END and its data"
+                        raise ValueError(f"{self.name}:{start}: several structures are not separated; {hint}")
+                    if any(part.strip() for part in lines[:-1]):
+                        yield start, *_structure("".join(lines))
+                    lines = []
+
+    @contextmanager
+    def _text(self, newline: str | None) -> Iterator[TextIO]:
+        """Open the text; bytes that do not fit its encoding become a replacement character."""
+        with (
+            self._unpacked() as binary,
+            io.TextIOWrapper(binary, self.encoding, errors="replace", newline=newline) as text,  # type: ignore[type-var]
+        ):
+            yield text
+
+    @contextmanager
+    def _unpacked(self) -> Iterator[IO[bytes]]:
+        try:
+            if self._packing != ".zip":
+                with _PACKED.get(self._packing, open)(self.path, "rb") as binary:
+                    yield binary
+                return
+            with zipfile.ZipFile(self.path) as archive:
+                names = [name for name in archive.namelist() if not name.startswith("__MACOSX/")]
+                if len(names) != 1:
+                    raise ValueError(f"{self.path} must hold one file, got {', '.join(map(repr, names[:5])) or 'none'}")
+                with archive.open(names[0]) as binary:
+                    yield binary
+        except (OSError, EOFError, RuntimeError, zlib.error, lzma.LZMAError, zipfile.BadZipFile) as error:
+            if not self._packing or getattr(error, "filename", None) is not None:  # not the content, but the file
+                raise
+            raise ValueError(f"{self.path} is not a complete {self._packing[1:]} file: {error}") from error
+
+    def _at(self, column: str) -> int:
+        if self.header.count(column) != 1:
+            number = "no column" if column not in self.header else "more than one column"
+            several = str(column).split(",")
+            hint = "; rename all but one of them" if column in self.header else ""
+            if len(several) > 1 and set(several) <= set(self.header):
+                hint = f"; separate columns by spaces: {' '.join(several)}"
+            raise ValueError(
+                f"{self.name} has {number} {column!r}; there are {', '.join(map(repr, self.header))}{hint}"
+            )
+        return self.header.index(column)
+
+    def _smiles_places(self, header: Sequence[str]) -> list[int]:
+        """Return the columns that may hold the SMILES."""
+        if self.smiles_column is not None:
+            return [place for place, name in enumerate(header) if name == self.smiles_column]
+        usual = [place for place, name in enumerate(header) if name.lower() in _SMILES_HEADERS]
+        return usual or [place for place, name in enumerate(header) if name.lower() in _OTHER_HEADERS]
+
+    def _smiles_at(self) -> int:
+        if self.smiles_column is not None:
+            return self._at(self.smiles_column)
+        if self._kind in _STRUCTURES:
+            return 0
+        places = self._smiles_places(self.header)
+        if len(places) > 1:
+            message = "{} has several columns that may hold the SMILES, {}: choose one with {smiles_column}"
+            names = ", ".join(repr(self.header[place]) for place in places)
+            raise ArgumentError(message, self.name, names, smiles_column=...)
+        if not places:
+            message = "{} needs a column named 'smiles'; the columns in its first line, separated by {!r}, are {}. "
+            message += "Choose another column with {smiles_column}"
+            columns = ", ".join(map(repr, self.header))
+            raise ArgumentError(message, self.name, self.separator, columns, smiles_column=...)
+        return places[0]
+
+
+def find_split(folder: Path, stem: str) -> Path:
+    """Find the file of a split in a folder.
+
+    Raises:
+        FileNotFoundError: If there is none; the message lists the supported names.
+        ValueError: If there are several.
+    """
+    paths = sorted(path for path in folder.iterdir() if path.is_file())
+    ends = {path: "".join(_format(path.name) or (".",)) for path in paths}
+    splits = [path for path, end in ends.items() if path.name in (stem + end, stem + end.upper())]
+    if not splits:
+        held = ", ".join(path.name for path in paths[:20]) or "nothing"
+        raise FileNotFoundError(
+            f"{folder} has no {stem} split: looked for {stem} with the suffixes {FORMATS}; the folder holds {held}"
+        )
+    if len(splits) > 1:
+        raise ValueError(f"{folder} has more than one {stem} split: {', '.join(path.name for path in splits)}")
+    return splits[0]
+
+
+def _format(name: str) -> tuple[str, str] | None:
+    """Return the suffixes of a file's format and of its compression, in lower case; `None` if not supported."""
+    name = name.lower()
+    packing = next((suffix for suffix in _PACKED if name.endswith(suffix)), "")
+    kind = Path(name.removesuffix(packing)).suffix
+    return (kind, packing) if kind in _TEXT or (kind, packing) == (".parquet", "") else None
+
+
+def _is_separator_line(line: str) -> bool:
+    return len(line) == 5 and line.lower().startswith("sep=") and line[4] in _SEPARATORS
+
+
+def _stripped(cells: list[str]) -> list[str]:
+    return [cell.strip() for cell in cells]
+
+
+def _structure(record: str) -> tuple[str, dict[str, str]]:
+    with rdBase.BlockLogs():
+        supplier = Chem.SDMolSupplier()
+        for sanitize in (True, False):  # unsanitised, RDKit reports the fault when it reads the SMILES
+            supplier.SetData(record, sanitize=sanitize)
+            molecule = supplier[0] if len(supplier) else None
+            if molecule is not None:
+                molecule.UpdatePropertyCache(strict=False)
+                names = molecule.GetPropNames()
+                return _molecule.smiles_of(molecule), {name: molecule.GetProp(name).strip() for name in names}
+    return "?", {}

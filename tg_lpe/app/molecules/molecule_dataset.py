@@ -1,0 +1,160 @@
+"""Store molecules in PyTorch Geometric's in-memory storage."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch_geometric.data import Data
+from torch_geometric.data.collate import collate
+
+from tg_lpe.app.molecules import _molecule
+from tg_lpe.app.molecules.report import LoadReport
+from tg_lpe.app.molecules.solubility import SolubilityNormalization
+from tg_lpe.app.molecules.vocabulary import BOND_TYPES, AtomVocabulary
+from tg_lpe.app.ranges import MoleculeRanges
+from tg_lpe.data import DataSpec, GraphDataset, GraphSplits
+from tg_lpe.data.storage import starts
+
+
+class MoleculeDataset(GraphDataset):
+    r"""Hold one split of molecules. Indexing, slicing and loaders work as for any PyG dataset.
+
+    Each element has `x: int64 [num_nodes, 1]` (atom type), `edge_index: int64 [2, num_edges]` (both directions, sorted
+    by row, then column), `edge_attr: int64 [num_edges]` (bond type) and `y: float32 [1]`. With ogb's features, `x` is
+    `[num_nodes, 9]` and `edge_attr` `[num_edges, 3]`; with several labels, `y` is `[1, num_columns]`.
+
+    Args:
+        data: The concatenated graphs, with nodes numbered per graph.
+        slices: Start of each graph: `{key: int64 [num_graphs + 1]}`.
+        transform: Applied to every element on access.
+    """
+
+    slices: dict[str, Tensor]
+
+    @classmethod
+    def from_data_list(cls, graphs: Sequence[Data]) -> MoleculeDataset:
+        """Build the storage from single graphs, shaped as this dataset's elements; that of one graph has slices too.
+
+        Raises:
+            ValueError: If there are no graphs.
+        """
+        if not graphs:
+            raise ValueError("a molecule dataset needs at least one graph")
+        data, slices, _ = collate(Data, list(graphs), increment=False, add_batch=False)
+        return cls(data, slices)
+
+    @classmethod
+    def from_graphs(
+        cls,
+        atoms: Sequence[Sequence[int]],
+        bonds: Sequence[Sequence[int]],
+        labels: Sequence[float] | Sequence[Sequence[float]],
+        *,
+        num_atom_features: int = 1,
+        num_bond_features: int = 1,
+    ) -> MoleculeDataset:
+        """Build the storage from plain lists.
+
+        Args:
+            atoms: Atom types of each graph, or the features of one atom after the other.
+            bonds: Bonds of each graph, each once, flat as atom, atom, bond type (or features), atom, ...
+            labels: One number for each graph, or equally many numbers for each.
+            num_atom_features: Integers per atom.
+            num_bond_features: Integers per bond.
+
+        Raises:
+            ValueError: If the three differ in length.
+        """
+        if not len(atoms) == len(bonds) == len(labels):
+            raise ValueError(f"got {len(atoms)} atom lists, {len(bonds)} bond lists and {len(labels)} labels")
+        width = 2 + num_bond_features
+        flat = torch.tensor([number for graph in bonds for number in graph], dtype=torch.long).view(-1, width)
+        num_atoms = torch.tensor([len(graph) // num_atom_features for graph in atoms], dtype=torch.long)
+        num_bonds = torch.tensor([len(graph) // width for graph in bonds], dtype=torch.long)
+        owner = torch.repeat_interleave(torch.arange(len(bonds)), num_bonds).repeat(2)
+        ends = flat[:, :2].T
+        edge_index = torch.cat([ends, ends.flip(0)], dim=1)
+        kind = flat[:, 2:].repeat(2, 1)
+        longest = int(num_atoms.max()) if len(atoms) else 0
+        # One integer orders by graph, then row, then column; it overflows only past 2^63 = graphs * longest^2.
+        order = ((owner * longest + edge_index[0]) * longest + edge_index[1]).argsort()
+        data = Data(
+            x=torch.tensor([code for graph in atoms for code in graph], dtype=torch.long).view(-1, num_atom_features),
+            edge_index=edge_index[:, order],
+            edge_attr=kind[order].squeeze(1) if num_bond_features == 1 else kind[order],
+            y=torch.tensor(labels, dtype=torch.float32),
+        )
+        edges = starts(2 * num_bonds)
+        slices = {
+            "x": starts(num_atoms),
+            "edge_index": edges,
+            "edge_attr": edges.clone(),
+            "y": torch.arange(len(labels) + 1),
+        }
+        return cls(data, slices)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MoleculeSplits(GraphSplits):
+    """Hold three splits of molecules that share their atom and bond types.
+
+    In addition to the attributes of :class:`~tg_lpe.data.GraphSplits`:
+
+    Args:
+        vocabulary: Atom types by their index in `x`; `None` for ogb's features.
+        normalization: Constants of the computed target; `None` if labels come with the data.
+        report: Counts of the source's molecules, and the molecules left out.
+        bond_types: Bond types by their index in `edge_attr`; empty for ogb's features.
+        repair_radicals: Whether SMILES were read with QM9's clean-up.
+        canonical: Whether rings were kekulised as in canonical SMILES; `None` for a published set, read as published.
+        weight_column: The column of `graph_weight`, if any.
+        extra_columns: The columns of `graph_attr`.
+    """
+
+    train: MoleculeDataset
+    val: MoleculeDataset
+    test: MoleculeDataset
+    vocabulary: AtomVocabulary | None
+    normalization: SolubilityNormalization | None
+    report: LoadReport
+    bond_types: tuple[str, ...] = BOND_TYPES
+    repair_radicals: bool = False
+    canonical: bool | None = None
+    weight_column: str | None = None
+    extra_columns: tuple[str, ...] = ()
+
+    def describe(self) -> dict[str, Any]:
+        """Return :meth:`GraphSplits.describe` with types, ranges, constants and the molecules left out."""
+        return {
+            **super().describe(),
+            **({"repair_radicals": True} if self.repair_radicals else {}),
+            **({} if self.canonical is None else {"canonical": self.canonical}),
+            **({} if self.weight_column is None else {"weight_column": self.weight_column}),
+            **({"extra_columns": list(self.extra_columns)} if self.extra_columns else {}),
+            "atom_types": None if self.vocabulary is None else list(self.vocabulary.types),
+            "bond_types": list(self.bond_types),
+            "ranges": self.ranges().to_dict(),
+            "normalization": None if self.normalization is None else asdict(self.normalization),
+            "skipped": [str(molecule) for molecule in self.report.skipped],
+            "missing_labels": {missing.column: missing.number for missing in self.report.missing_labels},
+        }
+
+    def ranges(self) -> MoleculeRanges:
+        """Measure sizes, atom types and labels of the training set."""
+        elements = range(1, int(self.train.x[:, 0].max()) + 2)
+        names = self.vocabulary.types if self.vocabulary is not None else [_molecule.symbol(n) for n in elements]
+        return MoleculeRanges.of(self.train, names, self.labels("train"), self.target.columns, self.extra_columns)
+
+
+def spec_of(
+    datasets: Iterable[MoleculeDataset],
+    node_types: int | tuple[int, ...],
+    edge_types: int | tuple[int, ...],
+) -> DataSpec:
+    """Describe the sizes of molecules with known numbers of categories."""
+    largest = max(int(dataset.slices["x"].diff().max()) for dataset in datasets)
+    return DataSpec(num_node_types=node_types, num_edge_types=edge_types, max_nodes=largest)

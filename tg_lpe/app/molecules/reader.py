@@ -1,0 +1,197 @@
+"""Read SMILES as graphs, in the same way as a model's training data."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from torch_geometric.data import Data
+
+from tg_lpe.app.molecules import _molecule, _pool
+from tg_lpe.app.molecules.molecule_dataset import MoleculeDataset
+from tg_lpe.app.molecules.vocabulary import BOND_TYPES, AtomVocabulary
+from tg_lpe.arguments import check_count, check_type
+
+
+class Molecule(NamedTuple):
+    """Hold a molecule that RDKit has read."""
+
+    atoms: list[int]
+    """The type of each atom, or ogb's features of one atom after the other."""
+    bonds: list[int]
+    """Atom, atom and type (or features) of each bond, one after the other."""
+    terms: tuple[float, float, float] | None = None
+    """The terms of its penalised logP, if requested."""
+    kinship: str | None = None
+    """Its scaffold, or the bits of its fingerprint, if requested."""
+    name: str | None = None
+    """Its canonical SMILES, if requested."""
+
+
+def molecules_of(answer: Mapping[str, Any]) -> list[Molecule | str]:
+    """Return the molecules in an answer of :func:`_pool.read_smiles`, or the reason why a molecule is unusable."""
+    return [entry if isinstance(entry, str) else Molecule(*entry) for entry in answer["molecules"]]
+
+
+def reasons_of(molecules: Iterable[Molecule | str]) -> list[str | None]:
+    """Return for each molecule why it is unusable; `None` if it is usable."""
+    return [molecule if isinstance(molecule, str) else None for molecule in molecules]
+
+
+def number_atoms(
+    molecules: Iterable[Molecule | str], names: Sequence[str], vocabulary: AtomVocabulary
+) -> list[Molecule | str]:
+    """Number atom types by a vocabulary; a molecule with an unknown type is replaced by the reason.
+
+    Args:
+        molecules: Molecules whose atoms are codes, or reasons why they are unusable.
+        names: The atom type of each code.
+        vocabulary: The atom types by number.
+    """
+    numbers = [vocabulary.index(name) if name in vocabulary else -1 for name in names]
+    numbered: list[Molecule | str] = []
+    for molecule in molecules:
+        if not isinstance(molecule, str):
+            if unknown := sorted({names[code] for code in molecule.atoms if numbers[code] < 0}):
+                molecule = f"unknown atom type {', '.join(map(repr, unknown))}"
+            else:
+                molecule = molecule._replace(atoms=[numbers[code] for code in molecule.atoms])
+        numbered.append(molecule)
+    return numbered
+
+
+def dataset_of(
+    molecules: Iterable[Molecule | str],
+    labels: Sequence[tuple[float, ...]] | None = None,
+    widths: tuple[int, ...] = (1, 1),
+) -> MoleculeDataset:
+    """Make the graphs of molecules.
+
+    Args:
+        molecules: The molecules; reasons are skipped.
+        labels: Labels of each molecule that is no reason, NaN by default; if each has one, `y` is a vector.
+        widths: Integers per atom and per bond.
+    """
+    usable = [molecule for molecule in molecules if not isinstance(molecule, str)]
+    labels = [(math.nan,)] * len(usable) if labels is None else labels
+    return MoleculeDataset.from_graphs(
+        atoms=[molecule.atoms for molecule in usable],
+        bonds=[molecule.bonds for molecule in usable],
+        labels=[row[0] for row in labels] if all(len(row) == 1 for row in labels) else labels,
+        num_atom_features=widths[0],
+        num_bond_features=widths[1],
+    )
+
+
+class MoleculeBatch(NamedTuple):
+    """Hold the graphs of consecutive SMILES strings."""
+
+    smiles: list[str | None]
+    """The strings."""
+    graphs: MoleculeDataset
+    """The graphs of the usable strings, in order; `y` is NaN."""
+    reasons: list[str | None]
+    """For each string, why it is unusable; `None` if it has a graph."""
+
+
+@dataclass(frozen=True)
+class MoleculeReader:
+    """Read SMILES in the same way as a model's training data.
+
+    Args:
+        vocabulary: The atom types by number; `None` for ogb's features.
+        repair_radicals: Rewrite bracketed radical atoms to plain ones and keep the largest fragment, as for QM9.
+        canonical: Kekulise rings as in canonical SMILES, so that the graph does not depend on the spelling of a string,
+            except for the order of its atoms. If `False`, double bonds in rings follow the order of the string.
+    """
+
+    vocabulary: AtomVocabulary | None
+    repair_radicals: bool = False
+    canonical: bool = True
+
+    @classmethod
+    def of(cls, data: Mapping[str, Any]) -> MoleculeReader:
+        """Make the reader for a description of training data.
+
+        Args:
+            data: The result of :meth:`MoleculeSplits.describe`, which checkpoints and run folders contain. The reader
+                is canonical unless it contains `"canonical": false`.
+
+        Raises:
+            ValueError: If `data` does not describe molecules, or they were not read from SMILES.
+        """
+        atoms, bonds = data.get("atom_types"), data.get("bond_types")
+        if bonds is None:
+            raise ValueError("its training data were no molecules with atom and bond types; it takes graphs (Data)")
+        if bonds and tuple(bonds) != BOND_TYPES:
+            trained, read = ", ".join(bonds), ", ".join(BOND_TYPES)
+            raise ValueError(f"it was trained on the bonds {trained}, and SMILES have {read}; it takes graphs (Data)")
+        vocabulary = AtomVocabulary(tuple(atoms)) if atoms else None
+        return cls(vocabulary, bool(data.get("repair_radicals")), data.get("canonical") is not False)
+
+    def read(
+        self, smiles: Iterable[str | None], *, batch_size: int = _pool.CHUNK, num_workers: int | None = None
+    ) -> Iterator[MoleculeBatch]:
+        """Read strings in batches, in order; there may be more strings than fit in memory.
+
+        Args:
+            smiles: The strings; `None` is unusable.
+            batch_size: Largest number of strings in a batch.
+            num_workers: Number of worker processes; 0 reads in this process, `None` starts one per core if `smiles` has
+                a length and that is faster.
+
+        Raises:
+            ModuleNotFoundError: If ogb's features are needed and ogb is not installed.
+            RuntimeError: If a worker process dies.
+            TypeError: If `smiles` is a single string.
+            ValueError: If `batch_size` is less than 1 or `num_workers` negative.
+        """
+        if isinstance(smiles, str):
+            raise TypeError(f"smiles must be several strings, got {smiles!r}; write [{smiles!r}] for one")
+        check_count("batch_size", batch_size)
+        answers = _pool.read_smiles(
+            smiles,
+            repair_radicals=self.repair_radicals,
+            features="ogb" if self.vocabulary is None else "types",
+            canonical=self.canonical,
+            num_workers=num_workers,
+            chunk_size=batch_size,
+        )
+        widths = (1, 1) if self.vocabulary is not None else tuple(map(len, _molecule.ogb_feature_sizes()))
+        for answer in answers:
+            molecules = molecules_of(answer)
+            if self.vocabulary is not None:
+                molecules = number_atoms(molecules, answer["types"], self.vocabulary)
+            yield MoleculeBatch(answer["smiles"], dataset_of(molecules, widths=widths), reasons_of(molecules))
+
+
+def smiles_to_data(smiles: str, vocabulary: AtomVocabulary, canonical: bool = True) -> Data:
+    """Convert a SMILES string to a kekulised molecular graph without hydrogens or stereochemistry.
+
+    The graph equals that of the published ZINC benchmark up to the order of the atoms, which follows the string.
+
+    Args:
+        smiles: The molecule. Several components give one graph with several components.
+        vocabulary: The atom types.
+        canonical: As for :class:`MoleculeReader`.
+
+    Returns:
+        Data with int64 attributes `x` `[num_nodes, 1]` (atom type), `edge_index` `[2, num_edges]` (both directions,
+        sorted by row, then column) and `edge_attr` `[num_edges]` (1 single, 2 double, 3 triple).
+
+    Raises:
+        TypeError: If `smiles` is not a string or `vocabulary` not an AtomVocabulary.
+        ValueError: If RDKit refuses the string, it has no atoms, an atom type is not in the vocabulary, or a bond is
+            not single, double or triple.
+    """
+    if not isinstance(smiles, str):
+        raise TypeError(f"smiles must be a string, got {type(smiles).__name__}")
+    check_type("vocabulary", vocabulary, AtomVocabulary)
+    [batch] = MoleculeReader(vocabulary, canonical=canonical).read([smiles], num_workers=0)
+    if batch.reasons[0] is not None:
+        raise ValueError(f"unusable SMILES {smiles!r}: {batch.reasons[0]}; the atom types are {', '.join(vocabulary)}")
+    data: Data = batch.graphs[0]
+    del data.y
+    return data

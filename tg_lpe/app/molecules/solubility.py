@@ -1,0 +1,138 @@
+"""Compute the penalised logP: logP minus synthetic accessibility minus long rings, each normalised."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from tg_lpe.app.molecules import _molecule
+
+
+@dataclass(frozen=True)
+class SolubilityNormalization:
+    """Hold means and standard deviations of the three terms over a training set.
+
+    Args:
+        logp_mean, logp_std: Of Crippen's logP.
+        sa_mean, sa_std: Of the synthetic accessibility score.
+        cycle_mean, cycle_std: Of the number of atoms of the longest ring beyond six.
+
+    Raises:
+        ValueError: If a number is not finite or a standard deviation is not positive.
+    """
+
+    logp_mean: float
+    logp_std: float
+    sa_mean: float
+    sa_std: float
+    cycle_mean: float
+    cycle_std: float
+
+    ZINC: ClassVar[SolubilityNormalization]
+    QM9: ClassVar[SolubilityNormalization]
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if not math.isfinite(value) or (name.endswith("_std") and value <= 0):
+                wanted = "positive and finite" if name.endswith("_std") else "finite"
+                raise ValueError(f"{name} must be {wanted}, got {value!r}")
+
+    @classmethod
+    def resolve(cls, normalization: SolubilityNormalization | str) -> SolubilityNormalization:
+        """Return the constants of a named training set, or the constants themselves.
+
+        Args:
+            normalization: The constants, or `"zinc"` or `"qm9"`.
+
+        Raises:
+            TypeError: If it is neither constants nor a name.
+            ValueError: If the name is unknown.
+        """
+        if isinstance(normalization, SolubilityNormalization):
+            return normalization
+        if not isinstance(normalization, str):
+            raise TypeError(f"normalization must be a SolubilityNormalization or a name, got {normalization!r}")
+        known = {"zinc": cls.ZINC, "qm9": cls.QM9}
+        if normalization not in known:
+            raise ValueError(f"unknown normalization {normalization!r}; known are {', '.join(map(repr, known))}")
+        return known[normalization]
+
+    @classmethod
+    def from_terms(cls, terms: Sequence[tuple[float, float, float]]) -> SolubilityNormalization:
+        """Measure the constants on a training set. A constant term gets the standard deviation 1.
+
+        Args:
+            terms: (logP, SA, cycle) of each molecule, from :func:`solubility_terms`.
+
+        Raises:
+            ValueError: If there are no terms.
+        """
+        if not terms:
+            raise ValueError("normalization constants need at least one molecule, got none")
+        constants: list[float] = []
+        for column in zip(*terms, strict=True):
+            mean = math.fsum(column) / len(column)
+            std = math.sqrt(math.fsum((value - mean) ** 2 for value in column) / len(column))
+            # Rounding gives a constant column a tiny standard deviation, by which values must not be divided.
+            constants += [mean, std if std > 1e-12 * max(1.0, abs(mean)) else 1.0]
+        return cls(*constants)
+
+    def __call__(self, logp: float, sa: float, cycle: float) -> float:
+        """Return the target of one molecule from its three terms."""
+        return (
+            (logp - self.logp_mean) / self.logp_std
+            - (sa - self.sa_mean) / self.sa_std
+            - (cycle - self.cycle_mean) / self.cycle_std
+        )
+
+
+SolubilityNormalization.ZINC = SolubilityNormalization(
+    2.4570953396, 1.4343244011, 3.0525811293, 0.8335207025, 0.0485696877, 0.2860212110
+)
+SolubilityNormalization.QM9 = SolubilityNormalization(0.28263, 0.98468, 4.24280, 0.94001, 0.03635, 0.21501)
+
+
+def solubility_terms(molecule: Any) -> tuple[float, float, float]:
+    """Compute the three terms of the target before normalisation.
+
+    Args:
+        molecule: A SMILES string or a sanitised RDKit molecule.
+
+    Returns:
+        Crippen's logP, the synthetic accessibility score, and `max(0, longest ring of a cycle basis - 6)`.
+
+    Raises:
+        TypeError: If `molecule` is neither a string nor an RDKit molecule.
+        ValueError: If RDKit refuses the string or the molecule has no atoms.
+        ImportError: If RDKit was installed without its Contrib folder.
+    """
+    if isinstance(molecule, str):
+        try:
+            return _molecule.solubility_terms(_molecule.parse(molecule))
+        except _molecule.UnusableMoleculeError as error:
+            raise ValueError(f"unusable SMILES {molecule!r}: {error}") from error
+    if not hasattr(molecule, "GetNumAtoms"):
+        raise TypeError(f"expected a SMILES string or an RDKit molecule, got {type(molecule).__name__}")
+    if molecule.GetNumAtoms() == 0:
+        raise ValueError("the molecule has no atoms")
+    return _molecule.solubility_terms(_molecule.without_annotations(molecule))
+
+
+def constrained_solubility(molecule: Any, normalization: SolubilityNormalization | str) -> float:
+    """Compute the target `logP - SA - cycle`, with terms normalised by a training set's means and deviations.
+
+    Args:
+        molecule: A SMILES string or a sanitised RDKit molecule.
+        normalization: The constants, or `"zinc"` or `"qm9"`.
+
+    Returns:
+        The target.
+
+    Raises:
+        TypeError: If `molecule` or `normalization` has another type.
+        ValueError: If the molecule is unusable or the name of the normalization unknown.
+        ImportError: If RDKit was installed without its Contrib folder.
+    """
+    return SolubilityNormalization.resolve(normalization)(*solubility_terms(molecule))

@@ -1,0 +1,541 @@
+"""Use a trained model: it knows its task, the names of its predictions, and how it reads molecules."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import replace
+from functools import cached_property
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch_geometric.data import Data
+from tqdm import tqdm
+
+from tg_lpe.app.prediction.inputs import (
+    check_collection,
+    check_graph,
+    extra_rows,
+    is_missing,
+    is_molecule,
+    number_of,
+    strings,
+)
+from tg_lpe.app.prediction.intervals import Intervals
+from tg_lpe.app.prediction.predictions import Outside, Predictions, Refusal
+from tg_lpe.app.ranges import MoleculeRanges
+from tg_lpe.app.training.outputs import Outputs, class_names, output_columns, read_outputs
+from tg_lpe.app.training.run_folder import RunFolder
+from tg_lpe.app.training.tasks import Regression, Task, make_task
+from tg_lpe.app.training.units import units_text
+from tg_lpe.arguments import (
+    ArgumentError,
+    check_choice,
+    check_count,
+    check_form,
+    check_positive,
+    check_share,
+    check_type,
+    checked_device,
+)
+from tg_lpe.checkpoints.checkpoint import DATA, DESCRIPTION, Checkpoint, CheckpointMixin, Kind, module_with
+from tg_lpe.checkpoints.files import load_tensors, write_json
+from tg_lpe.data.storage import GraphChunk, in_halves, iterate_chunks, with_attribute
+from tg_lpe.encoders.precompute import reads_edge_weight
+from tg_lpe.encoders.registry import ENCODERS
+from tg_lpe.models import Model, make_model
+
+if TYPE_CHECKING:
+    from tg_lpe.app.molecules import MoleculeReader
+    from tg_lpe.app.molecules.reader import MoleculeBatch
+
+BATCH_SIZE = 256
+"""Largest number of graphs in a batch. On a CPU, larger batches of molecules exceed the caches and are slower."""
+
+MAX_PAIRS = 2**22
+"""Largest number of node pairs in a batch, because some encoders hold a matrix of each graph."""
+
+SHOWN = 5
+PENALISED_LOGP = "penalised logP: logP - SA - long rings, each in standard deviations of the data set, no unit"
+"""Unit of the computed label."""
+
+ATTRIBUTES = ("x", "edge_attr", "edge_weight", "graph_attr")
+"""Attributes that a model may read."""
+
+
+class PredictedPart(NamedTuple):
+    """Predictions for consecutive graphs of the input."""
+
+    start: int
+    """Index of the first graph in the input."""
+    num_graphs: int
+    values: Tensor
+    """``[num_rows, num_columns]``; rows of refused graphs are NaN."""
+    refused: list[Refusal]
+    outside: list[Outside]
+    spread: Tensor | None = None
+    """``[num_rows, num_columns]`` for an ensemble, else ``None``."""
+    smiles: Sequence[str | None] = ()
+    """The SMILES; empty for graphs."""
+    graph: Tensor | None = None
+    """Index in the input of the graph of each row, int64 ``[num_rows]``; ``None`` if each row is a graph."""
+
+
+class Predictor:
+    """Predict from SMILES or graphs. :func:`load` makes a predictor from a checkpoint or a run folder.
+
+    Args:
+        model: a :class:`~tg_lpe.models.Model`, such as a :class:`~tg_lpe.GraphTransformer`, in evaluation mode. It is
+            neither copied nor changed.
+        task: what the model predicts; if absent, its raw outputs are returned.
+        data: description of the training data by ``splits.describe()``: names of the targets, and for SMILES the atom
+            and bond types.
+
+    Raises:
+        TypeError: if ``model`` or ``task`` has another type.
+        ValueError: if the model is in training mode, or does not fit the task, or ``data`` has another form.
+
+    Example:
+        >>> from tg_lpe import zoo
+        >>> predictor = zoo.load("transformer-zinc12k")
+        >>> predictor.predict(["CC(=O)Nc1ccc(O)cc1", "c1ccccc1"]).values.shape
+        torch.Size([2, 1])
+    """
+
+    def __init__(self, model: Model, task: Task | None = None, data: Mapping[str, Any] | None = None) -> None:
+        check_type("model", model, nn.Module, "; tg_lpe.app.prediction.load takes a name or a folder")
+        if model.training:
+            raise ValueError("the model is in training mode, where dropout and batch norm differ: call model.eval()")
+        if task is not None:
+            check_type("task", task, Task, ", which tg_lpe.app.training.make_task makes")
+            task.check_model(model)
+        self.model, self.task = model, task
+        self.run: RunFolder | None = None
+        data = {} if data is None else data
+        check_form("data", data, DATA)
+        self.data = {name: value for name, value in data.items() if name in DATA and value is not None}
+
+    @cached_property
+    def reader(self) -> MoleculeReader:
+        """The reader of SMILES with the model's atom types; raises ``ValueError`` if the model does not name them."""
+        from tg_lpe.app.molecules import MoleculeReader
+
+        try:
+            return MoleculeReader.of(self.data)
+        except ValueError as error:
+            raise ValueError(f"this model cannot read SMILES: {error}") from error
+
+    @cached_property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the predicted columns: ``LABEL``, or ``LABEL_CLASS`` for the probability of a class."""
+        out_channels = self.model.config_dict()["out_channels"] if self.task is None else self.task.out_channels
+        return output_columns(self.task, self._target, int(out_channels))
+
+    @cached_property
+    def classes(self) -> tuple[str, ...]:
+        """Names of the classes if each class has a column; else empty."""
+        return class_names(self.task, self._target)
+
+    @property
+    def units(self) -> tuple[str, ...]:
+        """The unit of each of :attr:`columns`, such as ``"Hartree"``; empty if unknown."""
+        is_regression = self.task is not None and self.task.name == "regression"
+        return tuple(self._target.get("units") or ()) if is_regression else ()
+
+    @property
+    def extra_columns(self) -> tuple[str, ...]:
+        """Names of the columns that the model reads in addition to SMILES, such as a temperature."""
+        return tuple(self.data.get("extra_columns") or ())
+
+    @property
+    def spread_columns(self) -> tuple[str, ...]:
+        """Names of the spread of each of :attr:`columns`; empty for a single model."""
+        return ()
+
+    @property
+    def interval_columns(self) -> tuple[str, ...]:
+        """Names of the interval ends of each of :attr:`columns`: ``COLUMN_low``, ``COLUMN_high``, ..."""
+        ends = ("_low", "_high")
+        while any(name + end in self.columns for name in self.columns for end in ends):
+            ends = (f"_interval{ends[0]}", f"_interval{ends[1]}")
+        return tuple(name + end for name in self.columns for end in ends)
+
+    def intervals(self, coverage: float) -> Intervals:
+        """Calibrate intervals on the validation predictions in the model's run folder.
+
+        Args:
+            coverage: share of labels that the intervals should hold, between 0 and 1, such as 0.9.
+
+        Raises:
+            ValueError: if ``coverage`` is out of range, the task is no regression, the model was not loaded from a run
+                folder with predictions, or the models of an ensemble were validated on different rows.
+        """
+        check_positive("coverage", coverage)
+        check_share("coverage", coverage)
+        if not isinstance(self.task, Regression):
+            kind = "a model without a task" if self.task is None else f"the task {self.task.name}"
+            raise ArgumentError("{coverage} is for regression, got " + kind, coverage=coverage)
+        return Intervals.of(self._run_outputs("val"), self._run_outputs("test"), coverage)
+
+    def _run_outputs(self, part: str) -> list[Outputs]:
+        """Read the run's predictions for its validation or test set."""
+        if self.run is None or self.task is None:
+            raise ValueError("coverage needs the validation predictions in a run folder: load the model from its run")
+        path = {"val": self.run.val_predictions, "test": self.run.test_predictions}[part]
+        if not path.is_file():
+            raise ValueError(f"coverage needs {path}, which earlier versions did not write: train again")
+        return [read_outputs(path, self.task, self._target)]
+
+    @property
+    def _target(self) -> dict[str, Any]:
+        return self.data.get("target") or {}
+
+    @cached_property
+    def ranges(self) -> MoleculeRanges | None:
+        """Ranges of sizes, atom types and labels in the training set; ``None`` if unknown."""
+        ranges = self.data.get("ranges")
+        return None if ranges is None else MoleculeRanges.from_dict(ranges)
+
+    def __repr__(self) -> str:
+        size = sum(parameter.numel() for parameter in self.model.parameters())
+        source, types = Path(str(self.data.get("source", "its data set"))).name, self.data.get("atom_types")
+        inputs = "graphs (Data)"
+        if self.data.get("ranges") or self.data.get("bond_types") is not None:
+            features = f"{len(types)} atom types" if types else "ogb's features"
+            inputs = f"SMILES, RDKit molecules, or graphs (Data) with {features}"
+        text = f"Predictor of {', '.join(self.columns)}: {self._meaning(source)}\n  from: {inputs}"
+        text += f"\n  by: {type(self.model).__name__}, {size:,} parameters"
+        if self.ranges is not None:
+            text += f"\n  trained on: {self.data.get('num_train', 0):,} molecules of {source}, {self.ranges}"
+        return text
+
+    def _meaning(self, source: str) -> str:
+        """Describe the predicted numbers and their unit."""
+        if self.task is None:
+            return "raw outputs of the model"
+        target = self._target
+        unit = target.get("unit") or (PENALISED_LOGP if target.get("computed") else None)
+        if self.units:
+            unit = units_text(self.columns, self.units)
+        if unit is None:
+            is_regression = self.task.name == "regression"
+            unit = f"in the units of the labels in {source}" if is_regression else "probabilities"
+        return f"{self.task.name} of {self._level}s, {unit}"
+
+    def predict(
+        self,
+        graphs: Sequence[str] | Sequence[Data] | Any,
+        *,
+        on_error: str = "raise",
+        extra: Mapping[str, Sequence[Any]] | Any = None,
+        batch_size: int = BATCH_SIZE,
+        num_workers: int | None = None,
+        canonical: bool | None = None,
+        progress: bool = False,
+        coverage: float | None = None,
+    ) -> Predictions:
+        """Predict for molecules or graphs in batches of bounded memory; batching changes results only by rounding.
+
+        Args:
+            graphs: SMILES strings, such as a column of a table; RDKit molecules, which are converted to canonical
+                SMILES; ``Data`` objects as in training, with atom and bond types by number; or a PyG dataset.
+                ``edge_weight`` is read if the model's encoder reads it.
+            on_error: what to do if a graph is refused, because its SMILES is missing (``None``, NaN) or cannot be read,
+                it has an unknown atom type or does not fit the model. ``"raise"`` raises an error; ``"nan"`` sets its
+                row to NaN and lists it in ``refused``.
+            extra: the :attr:`extra_columns` of the model for SMILES: a dictionary or table with a number for each
+                molecule. Graphs hold them in ``graph_attr``.
+            batch_size: largest number of graphs in a batch.
+            num_workers: further processes that read SMILES; ``None`` to choose.
+            canonical: whether to convert molecules to RDKit's canonical SMILES first, so that predictions do not depend
+                on the spelling. If absent, they are converted unless the model was trained with ``canonical=False``.
+            progress: whether to show a progress bar.
+            coverage: share of labels that the intervals ``low`` to ``high`` should hold, see :meth:`intervals`; no
+                intervals if absent.
+
+        Warns:
+            UserWarning: once, if graphs differ from those that the model was trained on; ``outside`` lists them.
+
+        Raises:
+            TypeError: if ``graphs`` is a single string, graph, batch or table, or an element is neither a molecule nor
+                the ``Data`` of one graph.
+            ValueError: if ``on_error="raise"`` and a graph is refused, an option is out of range, or the model was not
+                trained on molecules and gets SMILES.
+            ModuleNotFoundError: if ``graphs`` are SMILES and RDKit is not installed.
+        """
+        check_choice("on_error", on_error, ("raise", "nan"))
+        check_choice("canonical", canonical, (None, True, False))
+        check_collection(graphs)
+        intervals = None if coverage is None else self.intervals(coverage)
+        index = None
+        # Iterate: graphs[0] of a pandas.Series need not be its first row.
+        first = next((graph for graph in graphs if not is_missing(graph)), None) if len(graphs) else graphs
+        if first is None or is_molecule(first):
+            index = getattr(graphs, "index", None)
+            graphs = strings(graphs)
+            rows = extra_rows(extra, self.extra_columns, len(graphs))
+            parts = self.stream(graphs, extra=rows, batch_size=batch_size, num_workers=num_workers, canonical=canonical)
+        elif len(graphs) and (canonical is not None or extra is not None):
+            raise ValueError(f"canonical={canonical} and extra={extra!r:.80} are for SMILES, got graphs")
+        else:
+            if len(graphs):
+                check_graph(first)
+            parts = self._of_graphs(graphs, batch_size)
+        values, graph = [torch.zeros(0, len(self.columns))], list[Tensor]()
+        spread = [torch.zeros(0, len(self.spread_columns))]
+        refused: list[Refusal] = []
+        outside: list[Outside] = []
+        # Close the generator if an error ends the loop: its worker processes would outlive the traceback otherwise.
+        with (
+            closing(parts),
+            tqdm(total=len(graphs), desc="predicting", unit="graph", disable=None if progress else True) as bar,
+        ):
+            for part in parts:
+                if part.refused and on_error == "raise":
+                    hidden = len(part.refused) - SHOWN
+                    rest = f"; and {hidden} more of this batch" if hidden > 0 else ""
+                    named = "; ".join(map(str, part.refused[:SHOWN]))
+                    raise ValueError(f"no prediction for {named}{rest} (on_error='nan' predicts the others)")
+                values.append(part.values)
+                graph += [] if part.graph is None else [part.graph]
+                spread += [] if part.spread is None else [part.spread]
+                refused += part.refused
+                outside += part.outside
+                bar.update(part.num_graphs)
+        if outside:
+            warnings.warn(
+                f"{len(outside):,} of {len(graphs):,} graphs differ from those that the model was trained on, so "
+                f"their predictions may be far off: {outside[0]}; .outside lists them all",
+                stacklevel=2,
+            )
+        index = None if callable(index) else index  # list.index is a method
+        means = torch.cat(values)
+        predictions = Predictions(means, self.columns, tuple(refused), self.classes, tuple(outside), index, self.units)
+        if self._level != "graph":
+            predictions = replace(predictions, graph=torch.cat([torch.zeros(0, dtype=torch.int64), *graph]))
+        if self.spread_columns:
+            predictions = replace(predictions, spread=torch.cat(spread), spread_columns=self.spread_columns)
+        if intervals is not None:
+            low, high = intervals.around(means, predictions.spread)
+            predictions = replace(predictions, low=low, high=high, interval_columns=self.interval_columns)
+        return predictions
+
+    def stream(
+        self,
+        smiles: Iterable[str | None],
+        *,
+        extra: Iterable[Sequence[Any]] | None = None,
+        batch_size: int = BATCH_SIZE,
+        num_workers: int | None = None,
+        canonical: bool | None = None,
+    ) -> Generator[PredictedPart, None, None]:
+        """Predict for a stream of strings, which need not fit into memory.
+
+        Args:
+            smiles: the strings; ``None`` is refused.
+            extra: a row with the values of :attr:`extra_columns` for each string, if the model has such columns.
+            batch_size, num_workers, canonical: as in :meth:`predict`; ``num_workers=None`` starts processes only if
+                ``smiles`` has a length.
+
+        Yields:
+            A batch of predictions. Refused molecules are listed and raise no error.
+
+        Raises:
+            ValueError: if an option is out of range, or the model was not trained on molecules.
+            ModuleNotFoundError: if RDKit is not installed.
+        """
+        reader, start, rows = self._reader(batch_size, canonical), 0, self._extra_rows(extra)
+        for batch in reader.read(smiles, batch_size=batch_size, num_workers=num_workers):
+            yield self._of_molecules(batch, start, batch_size, list(islice(rows, len(batch.smiles))))
+            start += len(batch.smiles)
+
+    def _extra_rows(self, extra: Iterable[Sequence[Any]] | None) -> Iterator[Sequence[Any]]:
+        """Iterate over the rows of ``extra``, which must be given exactly if the model reads extra columns."""
+        if (extra is None) == bool(self.extra_columns):
+            names = ", ".join(self.extra_columns) or "nothing"
+            raise ValueError(f"extra must be rows with the model's extra columns, {names}, got {extra!r:.80}")
+        return iter(extra or ())
+
+    def _reader(self, batch_size: int, canonical: bool | None) -> MoleculeReader:
+        """Check the options of :meth:`stream` and return their reader."""
+        check_count("batch_size", batch_size)
+        check_choice("canonical", canonical, (None, True, False))
+        if self._level != "graph":
+            raise ValueError(f"this model predicts {self._level}s and takes graphs (Data), not SMILES")
+        return self.reader if canonical is None else replace(self.reader, canonical=canonical)
+
+    def _of_molecules(
+        self, batch: MoleculeBatch, start: int, batch_size: int, extra: Sequence[Sequence[Any]]
+    ) -> PredictedPart:
+        usable = [index for index, reason in enumerate(batch.reasons) if reason is None]
+        reasons = {index: reason for index, reason in enumerate(batch.reasons) if reason is not None}
+        values = torch.full((len(batch.smiles), len(self.columns)), torch.nan)
+        graphs, wrong = batch.graphs, dict[int, str]()
+        if self.extra_columns:
+            if len(extra) < len(batch.smiles):
+                raise ValueError("extra must have a row for each molecule, but has fewer rows than molecules")
+            numbers = torch.tensor([[number_of(cell) for cell in extra[index]] for index in usable])
+            numbers = numbers.reshape(len(usable), len(self.extra_columns))
+            graphs = with_attribute(graphs, "graph_attr", "graph", numbers)
+            for row, column in (~numbers.isfinite()).nonzero().tolist():
+                cell, name = extra[usable[row]][column], self.extra_columns[column]
+                wrong.setdefault(usable[row], f"{cell!r} in column {name!r} must be a number")
+        parts = list(self._of_graphs(graphs, batch_size))
+        values[usable] = torch.cat([values[:0], *(part.values for part in parts)])
+        reasons |= {usable[refusal.index]: refusal.reason for part in parts for refusal in part.refused} | wrong
+        differences = {usable[graph.index]: graph.reason for part in parts for graph in part.outside}
+        names = [repr(text) for text in batch.smiles]
+        refused = [Refusal(start + i, names[i], reasons[i]) for i in sorted(reasons)]
+        outside = [Outside(start + i, names[i], differences[i]) for i in sorted(differences)]
+        return PredictedPart(start, len(batch.smiles), values, refused, outside, smiles=batch.smiles)
+
+    def _of_graphs(self, graphs: Any, batch_size: int) -> Generator[PredictedPart, None, None]:
+        check_count("batch_size", batch_size)
+        start = 0
+        # _run checks edges, so that a graph with invalid edges is refused without the others of its chunk.
+        for chunk in iterate_chunks(graphs, batch_size, ATTRIBUTES, MAX_PAIRS, check_edges=False):
+            yield self._of_chunk(chunk, start)
+            start += chunk.num_graphs
+
+    def _of_chunk(self, chunk: GraphChunk, start: int) -> PredictedPart:
+        values: list[Tensor] = []
+        refused: list[Refusal] = []
+        outside: list[Outside] = []
+
+        def run(first: int, stop: int) -> tuple[GraphChunk, Tensor]:
+            part = chunk.part(first, stop)
+            return part, self._run(part)
+
+        for first, result in in_halves(run, 0, chunk.num_graphs):
+            if isinstance(result, str):
+                graph = chunk.part(first, first + 1)
+                num_rows = {"node": graph.num_nodes, "edge": graph.edge_index.size(1)}.get(self._level, 1)
+                values.append(torch.full((num_rows, len(self.columns)), torch.nan))
+                refused.append(Refusal(start + first, "graph", result))
+            else:
+                part, rows = result
+                values.append(rows)
+                outside += [Outside(start + first + i, "graph", why) for i, why in self._outside(part, rows).items()]
+        owner = None
+        if self._level in ("node", "edge"):
+            is_node = self._level == "node"
+            counts = torch.bincount(chunk.batch, minlength=chunk.num_graphs) if is_node else chunk.edge_ptr.diff()
+            owner = start + torch.arange(chunk.num_graphs).repeat_interleave(counts.cpu())
+        return PredictedPart(start, chunk.num_graphs, torch.cat(values), refused, outside, graph=owner)
+
+    def _outside(self, chunk: GraphChunk, rows: Tensor) -> dict[int, str]:
+        """Return how graphs of a batch, or their predictions, differ from the training set, by index."""
+        if self.ranges is None or self._level != "graph":
+            return {}
+        graphs = self.ranges.outside(chunk)
+        if self.task is not None and self.task.name == "regression":
+            labels = self.ranges.outside_labels(rows, self.columns)
+            graphs = [of_graph + of_label for of_graph, of_label in zip(graphs, labels, strict=True)]
+        return {i: "; ".join(why) for i, why in enumerate(graphs) if why}
+
+    @property
+    def _level(self) -> str:
+        return self.task.level if self.task is not None else self.model.level
+
+    def _run(self, chunk: GraphChunk) -> Tensor:
+        if (error := chunk.misplaced()) is not None:
+            raise ValueError(error[1])
+        device = next(self.model.parameters()).device
+        attributes = {name: values.to(device) for name, values in chunk.attributes.items()}
+        options = {"graph_attr": attributes.get("graph_attr")} if self.model.reads_graph_attr else {}
+        with torch.inference_mode():
+            out = self.model(
+                attributes.get("x"),
+                chunk.edge_index.to(device),
+                attributes.get("edge_attr"),
+                chunk.batch.to(device),
+                attributes.get("edge_weight") if reads_edge_weight(self.model) else None,
+                num_nodes=chunk.num_nodes,
+                num_graphs=chunk.num_graphs,
+                **options,
+            )
+            return (out if self.task is None else self.task.predict(out)).float().cpu()
+
+    def save(self, folder: str | Path) -> None:
+        """Write a checkpoint for :func:`load`: the model, and ``card.json`` with its task and training data.
+
+        Raises:
+            TypeError: if the model is no ``tg_lpe.models.Model``, or an argument of its constructor, the task or the
+                data is not JSON-able.
+            ValueError: if the model could not be loaded again, because its submodules were replaced, pruned or
+                parametrised.
+        """
+        if not isinstance(self.model, CheckpointMixin):
+            raise TypeError(f"a {type(self.model).__name__} cannot be saved; a tg_lpe.models.Model can")
+        task = None if self.task is None else self.task.to_dict()
+        card = {"class": type(self.model).__name__, "task": task, "data": self.data}
+        json.dumps(card)  # fails before the model is written: without its card it would give raw outputs
+        self.model.save_pretrained(folder)
+        write_json(Path(folder) / DESCRIPTION, card)
+
+
+def load(name_or_dir: str | Path | Checkpoint, device: str | torch.device = "cpu") -> Predictor:
+    """Load a trained model, ready to predict::
+
+        tg_lpe.zoo.load("transformer-zinc").predict(["CC(=O)Nc1ccc(O)cc1"]).values  # [1, 1]
+
+    Args:
+        name_or_dir: name of a shipped model, the folder of a finished training run, a folder written by
+            :meth:`Predictor.save` or ``save_pretrained``, or ``OWNER/NAME`` on the Hugging Face Hub. Without a
+            ``card.json``, as after ``save_pretrained``, the model predicts only from graphs, and returns raw outputs.
+        device: where to compute.
+
+    Warns:
+        UserWarning: if a run folder has weights but no ``result.json``.
+
+    Raises:
+        ValueError: if there is no such checkpoint, it is damaged, unfinished or no model, or ``device`` is not usable.
+    """
+    device = checked_device("device", device)
+    checkpoint = Checkpoint.open(name_or_dir)
+    config, folder = checkpoint.config, checkpoint.folder
+    if checkpoint.kind is Kind.TRAINING:
+        return _of_run(RunFolder(folder), config, device)
+    if checkpoint.kind is Kind.PRETRAINING:
+        raise ValueError(f"{folder} holds a pretraining; its encoder is the checkpoint {folder / 'encoder'}")
+    if config.get("class") in ENCODERS:
+        hint = "load it with tg_lpe.AddPositionalEncoding.from_pretrained"
+        raise ValueError(f"{checkpoint.name} holds an encoder, {config['class']}, which predicts nothing: {hint}")
+    return _predictor(checkpoint.load(device), checkpoint.card, folder / DESCRIPTION)
+
+
+def _predictor(model: Model, described: Mapping[str, Any], file: Path) -> Predictor:
+    """Make the predictor of a model from the ``"task"`` and the ``"data"`` in a file."""
+    task = described.get("task")
+    try:
+        return Predictor(model, None if task is None else make_task(task), described.get("data"))
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{file} does not describe its model: {error}") from error
+
+
+def _of_run(run: RunFolder, config: Mapping[str, Any], device: str | torch.device) -> Predictor:
+    if not run.model.is_file():
+        if run.result.exists():
+            message = "{} holds a complete run without its weights: {} is missing; remove {}, and a training with "
+            message += "{resume} writes both from {}"
+            raise ArgumentError(message, run.path, run.model.name, run.result.name, run.state.name, resume=True)
+        message = "{} holds an unfinished run: {} is missing; a training with {resume} continues it"
+        raise ArgumentError(message, run.path, run.model.name, resume=True)
+    if not run.result.exists():
+        fault = f"{run.result.name} is missing, so {run.model.name} may be of an earlier run"
+        warnings.warn(f"{run.path} holds an unfinished run: {fault}", stacklevel=3)
+    if lacking := [name for name in ("model", "task", "data") if not isinstance(config.get(name), dict)]:
+        raise ValueError(f"{run.config} is not of a training: it lacks {' and '.join(map(repr, lacking))}")
+    described, tensors = {**config["model"], "encoder": config.get("encoder")}, load_tensors(run.model)[0]
+    try:
+        model = module_with(tensors, described, lambda: make_model(described))
+    except RuntimeError as error:
+        raise ValueError(f"{run.model} does not fit {run.config}: {error}") from error
+    predictor = _predictor(model.to(device).eval(), config, run.config)
+    predictor.run = run
+    return predictor

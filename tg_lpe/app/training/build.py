@@ -1,0 +1,118 @@
+"""Make models and encoders with initial weights; the weights depend only on the settings and the seed."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tg_lpe.app.training.tasks import Task
+from tg_lpe.arguments import ArgumentError, check_flags, check_seed, check_type
+from tg_lpe.checkpoints.checkpoint import Checkpoint
+from tg_lpe.data import DataSpec
+from tg_lpe.data.seeding import seeded
+from tg_lpe.encoders.base import Encoder
+from tg_lpe.encoders.registry import ENCODERS, load_encoder, make_encoder
+from tg_lpe.models import Model
+from tg_lpe.models.registry import DEFAULT_MODEL, model_class
+
+ENCODER_DRAW = 1
+"""Mixed into the seed of the encoder's weights, so that they do not repeat the draws of the model's weights."""
+
+SIZES = ("num_node_types", "in_channels", "num_edge_types", "edge_dim")
+"""Feature sizes on which an encoder and the data must agree."""
+
+
+def build_model(
+    spec: DataSpec,
+    task: Task,
+    encoder: Encoder | Mapping[str, Any] | str | Path | Checkpoint | None = None,
+    *,
+    model: str | type[Model] = DEFAULT_MODEL,
+    seed: int = 0,
+    edge_encoding: bool = True,
+    **arguments: Any,
+) -> Model:
+    """Make a model with fresh weights for a dataset and a task.
+
+    Args:
+        spec: sizes of the data, such as ``splits.spec``.
+        task: what to predict.
+        encoder: the encoder of the positional encoding: an object; a dictionary with its ``"class"`` and arguments;
+            the name, folder or open checkpoint of a pretrained encoder; or ``None``. The weights of a new encoder are
+            drawn with a seed of their own, so the model starts from the same weights whichever encoder it has.
+        model: the model's class, or the name of the class.
+        seed: seed of the weights. The global generator is left as it is.
+        edge_encoding: whether the model uses the encoder's edge encoding, if there is one.
+        arguments: further arguments of the model's constructor, such as ``hidden_channels`` of
+            :class:`~tg_lpe.GraphTransformer`.
+
+    Returns:
+        The model, in training mode.
+
+    Raises:
+        TypeError: if ``spec`` is no ``DataSpec``, ``task`` no ``Task`` or ``model`` no model.
+        ValueError: if an argument is unknown or out of range, a pretrained encoder does not fit the data, or the model
+            cannot take the encoder or predict at the task's level.
+    """
+    check_type("spec", spec, DataSpec, ", as splits.spec is")
+    check_type("task", task, Task, ", which task_for makes")
+    check_seed(seed)
+    check_flags(edge_encoding=edge_encoding)
+    cls = model_class(model)
+    known = inspect.signature(cls).parameters
+    if unknown := sorted(set(arguments) - set(known)):
+        raise ValueError(f"unknown arguments {unknown} of {cls.__name__}; known are {sorted(known)}")
+    if encoder is not None and "encoder" not in known:
+        raise ArgumentError("{} takes no encoder: choose {encoder}, got {!r}", cls.__name__, encoder, encoder=None)
+    if spec.graph_dim is not None and "graph_dim" not in known:
+        columns = f"{spec.graph_dim} columns of graph_attr"
+        raise ValueError(f"{cls.__name__} has no argument graph_dim for the {columns}: leave them out")
+    arguments = cls.arguments_for(task.level, arguments)
+    with seeded(seed):
+        with seeded(hash_seed(seed, ENCODER_DRAW)):
+            encoder = None if encoder is None else start_encoder(encoder, spec)
+        if encoder is not None and not edge_encoding:
+            encoder = encoder.without_edges()
+            if encoder.edge_out_channels:
+                raise ValueError(f"{type(encoder).__name__} cannot leave the edges out; override its without_edges()")
+        defaults = {**spec.to_dict(), "encoder": encoder, "out_channels": task.out_channels}
+        defaults = {name: value for name, value in defaults.items() if name in known}
+        return cls(**{**defaults, **arguments}).train()
+
+
+def start_encoder(encoder: Encoder | Mapping[str, Any] | str | Path | Checkpoint, spec: DataSpec) -> Encoder:
+    """Make or load the encoder that training starts from, and check that it fits the data.
+
+    Args:
+        encoder: as in :func:`build_model`. Fresh weights are drawn from the global generator.
+        spec: sizes of the data.
+    """
+    if isinstance(encoder, Encoder):
+        return encoder
+    if isinstance(encoder, Mapping):
+        return make_encoder(encoder, spec)
+    name = encoder.__name__ if isinstance(encoder, type) else encoder
+    if isinstance(name, str) and name in ENCODERS:
+        hint = f"pass {{'class': {name!r}, ...}} with its arguments, or an object of the class"
+        raise ValueError(f"{name!r} is a class and no pretrained encoder: {hint}")
+    checkpoint = Checkpoint.open(encoder)
+    pretrained = load_encoder(checkpoint)
+    arguments, data = pretrained.config_dict(), spec.to_dict()
+    for name in SIZES:
+        if arguments.get(name) not in (None, data[name]):
+            level = "node" if name in ("num_node_types", "in_channels") else "edge"
+            difference = f"encoder {checkpoint.name!r} has {name}={arguments[name]}, the data has {data[name]}"
+            raise ValueError(f"{difference}: pretrain one on this data, or choose one that reads no {level} features")
+    return copy.deepcopy(pretrained).requires_grad_(True).train()  # one checkpoint may start several trainings
+
+
+def hash_seed(*numbers: int) -> int:
+    """Mix numbers into one 63-bit seed; their order matters, so (0, 1) and (1, 0) give unrelated seeds."""
+    state = 0x9E3779B97F4A7C15
+    for number in numbers:
+        state = (state ^ (number + 0x9E3779B97F4A7C15)) * 0xBF58476D1CE4E5B9 % 2**64
+        state ^= state >> 31
+    return state % 2**63

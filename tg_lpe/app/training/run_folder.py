@@ -1,0 +1,268 @@
+"""The folder of a run: settings, machine, metrics, checkpoint and result. A report reads nothing else."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import logging
+import os
+import platform
+import shlex
+import shutil
+import sys
+import warnings
+from collections.abc import Mapping
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, TextIO
+
+import torch
+from torch import Tensor, nn
+
+from tg_lpe.app.training.config import KernelPretrainConfig, PretrainConfig, TrainConfig
+from tg_lpe.arguments import ArgumentError, check_folder
+from tg_lpe.checkpoints.checkpoint import CLASSES, CheckpointMixin, Kind, kind_of
+from tg_lpe.checkpoints.files import load_tensors, read_object, save_tensors, subfolder, write_json
+from tg_lpe.models.base import Model
+from tg_lpe.nn.parallel import num_processes
+
+LOOPS = {"train": TrainConfig, "pretrain": PretrainConfig, "pretrain-kernels": KernelPretrainConfig}
+"""Classes of the loop's settings by command."""
+
+LAYOUT = 2
+"""Format version of ``config.json``."""
+
+_LOGGER = logging.getLogger("tg_lpe.app.training")
+
+PACKAGES = ("tg-lpe", "torch", "torch-geometric", "torch-scatter", "rdkit", "numpy", "scipy")
+
+
+class FolderInUseError(ValueError):
+    """Raised if another process uses a run folder."""
+
+
+class RunFolder:
+    """Read and write the files of one run:
+
+    - ``config.json``: the command, classes and arguments of encoder, model and task, the loop's settings, and a
+      description of the data
+    - ``environment.json``: the machine and versions of packages
+    - ``metrics.jsonl``: one line per epoch
+    - ``initial.safetensors``: the encoder's weights before training
+    - ``state.safetensors``: the checkpoint for ``--resume``; ``state-before.safetensors``: the checkpoint of the epoch
+      before, used if the first one is damaged
+    - ``model.safetensors``: the best weights; ``predictions_val.csv`` and ``predictions_test.csv``: their predictions
+    - ``result.json``: the figures of a complete run
+    - ``curve.png``: losses by epoch
+
+    Args:
+        path: the folder, created by :meth:`start` if absent.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        check_folder("folder", path)
+        self.path = Path(path)
+        self.config = self.path / "config.json"
+        self.environment = self.path / "environment.json"
+        self.metrics = self.path / "metrics.jsonl"
+        self.initial = self.path / "initial.safetensors"
+        self.state = self.path / "state.safetensors"
+        self.state_before = self.path / "state-before.safetensors"
+        self.model = self.path / "model.safetensors"
+        self.val_predictions = self.path / "predictions_val.csv"
+        self.test_predictions = self.path / "predictions_test.csv"
+        self.result = self.path / "result.json"
+        self.curve = self.path / "curve.png"
+        self._states = (self.state, self.state_before)
+        self._lock_file: TextIO | None = None
+
+    def start(self, command: str, settings: Mapping[str, Any], resume: bool) -> bool:
+        """Prepare the folder for a run.
+
+        Args:
+            command: the kind of run: ``"train"``, ``"pretrain"`` or ``"pretrain-kernels"``.
+            settings: everything that decides the result, JSON-able.
+            resume: whether to continue the run in the folder.
+
+        Returns:
+            Whether there is a checkpoint to continue from.
+
+        Raises:
+            ValueError: if the folder holds a run and ``resume`` is not set; if it holds a run with other settings, an
+                incomplete copy of a run, or the ``config.json`` of something else; if it contains or lies in a run
+                folder; or if another process uses it.
+        """
+        self._lock()
+        self._remove_leftovers()
+        config = {"layout": LAYOUT, "command": command, **settings}
+        before = read_object(self.config) if self.config.exists() else None
+        # A run that failed before its first epoch leaves only its settings, which a new run may overwrite.
+        parts = [file.name for file in (*self._states, self.result) if file.exists()]
+        if self.metrics.exists() and self.metrics.stat().st_size:
+            parts.insert(0, self.metrics.name)
+        if before is None:
+            if names := ", ".join(parts) or (self.model.name if self.model.exists() else ""):
+                fault = f"{self.path} holds {names} without the config.json of their run"
+                raise ValueError(f"{fault}: choose another folder")
+        elif not parts:
+            if kind_of(before) is Kind.CHECKPOINT:
+                raise ValueError(f"{self.config} belongs to no run and would be overwritten: choose another folder")
+        elif not resume:
+            message = "{} already holds a run: {resume} continues it, another {folder} starts a new one"
+            raise ArgumentError(message, self.path, resume=True, folder=...)
+        elif changed := _differences(before, json.loads(json.dumps(config))):
+            differences = "; ".join(sorted(changed, key=len))  # long lists and digests last
+            message = "{} holds a run with other settings: {}. Another {folder} starts a new run"
+            raise ArgumentError(message, self.path, differences, folder=...)
+        if not parts:
+            self._check_place()
+            write_json(self.config, config)
+        if not self.result.exists():
+            command_line = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
+            write_json(self.environment, {**environment(), "command": command_line})
+        return any(state.exists() for state in self._states)
+
+    def _check_place(self) -> None:
+        """Refuse a folder that lies in a run folder, or that holds run folders such as those of ``--seeds``."""
+        folders = (self.path.absolute().parent, *sorted(self.path.iterdir()))
+        files = (self.config.name, self.metrics.name)
+        if runs := [folder.name for folder in folders if all((folder / file).exists() for file in files)]:
+            message = "{} contains or lies in the folder of another run, {}: choose another {folder}"
+            raise ArgumentError(message, self.path, ", ".join(runs[:3]), folder=...)
+
+    def _remove_leftovers(self) -> None:
+        """Remove temporary files of a killed process; the lock ensures that no process is writing them."""
+        for file in [file for file in vars(self).values() if isinstance(file, Path) and file != self.path]:
+            for temporary in self.path.glob(f".{file.name}.????????"):
+                temporary.unlink()
+        for folder in subfolder(self.path, "encoder").glob(".saving-????????"):
+            shutil.rmtree(folder)
+
+    def _lock(self) -> None:
+        """Lock the folder until :meth:`release` or the end of this process."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        try:
+            import fcntl
+        except ImportError:  # this system has no such locks
+            return
+        # Neither truncated nor followed, if it is a link.
+        descriptor = os.open(self.path / ".lock", os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+        self._lock_file = os.fdopen(descriptor, "w", encoding="utf-8")
+        try:
+            fcntl.flock(self._lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise FolderInUseError(f"{self.path} is in use by another process") from error
+        except OSError:  # the file system of the folder has no such locks
+            return
+
+    def release(self) -> None:
+        """Unlock the folder, if it is locked."""
+        if self._lock_file is not None:
+            self._lock_file.close()
+            self._lock_file = None
+
+    def save_initial(self, encoder: nn.Module | None) -> None:
+        """Write the encoder's weights before training, if it has any; a report compares them with the trained ones."""
+        if encoder is not None and any(True for _ in encoder.parameters()):
+            save_tensors(self.initial, encoder.state_dict())
+
+    def save_state(self, tensors: dict[str, Tensor], metadata: dict[str, Any]) -> None:
+        """Write the checkpoint to resume from, and keep the previous one."""
+        if self.state.exists():
+            self.state.replace(self.state_before)
+        save_tensors(self.state, tensors, metadata, sealed=True)
+
+    def load_state(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
+        """Read the checkpoint to resume from, or the previous one if it is damaged; ``None`` if there is neither."""
+        damaged: ValueError | None = None
+        for path in self._states:
+            if not path.exists():
+                continue
+            try:
+                tensors, metadata = load_tensors(path, sealed=True)
+            except ValueError as error:
+                damaged = error
+                continue
+            if damaged is not None:
+                _LOGGER.warning("%s; resuming from the previous checkpoint, of epoch %d", damaged, metadata["epoch"])
+            if path != self.state:
+                path.replace(self.state)  # replaces the damaged one, so that the next checkpoint keeps this one
+            return tensors, metadata
+        if damaged is not None:
+            damage = f"the run's checkpoint is damaged, and there is no earlier one: {damaged}"
+            raise ValueError(f"{damage}; remove {self.path} to start the run again")
+        return None
+
+    def save_result(self, result: dict[str, Any], model: nn.Module) -> None:
+        """Write the best weights, then the final figures, whose file marks the run as complete."""
+        save_tensors(self.model, model.state_dict())
+        write_json(self.result, result)
+
+
+def describe_model(model: Model) -> dict[str, Any]:
+    """Return the classes and arguments of a model and its encoder, JSON-able, for ``config.json``.
+
+    Warns if they cannot make a model that loads the weights of the run: the run goes on and can be resumed with this
+    model, but ``tg-lpe predict`` and others cannot read it.
+    """
+    if isinstance(model, CheckpointMixin):
+        try:
+            model.check_loadable()
+        except ValueError as error:
+            warnings.warn(f"only this model can resume the run, and nothing else can read it: {error}", stacklevel=2)
+    described = model.config_dict()
+    return {"encoder": described.pop("encoder", None), "model": described}
+
+
+def checkpoint_label(name_or_dir: str) -> str:
+    """Shorten the path of a checkpoint: the run's name for ``RUN/encoder``, which a pretraining writes."""
+    path = Path(name_or_dir)
+    return path.parent.name or path.name if path.name == "encoder" else path.name
+
+
+def environment() -> dict[str, Any]:
+    """Describe the machine, the interpreter and package versions, JSON-able."""
+    versions: dict[str, str | None] = dict.fromkeys(PACKAGES)
+    for name in PACKAGES:
+        with suppress(PackageNotFoundError):
+            versions[name] = version(name)
+    return {
+        "processor": _processor(),
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "processes": num_processes(),
+        "cpu_capability": torch.backends.cpu.get_cpu_capability(),
+        "accelerator": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+        "system": platform.system(),
+        "python": platform.python_version(),
+        "packages": versions,
+    }
+
+
+def _processor() -> str:
+    cpus = Path("/proc/cpuinfo")
+    lines = cpus.read_text(encoding="utf-8").splitlines() if cpus.exists() else []
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.processor() or platform.machine())
+
+
+def defaults_of(cls: Any) -> dict[str, Any]:
+    """Return the defaults of a constructor's arguments as JSON values; empty if ``cls`` is ``None``."""
+    parameters = {} if cls is None else inspect.signature(cls).parameters
+    values = {key: value.default for key, value in parameters.items() if value.default is not value.empty}
+    return json.loads(json.dumps(values, default=str))  # type: ignore[no-any-return]
+
+
+def _differences(before: dict[str, Any], now: dict[str, Any], prefix: str = "", cls: Any = None) -> list[str]:
+    """List differences; an option that the run lacks has its default, that of ``cls`` if no class is named."""
+    changes = []
+    defaults = defaults_of(CLASSES.get(now.get("class"), cls))
+    for key in sorted((set(before) | set(now)) - {"ranges"}):  # the data's digest is compared instead
+        old, new = before.get(key, defaults.get(key)), now.get(key)
+        if isinstance(old, dict) and isinstance(new, dict):
+            loop = LOOPS.get(now.get("command", "")) if key == "loop" else None
+            changes += _differences(old, new, f"{prefix}{key}.", loop)
+        elif old != new and (key != "canonical" or old or new):  # version 1.0 left out false
+            changes.append(f"{prefix}{key} was {old!r}, is {new!r}")
+    return changes

@@ -1,0 +1,652 @@
+"""Tasks: the loss, the metrics and the number of outputs for labels of graphs or nodes.
+
+Labels are ``[num_rows, num_targets]``, one row per graph or node; a missing label is NaN. The loss and every metric
+leave missing labels out.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from tg_lpe.app.training.metrics import METRICS, ColumnScores
+from tg_lpe.arguments import ArgumentError, check_count, check_flags, check_type, checked_numbers
+from tg_lpe.checkpoints.checkpoint import CheckpointMixin, described_arguments
+from tg_lpe.checkpoints.registry import Registry
+from tg_lpe.data.splits import LEVELS, PARTS, GraphSplits, Level, TargetSpec
+
+TASKS = Registry("task")
+"""Task classes by name."""
+
+OUTLIER_SHARE, OUTLIER_FACTOR = 0.05, 3.0
+"""The farthest labels, of this share, are outliers if they multiply the standard deviation by more than the factor."""
+
+NO_TARGET = "the data has no target; choose one before training"
+
+_LOGGER = logging.getLogger("tg_lpe.app.training")
+
+T = TypeVar("T", bound="type[Task]")
+
+
+def register_task(cls: T) -> T:
+    """Register a subclass of :class:`Task` under its ``name``, which must be new; use it as a decorator."""
+    return TASKS.register(cls, name=cls.name)  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task(ABC):
+    """Define what a model predicts. A subclass sets the class attributes and the three abstract methods.
+
+    Args:
+        level: whether a row of predictions belongs to a ``"graph"`` or a ``"node"``.
+        num_targets: number of label columns.
+        metric: the metric that chooses the best epoch, one of ``metrics``; the first of them if absent.
+
+    Attributes:
+        name: name in run folders and on the command line.
+        metrics: names of all metrics of the task.
+
+    Raises:
+        ValueError: if an argument is not allowed.
+    """
+
+    level: Level = "graph"
+    num_targets: int = 1
+    metric: str = ""
+
+    name: ClassVar[str]
+    metrics: ClassVar[tuple[str, ...]]
+
+    def __post_init__(self) -> None:
+        if not self.metric:
+            object.__setattr__(self, "metric", self.metrics[0])
+        for option, allowed in (("level", LEVELS), ("metric", self.metrics)):
+            if getattr(self, option) not in allowed:
+                raise ValueError(f"{option} of {self.name} must be one of {allowed}, got {getattr(self, option)!r}")
+        check_count("num_targets", self.num_targets)
+
+    @property
+    def direction(self) -> str:
+        """Return whether ``"min"`` or ``"max"`` of the metric is best."""
+        return str(METRICS[self.metric].direction)
+
+    @property
+    def out_channels(self) -> int:
+        """Return the number of outputs of a model per row."""
+        return self.num_targets
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """Return the name of the class of each output, if an output is the score of a class: here none."""
+        return ()
+
+    @abstractmethod
+    def loss(self, prediction: Tensor, target: Tensor, weight: Tensor | None = None) -> Tensor:
+        """Return the mean loss over the known labels, 0 if there are none, without synchronising the device.
+
+        Args:
+            prediction: outputs of the model, ``[num_rows, out_channels]``, or ``[num_rows]`` for one output.
+            target: labels ``[num_rows, num_targets]``, or another shape with as many entries; NaN where missing.
+            weight: factor on the loss of each row, ``[num_rows]``, used only in training. Your own loss may omit this
+                argument; data with weights are then refused.
+
+        Raises:
+            ValueError: if the shapes do not fit each other.
+        """
+
+    @abstractmethod
+    def predict(self, prediction: Tensor) -> Tensor:
+        """Convert the model's outputs to values or probabilities of the same shape."""
+
+    @abstractmethod
+    def check(self, target: Tensor) -> None:
+        """Raise ``ValueError`` if a label does not belong to this task; called once per dataset."""
+
+    @classmethod
+    def arguments_for(cls, labels: Tensor) -> dict[str, Any]:
+        """Return constructor arguments that follow from all labels ``[num_rows, num_targets]``."""
+        return {"num_targets": labels.size(1)}
+
+    @classmethod
+    def arguments_for_training(cls, labels: Tensor) -> dict[str, Any]:
+        """Return constructor arguments that follow from the labels of the training set: here none."""
+        return {}
+
+    @property
+    def figures(self) -> tuple[str, ...]:
+        """Return the ``metrics`` that :meth:`evaluate` averages over the columns: here all."""
+        return (self.metric, *(other for other in self.metrics if other != self.metric))
+
+    @property
+    def column_figures(self) -> tuple[str, ...]:
+        """Return the ``metrics`` that are reported for each of several columns: here :attr:`figures`."""
+        return self.figures
+
+    def scores(self, prediction: Tensor, metric: str) -> Tensor:
+        """Return the scores ``[num_rows, num_targets]`` that a metric reads: here the outputs themselves."""
+        return prediction
+
+    def references(self, target: Tensor, metric: str) -> Tensor:
+        """Return the values ``[num_rows, num_targets]`` that a metric compares with :meth:`scores`: here the labels."""
+        return target
+
+    def constant(self, labels: Tensor) -> Tensor | None:
+        """Return the best constant outputs ``[1, out_channels]``, a baseline for results; here ``None``.
+
+        Args:
+            labels: labels of the training set, ``[num_rows, num_targets]``; NaN where missing.
+        """
+        return None
+
+    def evaluate(self, predictions: Tensor, targets: Tensor) -> dict[str, Any]:
+        """Compute all metrics of the task.
+
+        Args:
+            predictions: outputs of the model for a whole dataset, ``[num_rows, out_channels]``.
+            targets: labels ``[num_rows, num_targets]``; NaN where missing.
+
+        Returns:
+            A JSON-able dictionary. Its entries are
+
+            - each of :attr:`figures`, averaged over the columns where it is defined; ``None`` if there are none
+            - ``columns`` if there are several columns: a list of values for each of :attr:`column_figures`
+            - ``num_labels`` and ``num_missing``
+            - ``undefined_columns`` if there are any: columns that the average of :attr:`metric` leaves out
+
+        Raises:
+            ValueError: if the shapes do not fit, or :attr:`metric` is defined for no column.
+        """
+        predictions, targets = self.rows(precise(predictions.detach(), targets), targets.detach())
+        names = dict.fromkeys([self.metric, *self.figures, *self.column_figures])
+        scores = {name: self._column_scores(name, predictions, targets) for name in names}
+        chosen, missing = scores[self.metric], int(targets.isnan().sum())
+        if chosen.mean is None:
+            needed = f"{METRICS[self.metric].title} needs a column with {METRICS[self.metric].needs}"
+            rows, columns = targets.shape
+            raise ValueError(f"{needed}; none of the {columns} columns has them in {rows} rows")
+        figures: dict[str, Any] = {name: scores[name].mean for name in self.figures}
+        figures |= {"num_labels": targets.numel() - missing, "num_missing": missing}
+        if chosen.undefined:
+            figures["undefined_columns"] = chosen.undefined
+        if self.num_targets > 1:
+            figures["columns"] = {name: list(scores[name].columns) for name in self.column_figures}
+        return figures
+
+    def _column_scores(self, metric: str, predictions: Tensor, targets: Tensor) -> ColumnScores:
+        return METRICS[metric](self.scores(predictions, metric), self.references(targets, metric))
+
+    def undefined_columns(self, targets: Tensor, metric: str | None = None) -> list[int]:
+        """Return the numbers of the columns of ``targets`` for which a metric is not defined."""
+        ranks = torch.arange(targets.size(0), dtype=torch.float64).unsqueeze(1).expand(-1, self.out_channels)
+        return self._column_scores(metric or self.metric, ranks, targets).undefined
+
+    def check_model(self, model: nn.Module) -> None:
+        """Raise ``ValueError`` if the model has another ``level`` or number of ``out_channels``."""
+        arguments = described_arguments(model) if isinstance(model, CheckpointMixin) else {}
+        properties = {"level": getattr(model, "level", self.level), **arguments}
+        for name in ("level", "out_channels"):
+            needed = getattr(self, name)
+            if (value := properties.get(name, needed)) != needed:
+                raise ValueError(f"the task needs a model with {name}={needed!r}, got one with {name}={value!r}")
+
+    def check_labels(self, splits: GraphSplits) -> None:
+        """Raise an error if a model cannot be trained and tested on the dataset.
+
+        Raises:
+            ValueError: if the labels have another level or number of columns, :meth:`check` refuses them, a column has
+                no label in the training set, or :attr:`metric` is defined for no column of the validation or test set.
+        """
+        columns, level = splits.target.columns, splits.target.level
+        if not columns:
+            raise ValueError(NO_TARGET)
+        if level != self.level:
+            raise ValueError(f"the task has level={self.level!r}, the labels of the data have level={level!r}")
+        names = ", ".join(columns)
+        if len(columns) != self.num_targets:
+            count = f"{len(columns)} columns of labels: {names}"
+            raise ValueError(f"the task has num_targets={self.num_targets}, the data has {count}")
+        labels = {part: splits.labels(part) for part in PARTS}
+        self.check(torch.cat(list(labels.values())))
+        unlabelled = labels["train"].isnan().all(0)
+        if missing := [name for name, column in zip(columns, unlabelled, strict=True) if column]:
+            raise ValueError(f"nothing can be learned of {', '.join(missing)}: the training set has no label of it")
+        for part in ("val", "test"):
+            defined = [m for m in self.metrics if len(self.undefined_columns(labels[part], m)) < self.num_targets]
+            if self.metric in defined:
+                continue
+            advice = "choose {metric}, or another split or seed" if defined else "take another split or seed"
+            title, needs = METRICS[self.metric].title, METRICS[self.metric].needs
+            message = "{} needs a column with {}; in the {} set, {} has none: " + advice
+            raise ArgumentError(message, title, needs, part, names, metric=defined[0] if defined else ...)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the name and the arguments that are set, JSON-able; :func:`make_task` reads them."""
+        values = asdict(self)
+        absent = {field.name for field in fields(self) if values[field.name] is None and field.default is None}
+        return {"name": self.name, **{name: value for name, value in values.items() if name not in absent}}
+
+    def rows(self, prediction: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+        """Reshape to ``[num_rows, out_channels]`` and ``[num_rows, num_targets]``, or raise ``ValueError``."""
+        if prediction.dim() == 1 and self.out_channels == 1:
+            prediction = prediction.unsqueeze(1)
+        if prediction.dim() != 2 or prediction.size(1) != self.out_channels:
+            allowed, shape = f"[num_rows, {self.out_channels}]", tuple(prediction.shape)
+            raise ValueError(f"predictions of {self.name} must have shape {allowed}, got {shape}")
+        rows, shape = prediction.size(0), tuple(target.shape)
+        if target.numel() != rows * self.num_targets or (target.dim() > 1 and target.size(0) != rows):
+            allowed = f"{(rows, self.num_targets)}, one row per {self.level}"
+            raise ValueError(f"labels must have shape {allowed}, got {shape}")
+        return prediction, target.reshape(rows, self.num_targets)
+
+
+@register_task
+@dataclass(frozen=True, kw_only=True)
+class Regression(Task):
+    """Predict real labels.
+
+    The default metric of one column is ``mae``. For several columns, which may have different units, it is
+    ``scaled_mae``: the absolute error divided by ``std``, averaged over the columns. ``mae`` and ``rmse`` are then
+    reported column by column, and averaged only if chosen as ``metric``.
+
+    Args:
+        loss_function: ``"l1"``, the absolute error, or ``"mse"``, the squared error.
+        mean: one number for each column. The model learns ``(label - mean) / std``; predictions and metrics are in the
+            units of the labels. Without ``mean`` and ``std``, labels are learned unscaled; :func:`task_for` and the
+            command line compute both from the training labels.
+        std: one positive number for each column, see ``mean``.
+
+    Raises:
+        ValueError: if only one of ``mean`` and ``std`` is given, or they do not hold one finite number for each column,
+            positive for ``std``.
+    """
+
+    loss_function: Literal["l1", "mse"] = "l1"
+    mean: Sequence[float] | None = None
+    std: Sequence[float] | None = None
+
+    name: ClassVar[str] = "regression"
+    metrics: ClassVar[tuple[str, ...]] = ("mae", "rmse", "scaled_mae", "r2", "spearman")
+
+    def __post_init__(self) -> None:
+        if not self.metric and self.num_targets != 1:
+            object.__setattr__(self, "metric", "scaled_mae")
+        super().__post_init__()
+        if self.loss_function not in ("l1", "mse"):
+            raise ValueError(f"loss_function must be 'l1' or 'mse', got {self.loss_function!r}")
+        if (self.mean is None) != (self.std is None):
+            raise ValueError(f"mean and std go together, got mean={self.mean} and std={self.std}")
+        for name, least, kind in (("mean", -math.inf, "finite"), ("std", 0.0, "positive and finite")):
+            if (values := getattr(self, name)) is None:
+                continue
+            numbers = checked_numbers(name, values)
+            if len(numbers) != self.num_targets or not all(least < number < math.inf for number in numbers):
+                raise ValueError(f"{name} must be {self.num_targets} numbers, {kind}, got {values}")
+            object.__setattr__(self, name, numbers)
+
+    @classmethod
+    def arguments_for_training(cls, labels: Tensor) -> dict[str, Any]:
+        """Return the mean and standard deviation of each column, see :func:`label_scale`."""
+        if cls.loss is not Regression.loss:  # an overridden loss may not scale the labels
+            return {}
+        scales = [label_scale(column) for column in labels.unbind(1)]
+        return {"mean": [scale.mean for scale in scales], "std": [scale.std for scale in scales]}
+
+    @property
+    def figures(self) -> tuple[str, ...]:
+        errors = ("scaled_mae",) if self.num_targets > 1 else ("mae", "rmse")
+        return tuple(dict.fromkeys([self.metric, *errors, "r2", "spearman"]))
+
+    @property
+    def column_figures(self) -> tuple[str, ...]:
+        first = "mae" if self.metric == "scaled_mae" else self.metric
+        return tuple(dict.fromkeys([first, "mae", "rmse", "r2", "spearman"]))
+
+    def loss(self, prediction: Tensor, target: Tensor, weight: Tensor | None = None) -> Tensor:
+        prediction, target = self.rows(prediction, target)
+        target = self._scaled(target)
+        labelled = ~target.isnan()
+        error = prediction - torch.where(labelled, target.to(prediction.dtype), prediction.detach())
+        return masked_mean(error.abs() if self.loss_function == "l1" else error.square(), labelled, weight)
+
+    def predict(self, prediction: Tensor) -> Tensor:
+        if self.mean is None or self.std is None:
+            return prediction
+        return prediction * _row(self.std, prediction) + _row(self.mean, prediction)
+
+    def _scaled(self, target: Tensor) -> Tensor:
+        """Return labels on the scale of the model's outputs."""
+        if self.mean is None or self.std is None:
+            return target
+        return (target - _row(self.mean, target)) / _row(self.std, target)
+
+    def scores(self, prediction: Tensor, metric: str) -> Tensor:
+        return prediction if metric == "scaled_mae" else self.predict(prediction)
+
+    def references(self, target: Tensor, metric: str) -> Tensor:
+        return self._scaled(target) if metric == "scaled_mae" else target
+
+    def constant(self, labels: Tensor) -> Tensor | None:
+        """Return the median of the training labels, the constant with the smallest absolute error."""
+        if type(self).predict is not Regression.predict:  # an overridden predict may give outputs another meaning
+            return None
+        return self._scaled(labels.nanmedian(0, keepdim=True).values)
+
+    def check(self, target: Tensor) -> None:
+        if bool(target.isinf().any()):
+            raise ValueError("labels of regression must be finite, or NaN where missing; some are infinite")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _BinaryLabels(Task):
+    """Predict labels 0 and 1 with one logit per column."""
+
+    def loss(self, prediction: Tensor, target: Tensor, weight: Tensor | None = None) -> Tensor:
+        prediction, target = self.rows(prediction, target)
+        labelled = ~target.isnan()
+        known = torch.where(labelled, target, 0.0).to(prediction.dtype)
+        each = F.binary_cross_entropy_with_logits(prediction, known, reduction="none")
+        return masked_mean(torch.where(labelled, each, 0.0), labelled, weight)
+
+    def predict(self, prediction: Tensor) -> Tensor:
+        return prediction.sigmoid()
+
+    def scores(self, prediction: Tensor, metric: str) -> Tensor:
+        if metric != "accuracy":
+            return prediction
+        # A prediction of NaN is no class, so it is never correct.
+        return torch.where(prediction.isnan(), torch.nan, (prediction > 0).to(prediction.dtype))
+
+    def check(self, target: Tensor) -> None:
+        values = target[~target.isnan()].unique()
+        if not bool(((values == 0) | (values == 1)).all()):
+            raise ValueError(f"labels of {self.name} must be 0 or 1, or NaN where missing; there are {_few(values)}")
+
+
+@register_task
+@dataclass(frozen=True, kw_only=True)
+class Binary(_BinaryLabels):
+    """Predict one column of labels 0 and 1 with binary cross entropy."""
+
+    name: ClassVar[str] = "binary"
+    metrics: ClassVar[tuple[str, ...]] = ("roc_auc", "average_precision", "accuracy")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.num_targets != 1:
+            raise ValueError(f"binary labels are one column, got num_targets={self.num_targets}; use multilabel")
+
+
+@register_task
+@dataclass(frozen=True, kw_only=True)
+class Multilabel(_BinaryLabels):
+    """Predict several columns of labels 0 and 1 with binary cross entropy, averaged over all labels."""
+
+    name: ClassVar[str] = "multilabel"
+    metrics: ClassVar[tuple[str, ...]] = ("average_precision", "roc_auc", "accuracy")
+
+
+@register_task
+@dataclass(frozen=True, kw_only=True)
+class Multiclass(Task):
+    """Predict one column of labels ``0..num_classes - 1`` with cross entropy.
+
+    Args:
+        num_classes: number of classes, at least 2.
+        values: the labels of the classes, ascending, such as 1, 2, 3, if they are not ``0..num_classes - 1``.
+        balanced: whether the loss of each label is multiplied by 1 minus the share of its class in the batch, as in
+            `Benchmarking Graph Neural Networks <https://arxiv.org/abs/2003.00982>`_. Use it with
+            ``metric="balanced_accuracy"``, the mean recall of the classes.
+    """
+
+    num_classes: int
+    values: Sequence[float] | None = None
+    balanced: bool = False
+
+    name: ClassVar[str] = "multiclass"
+    metrics: ClassVar[tuple[str, ...]] = ("accuracy", "balanced_accuracy")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.num_targets != 1:
+            raise ValueError(
+                f"multiclass labels are one column, got num_targets={self.num_targets}; y.argmax(-1) gives the classes "
+                "of one-hot labels, and multilabel is for several columns of 0 and 1"
+            )
+        check_count("num_classes", self.num_classes, least=2)
+        check_flags(balanced=self.balanced)
+        if self.values is not None:
+            values = checked_numbers("values", self.values)
+            if len(values) != self.num_classes or list(values) != sorted(set(values)):
+                raise ValueError(f"values must be {self.num_classes} different numbers, ascending, got {self.values}")
+            object.__setattr__(self, "values", values)
+
+    @classmethod
+    def arguments_for(cls, labels: Tensor) -> dict[str, Any]:
+        known = labels[~labels.isnan()].unique()
+        largest = int(known.max()) if known.numel() else 0
+        arguments = {**super().arguments_for(labels), "num_classes": max(2, largest + 1)}
+        if len(known) > 1 and bool((known == known.floor()).all()) and known.tolist() != list(range(len(known))):
+            arguments |= {"num_classes": len(known), "values": known.tolist()}
+            if known.tolist() == list(range(-1, len(known) - 1)):
+                hint = "if -1 marks missing labels, make them NaN, or leave their cells of a table empty"
+                _LOGGER.warning("the classes are -1 to %d; %s", len(known) - 2, hint)
+        return arguments
+
+    @property
+    def out_channels(self) -> int:
+        return self.num_classes
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        return tuple(f"{value:g}" for value in self.values or range(self.num_classes))
+
+    def loss(self, prediction: Tensor, target: Tensor, weight: Tensor | None = None) -> Tensor:
+        prediction, target = self.rows(prediction, target)
+        labelled = ~target.isnan()
+        known = torch.where(labelled, self.references(target, self.metric), 0).long().squeeze(1)
+        each = F.cross_entropy(prediction, known, reduction="none").unsqueeze(1)
+        if not self.balanced:
+            return masked_mean(torch.where(labelled, each, 0.0), labelled, weight)
+        if weight is not None:
+            each = each * weight.unsqueeze(1)
+        mask = labelled.to(each.dtype)
+        share = each.new_zeros(self.num_classes).index_add_(0, known, mask.squeeze(1)) / mask.sum().clamp(min=1)
+        of_class = mask * (1 - share)[known].unsqueeze(1)
+        # The weights of two or more classes sum to at least 1; the weight of a single class is 0.
+        return torch.where(labelled, of_class * each, 0.0).sum() / of_class.sum().clamp(min=1)
+
+    def predict(self, prediction: Tensor) -> Tensor:
+        return prediction.softmax(1)
+
+    def scores(self, prediction: Tensor, metric: str) -> Tensor:
+        best, column = prediction.max(1, keepdim=True)
+        return torch.where(best.isnan(), torch.nan, column.double())  # NaN is no class, so it is never correct
+
+    def references(self, target: Tensor, metric: str) -> Tensor:
+        """Return class numbers."""
+        if self.values is None:
+            return target
+        values = torch.tensor(self.values, dtype=target.dtype).to(target.device, non_blocking=True)
+        number = torch.searchsorted(values, target.nan_to_num(self.values[0]).contiguous()).to(target.dtype)
+        return torch.where(target.isnan(), target, number)
+
+    def check(self, target: Tensor) -> None:
+        values = target[~target.isnan()].unique()
+        if self.values is None:
+            is_class = (values == values.floor()) & (values >= 0) & (values < self.num_classes)
+            allowed = f"integers in 0..{self.num_classes - 1}"
+        else:
+            known = torch.tensor(self.values, dtype=target.dtype, device=target.device)
+            is_class, allowed = torch.isin(values, known), _few(known)
+        if not bool(is_class.all()):
+            raise ValueError(f"labels of multiclass must be {allowed}, or NaN where missing; there are {_few(values)}")
+
+
+def make_task(config: Mapping[str, Any]) -> Task:
+    """Make a task from the dictionary of :meth:`Task.to_dict`.
+
+    Raises:
+        TypeError: if ``config`` is no dictionary.
+        ValueError: if its name or an argument is unknown or not allowed.
+    """
+    if not isinstance(config, Mapping):
+        raise TypeError(f"a task must be a dictionary with its name and arguments, got {config!r:.80}")
+    arguments = dict(config)
+    cls: type[Task] = TASKS[arguments.pop("name", None)]
+    try:
+        return cls(**arguments)
+    except TypeError as error:
+        raise ValueError(f"task {cls.name!r} does not take these arguments: {error}") from error
+
+
+def task_for(splits: GraphSplits, name: str | None = None, metric: str | None = None, **options: Any) -> Task:
+    """Make the task for a dataset, and check the labels.
+
+    Args:
+        splits: the data.
+        name: name of the task, such as ``"regression"``. If absent, it is multiclass or multilabel for labels that are
+            names, and regression for numbers that are not all integers.
+        metric: the metric that chooses the best epoch; the default of the task if absent.
+        options: further arguments of the task. If absent, ``num_targets`` and ``num_classes`` follow from the labels,
+            and ``mean`` and ``std`` of a regression from the training labels, see
+            :func:`~tg_lpe.app.training.tasks.label_scale`. With ``mean=None, std=None`` labels are learned unscaled.
+
+    Raises:
+        TypeError: if ``splits`` is no :class:`~tg_lpe.data.GraphSplits`.
+        ValueError: if there are no labels, the task is unknown or cannot have these labels, or no task is named and all
+            labels are integers, which may be values or classes.
+    """
+    check_type("splits", splits, GraphSplits, ", which GraphSplits.of makes")
+    if not splits.target.columns:
+        raise ValueError(NO_TARGET)
+    labels, columns = torch.cat([splits.labels(part) for part in PARTS]), ", ".join(splits.target.columns)
+    known = labels[~labels.isnan()]
+    if not known.numel():
+        raise ValueError(f"all labels of {columns} are missing")
+    if bool(known.isinf().any()):
+        raise ValueError(f"labels of {columns} must be finite, or NaN where missing, got inf")
+    name = name or _default_name(splits.target, labels)
+    cls, named = TASKS[name], [classes for classes in splits.target.classes if classes]
+    if named and issubclass(cls, Regression):
+        message = "the labels of {} are names, {}: choose {task}, or multilabel for several columns of two names"
+        raise ArgumentError(message, columns, ", ".join(map(repr, named[0][:6])), task="multiclass")
+    of_training = cls.arguments_for_training(splits.labels("train"))
+    if of_training.keys() & options.keys():
+        of_training = {}
+    arguments = {**cls.arguments_for(labels), **of_training}
+    if "num_classes" in options or (named and "num_classes" in arguments):
+        arguments.pop("values", None)
+        arguments |= {"num_classes": len(named[0])} if named else {}
+    task = make_task({"name": name, "level": splits.target.level, "metric": metric or "", **arguments, **options})
+    task.check(labels)
+    if "mean" in of_training:
+        _warn_of_outliers(splits)
+    return task
+
+
+def _default_name(target: TargetSpec, labels: Tensor) -> str:
+    """Return the name of the task for labels, or raise ``ValueError`` if several tasks or none are possible."""
+    columns, single = ", ".join(target.columns), labels.size(1) == 1
+    if any(target.classes):
+        numbers = [place for place, classes in enumerate(target.classes) if not classes]
+        if not bool(torch.isin(labels[:, numbers].nan_to_num(0.0), torch.tensor([0.0, 1.0])).all()):
+            numeric = ", ".join(target.columns[place] for place in numbers)
+            raise ValueError(f"some of the columns {columns} hold names, and {numeric} numbers: no task predicts both")
+        return "multiclass" if single else "multilabel"
+    values = labels[~labels.isnan()].unique()
+    if bool((values == values.floor()).all()):
+        is_binary = bool(((values == 0) | (values == 1)).all())
+        kind = "multiclass" if not is_binary else "binary" if single else "multilabel"
+        message = "all labels of {} are integers ({}), which may be classes or values: choose {task} or regression"
+        raise ArgumentError(message, columns, _few(values), task=kind)
+    return Regression.name
+
+
+class LabelScale(NamedTuple):
+    """The mean and standard deviation by which a column of labels is scaled."""
+
+    mean: float
+    std: float
+    outlying: Tensor
+    """Labels that are left out of both."""
+
+
+def label_scale(labels: Tensor) -> LabelScale:
+    """Compute the mean and standard deviation of a column of labels, robust against a few outliers.
+
+    The outliers are the 5 % of the labels farthest from the median, at least one label. They are left out if they more
+    than triple the standard deviation: otherwise one label of 10,000 among a thousand near 1 would shrink all others
+    to nothing.
+
+    Args:
+        labels: ``[num_labels]``, NaN where missing.
+
+    Returns:
+        Mean, standard deviation and the labels left out. The mean is 0 without labels; the deviation is 1 without
+        labels or if all are equal.
+    """
+    known = labels[~labels.isnan()].double()
+    if not len(known):
+        return LabelScale(0.0, 1.0, known)
+    order = (known - known.median()).abs().argsort(stable=True)
+    others, farthest = known[order].tensor_split([len(known) - max(1, int(OUTLIER_SHARE * len(known)))])
+    if 0 < OUTLIER_FACTOR * _deviation(others) < _deviation(known):
+        return LabelScale(float(others.mean()), _deviation(others), farthest)
+    return LabelScale(float(known.mean()), _deviation(known) or 1.0, known[:0])
+
+
+def _deviation(labels: Tensor) -> float:
+    """Return the standard deviation, exactly 0 if all labels are equal."""
+    return float(labels.std(correction=0)) if len(labels) > 1 and bool(labels.min() < labels.max()) else 0.0
+
+
+def _warn_of_outliers(splits: GraphSplits) -> None:
+    """Warn if all labels are equal, or some are far from the others and may stand for missing labels."""
+    for column, labels in zip(splits.target.columns, splits.labels("train").unbind(1), strict=True):
+        known = labels[~labels.isnan()]
+        if len(known) and bool(known.min() == known.max()):
+            _LOGGER.warning("%s: all %d training labels are %g: nothing can be learned", column, len(known), known[0])
+        mean, std, outlying = label_scale(labels)
+        if len(outlying):
+            message = "%s: labels are scaled without %d that are far from the others (mean %.4g, deviation %.4g): %s"
+            _LOGGER.warning(message, column, len(outlying), mean, std, _few(outlying.flip(0)))
+
+
+def precise(outputs: Tensor, labels: Tensor) -> Tensor:
+    """Convert outputs to the labels' dtype if it is more precise: float32 rounds energies of -1e5 to hundredths."""
+    return outputs.to(torch.promote_types(outputs.dtype, labels.dtype))
+
+
+def masked_mean(each: Tensor, labelled: Tensor, weight: Tensor | None = None) -> Tensor:
+    """Return the mean loss over the known labels, 0 if there are none, without synchronising the device.
+
+    Args:
+        each: loss of each label, ``[num_rows, num_targets]``, 0 where the label is missing.
+        labelled: whether the label is known, bool of the same shape.
+        weight: factor on the loss of each row, ``[num_rows]``. The sum is divided by the number of labels, not by the
+            sum of weights, because the weights of the training set have mean one.
+    """
+    if weight is not None:
+        each = each * weight.unsqueeze(1)
+    return each.sum() / labelled.sum().clamp(min=1)
+
+
+def _row(values: Sequence[float], like: Tensor) -> Tensor | float:
+    """Return one value per column on the device, as a float if there is one column."""
+    if len(values) == 1:
+        return values[0]
+    return torch.tensor(values, dtype=like.dtype).to(like.device, non_blocking=True)
+
+
+def _few(values: Tensor) -> str:
+    """Format the first six values."""
+    shown = ", ".join(f"{value:g}" for value in values[:6].tolist())
+    return shown + (", ..." if values.numel() > 6 else "")

@@ -1,8 +1,0 @@
-"""Run the command line as ``python -m tg_lpe.cli``."""
-
-import sys
-
-from tg_lpe.cli import main
-
-if __name__ == "__main__":
-    sys.exit(main())

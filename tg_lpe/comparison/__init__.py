@@ -1,7 +1,0 @@
-"""Compare encodings on your own data: one model, one budget, several seeds, a table and a page."""
-
-from tg_lpe.comparison.candidates import ENCODINGS, Candidate, candidates_of
-from tg_lpe.comparison.grid import compare
-from tg_lpe.comparison.table import Comparison
-
-__all__ = ["ENCODINGS", "Candidate", "Comparison", "candidates_of", "compare"]
