@@ -13,6 +13,7 @@ from torch_geometric.data import Data
 
 from tg_lpe.app.cli import main
 from tg_lpe.app.training.run_folder import RunFolder
+from tg_lpe.app.training.state import MetricsLog
 from tg_lpe.checkpoints.files import load_tensors, save_tensors
 from tg_lpe.data.storage import GraphDataset
 
@@ -61,6 +62,15 @@ def test_encoding_says_that_the_disk_is_full(tmp_path: Path, name: str, capsys: 
     said = capsys.readouterr().err
     assert f"{name} could not be written" in said and "Traceback" not in said
     assert list(tmp_path.iterdir()) == [smiles]
+
+
+def test_a_full_disk_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "in.smi").write_text("CCO " + "a" * LIMIT)
+    with full_disk():
+        assert main(["predict", "transformer-zinc", f"{tmp_path}/in.smi", f"{tmp_path}/out.csv", "--quiet"]) == 1
+        assert "out.csv could not be written: [Errno 27] File too large" in capsys.readouterr().err
+        with pytest.raises(OSError, match=r"metrics\.jsonl could not be written"):
+            MetricsLog(tmp_path / "metrics.jsonl").append({"a": "a" * LIMIT})
 
 
 def run_of(path: Path, epochs: int) -> RunFolder:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import csv
 import inspect
+import io
 import json
 import lzma
+import os
 import re
 import subprocess
 import sys
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +21,7 @@ import pytest
 import torch
 import yaml
 from helpers import randomize_
+from pages import ROOT
 from safetensors.torch import load_file
 
 from tg_lpe import GramTransformer, LinearTransformer, LinearTransformerPE, __version__, zoo
@@ -101,12 +105,55 @@ def test_help_needs_neither_torch_nor_pyg() -> None:
     assert done.stdout.splitlines()[-1] == "set()"
 
 
-def test_a_reader_that_has_enough_is_no_error() -> None:
-    """As ``tg-lpe zoo | head -1``."""
-    closed = "import os, sys; read, write = os.pipe(); os.close(read); os.dup2(write, 1)"
-    run = f"{closed}; from tg_lpe.app.cli import main; sys.exit(main(['zoo']))"
-    done = subprocess.run([sys.executable, "-c", run], capture_output=True, text=True, check=False)
-    assert done.returncode == 1 and not done.stderr
+IF_FULL = pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this system has no /dev/full")
+
+
+@pytest.mark.parametrize(
+    ("streams", "said"),
+    [
+        ("--help | true", ""),  # as with head, the reader has enough
+        ("zoo | true", ""),
+        pytest.param(
+            "--help > /dev/full", "tg-lpe: standard output: [Errno 28] No space left on device\n", marks=IF_FULL
+        ),
+        ("--help >&-", "tg-lpe: standard output is closed\n"),
+        ("predict transformer-zinc - out.csv <&-", "tg-lpe predict: - holds no molecule\n"),
+        ("$(printf 'a\\377')", "tg-lpe: 'a\\udcff' is not UTF-8\n"),
+    ],
+)
+def test_streams_that_cannot_be_used(tmp_path: Path, streams: str, said: str) -> None:
+    run = f'set -o pipefail; "{sys.executable}" -m tg_lpe.app.cli {streams}'
+    path = {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
+    done = subprocess.run(
+        ["bash", "-c", run], capture_output=True, text=True, cwd=tmp_path, env={**os.environ, **path}, check=False
+    )
+    assert (done.returncode, done.stderr) == (1, said)
+
+
+def test_characters_that_a_terminal_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    out = io.TextIOWrapper(io.BytesIO(), "ascii")
+    monkeypatch.setattr("sys.stdout", out)
+    monkeypatch.setattr("tg_lpe.app.cli.zoo.run", lambda args: print("0.35 ± 0.01"))
+    assert main(["zoo"]) == 0 and out.buffer.getvalue() == b"0.35 \\xb1 0.01\n"  # type: ignore[attr-defined]
+
+
+def no_threads() -> None:
+    raise RuntimeError("can't start new thread")
+
+
+@pytest.mark.parametrize(
+    ("run", "said"),
+    [
+        (lambda: torch.empty(2**55), "allocate memory"),
+        (lambda: np.empty(2**59, np.int8), "Unable to allocate"),
+        (no_threads, "can't start new thread"),
+    ],
+)
+def test_too_little_memory(
+    run: Callable[[], object], said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("tg_lpe.app.cli.zoo.run", lambda args: run())
+    assert said in refused(capsys, "zoo")
 
 
 def test_another_broken_pipe_is_one(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

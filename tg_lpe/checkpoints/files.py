@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -23,6 +24,8 @@ MAX_JSON = 2**26
 DIGEST = "sha256"
 """Name of a digest in JSON."""
 
+_FULL = (None, errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
 
 def check_writable(path: Path) -> None:
     """Raise ``ValueError`` or ``OSError`` if :func:`replacing` cannot write a file."""
@@ -40,6 +43,17 @@ def _check_regular(path: Path) -> None:
         raise ValueError(f"cannot write {path}: it is a folder")
     if path.exists() and not path.is_file():
         raise ValueError(f"cannot write {path}: it is a device or a pipe; only regular files are written")
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Name the file in errors of a full disk, which do not."""
+    try:
+        yield
+    except (OSError, SafetensorError) as error:
+        if isinstance(error, OSError) and (error.filename is not None or error.errno not in _FULL):
+            raise
+        raise OSError(f"{path} could not be written: {error}") from error
 
 
 def subfolder(folder: Path, name: str) -> Path:
@@ -62,7 +76,8 @@ def replacing(path: Path) -> Iterator[Path]:
     os.close(handle)
     temporary = Path(name)
     try:
-        yield temporary
+        with naming(path):
+            yield temporary
         umask = os.umask(0)
         os.umask(umask)
         temporary.chmod(0o666 & ~umask)  # mkstemp makes private files
@@ -149,10 +164,7 @@ def save_tensors(
         metadata = {**(metadata or {})}
         if sealed:
             metadata[DIGEST] = digest_of_tensors(flat, metadata)
-        try:
-            save_file(flat, temporary, {"json": json.dumps(metadata, sort_keys=True)})
-        except SafetensorError as error:
-            raise OSError(f"{path} could not be written: {error}") from error
+        save_file(flat, temporary, {"json": json.dumps(metadata, sort_keys=True)})
 
 
 def load_tensors(path: Path, *, sealed: bool = False) -> tuple[dict[str, Tensor], dict[str, Any]]:

@@ -7,9 +7,12 @@ does the work. Only the module of the requested command is imported.
 from __future__ import annotations
 
 import difflib
+import errno
 import importlib
+import io
 import logging
 import os
+import re
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
@@ -36,6 +39,8 @@ RESUMED = "; the same command with --resume continues after the last complete ep
 CONTINUES = {"train": RESUMED, "pretrain": RESUMED, "compare": RESUMED.replace(" with --resume", "")}
 """Hints for continuing a command that was stopped."""
 
+_NO_MEMORY = "can't (allocate memory|start new thread)|out of memory|bad_alloc"
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the ``tg-lpe`` command.
@@ -46,7 +51,47 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns:
         The exit status, which is 0 for success, 1 for refused input, 2 for invalid arguments, 130 after Ctrl-C.
     """
-    command, *words = list(sys.argv[1:] if argv is None else argv) or ["--help"]
+    words = list(sys.argv[1:] if argv is None else argv) or ["--help"]
+    name = " ".join(["tg-lpe", *(word for word in words[:1] if word in COMMANDS)])
+    sys.stdin, sys.stderr = sys.stdin or open(os.devnull), sys.stderr or open(os.devnull, "w")  # noqa: SIM115 (closed)
+    try:
+        if sys.stdout is None:
+            raise ValueError("standard output is closed")
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(errors="backslashreplace")  # of characters that a terminal lacks
+        for word in words:
+            if word != word.encode(errors="ignore").decode():
+                raise ValueError(f"{word!r} is not UTF-8")
+        status = _run(*words)
+        sys.stdout.flush()
+        return status
+    except KeyboardInterrupt:
+        print(f"\n{name}: stopped{CONTINUES.get(words[0], '')}", file=sys.stderr)
+        return 130
+    except Exception as error:
+        if (message := _message(error)) is None:
+            raise
+        if message:
+            print(f"{name}: {message}", file=sys.stderr)
+        return 1
+
+
+def _message(error: Exception) -> str | None:
+    """Return an error in one line, empty if the reader of the output has enough; ``None`` for a fault of code."""
+    from tg_lpe.app.cli.parser import as_option
+    from tg_lpe.arguments import ArgumentError
+
+    if isinstance(error, OSError) and error.errno in (errno.EPIPE, errno.ENOSPC) and _is_output_lost():
+        return "" if isinstance(error, BrokenPipeError) else f"standard output: {error}"
+    if isinstance(error, ArgumentError):
+        return error.told(as_option)
+    if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and re.search(_NO_MEMORY, str(error))):
+        return f"not enough memory: {str(error).partition(chr(10))[0]}"
+    return str(error) if isinstance(error, ValueError | TypeError | OSError | ImportError) else None
+
+
+def _run(command: str, *words: str) -> int:
+    """Run a command and return the exit status."""
     if command in ("-h", "--help"):
         print(_overview())
         return 0
@@ -60,26 +105,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         hint = f"; did you mean {near[0]}?" if near else ""
         print(f"tg-lpe: COMMAND must be one of {', '.join(COMMANDS)}, got {command}{hint}", file=sys.stderr)
         return 2
-    from tg_lpe.app.cli.parser import as_option
-    from tg_lpe.arguments import ArgumentError
-
     logging.basicConfig(format="%(message)s", stream=sys.stderr)
     is_first = os.environ.get("RANK", "0") == "0"  # of the processes started by torchrun
     logging.getLogger("tg_lpe").setLevel(logging.INFO if is_first else logging.WARNING)
-    try:
-        module, args = parse(command, words)
-        with short_warnings():
-            module.run(args)
-        sys.stdout.flush()
-    except (ValueError, TypeError, OSError, ImportError) as error:
-        if isinstance(error, BrokenPipeError) and _is_output_closed():
-            return 1
-        message = error.told(as_option) if isinstance(error, ArgumentError) else str(error)
-        print(f"tg-lpe {command}: {message}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print(f"\ntg-lpe {command}: stopped{CONTINUES.get(command, '')}", file=sys.stderr)
-        return 130
+    module, args = parse(command, words)
+    with short_warnings():
+        module.run(args)
     return 0
 
 
@@ -94,11 +125,11 @@ def short_warnings() -> Iterator[None]:
         warnings.formatwarning = usual
 
 
-def _is_output_closed() -> bool:
-    """Return whether the reader of the output, such as ``head``, has closed it; if so, drop the rest."""
+def _is_output_lost() -> bool:
+    """Return whether standard output takes no more; if so, drop the rest."""
     try:
         print(flush=True)
-    except BrokenPipeError:
+    except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return True
     return False

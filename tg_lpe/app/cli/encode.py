@@ -93,7 +93,7 @@ def _encode_file(args: Namespace, output: Path) -> None:
             try:
                 torch.save({**tensors, **described}, temporary)
             except RuntimeError as error:  # torch raises this if the disk is full
-                raise OSError(f"{output} could not be written: {error}") from error
+                raise OSError(str(error)) from error
     edges = f", {tensors[EDGE_ENCODING].size(1)} for each bond" if args.edges else ""
     print(f"{len(encoded)} molecules, {tensors['x'].size(0)} atoms, {transform.k} columns{edges}: {output}")
 

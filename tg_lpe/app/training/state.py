@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from tg_lpe.checkpoints.files import parse_json, replacing
+from tg_lpe.checkpoints.files import naming, parse_json, replacing
 
 V = TypeVar("V")
 
@@ -71,7 +71,7 @@ class MetricsLog:
     def append(self, row: dict[str, Any]) -> None:
         """Append a line to the file."""
         self.rows.append(row)
-        with self.path.open("a", encoding="utf-8") as file:
+        with naming(self.path), self.path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(row) + "\n")
 
 
