@@ -6,6 +6,7 @@ import ast
 import io
 import json
 import pickle
+import re
 import resource
 import struct
 import zipfile
@@ -16,6 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from pages import ROOT
 
 import tg_lpe
 from tg_lpe import GramTransformer, GraphTransformer, zoo
@@ -73,6 +75,12 @@ def test_the_source_has_nothing_that_unpickles_or_runs_files() -> None:
     assert dangers("model.eval(); np.load(f, allow_pickle=False); json.loads(x)") == []
     found = {str(path.relative_to(PACKAGE)): dangers(path.read_text("utf-8")) for path in PACKAGE.rglob("*.py")}
     assert {name: names for name, names in found.items() if names} == {}
+
+
+def test_workflows_pin_actions_by_commit() -> None:
+    workflows = "\n".join(path.read_text("utf-8") for path in (ROOT / ".github").rglob("*.yml"))
+    uses = re.findall("uses: .*", workflows)
+    assert uses and [line for line in uses if not re.search(r"@[0-9a-f]{40} # v\d+\.\d+\.\d+$", line)] == []
 
 
 @pytest.fixture(scope="module")

@@ -155,7 +155,7 @@ class EncodingJob:
             for shard in pending:
                 reports.append(self.encode(shard))
                 bar.update(reports[-1].num_rows)
-        return _total(reports)
+        return self._finish(reports)
 
     def run_on_ray(self, num_cpus: float = 1) -> JobReport:
         """Encode the missing shards as tasks of Ray Data, on the cluster that Ray is connected to.
@@ -177,11 +177,11 @@ class EncodingJob:
         self.start()
         missing = set(self.pending(self.shards))
         if not missing:
-            return _total([])
+            return self._finish([])
         numbers = [{"shard": number} for number, shard in enumerate(self.shards) if shard in missing]
         tasks = ray.data.from_items(numbers, override_num_blocks=len(numbers))
         done = tasks.map(lambda row: self.encode(self.shards[row["shard"]])._asdict(), num_cpus=num_cpus)
-        return _total([JobReport(**row) for row in done.take_all()])
+        return self._finish([JobReport(**row) for row in done.take_all()])
 
     def start(self) -> None:
         """Write the manifest; raise ``ValueError`` if the folder holds shards with another manifest or with none."""
@@ -300,6 +300,13 @@ class EncodingJob:
             if self.smiles_column is not None and not _holds_strings(kind := schema.field(self.smiles_column).type):
                 raise ValueError(f"the SMILES must be strings, got a column {self.smiles_column!r} of {kind} in {file}")
 
+    def _finish(self, reports: list[JobReport]) -> JobReport:
+        """Add up reports; once all shards are there, remove temporary files of killed processes."""
+        if all((self.out / shard.name).exists() for shard in self.shards):
+            for temporary in self.out.glob(".part-*.parquet.????????"):
+                temporary.unlink(missing_ok=True)
+        return JobReport(*(sum(counts) for counts in zip(JobReport(0, 0, 0), *reports, strict=True)))
+
     def _is_done(self, shard: Shard) -> bool:
         path = self.out / shard.name
         if not path.exists():
@@ -400,7 +407,3 @@ def _read_rows(shard: Shard) -> Any:
     if len(table) != shard.stop - shard.start:
         raise ValueError(f"{shard.source} was changed: it ends before row {shard.stop}")
     return table
-
-
-def _total(reports: list[JobReport]) -> JobReport:
-    return JobReport(*(sum(counts) for counts in zip(JobReport(0, 0, 0), *reports, strict=True)))
