@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import json
-import logging
 import os
 import platform
 import shlex
@@ -33,8 +32,6 @@ LOOPS = {"train": TrainConfig, "pretrain": PretrainConfig, "pretrain-kernels": K
 LAYOUT = 2
 """Format version of ``config.json``."""
 
-_LOGGER = logging.getLogger("tg_lpe.app.training")
-
 PACKAGES = ("tg-lpe", "torch", "torch-geometric", "torch-scatter", "rdkit", "numpy", "scipy")
 
 
@@ -50,8 +47,7 @@ class RunFolder:
     - ``environment.json``: the machine and versions of packages
     - ``metrics.jsonl``: one line per epoch
     - ``initial.safetensors``: the encoder's weights before training
-    - ``state.safetensors``: the checkpoint for ``--resume``; ``state-before.safetensors``: the checkpoint of the epoch
-      before, used if the first one is damaged
+    - ``state.safetensors``: the checkpoint for ``--resume``
     - ``model.safetensors``: the best weights; ``predictions_val.csv`` and ``predictions_test.csv``: their predictions
     - ``result.json``: the figures of a complete run
     - ``curve.png``: losses by epoch
@@ -68,13 +64,11 @@ class RunFolder:
         self.metrics = self.path / "metrics.jsonl"
         self.initial = self.path / "initial.safetensors"
         self.state = self.path / "state.safetensors"
-        self.state_before = self.path / "state-before.safetensors"
         self.model = self.path / "model.safetensors"
         self.val_predictions = self.path / "predictions_val.csv"
         self.test_predictions = self.path / "predictions_test.csv"
         self.result = self.path / "result.json"
         self.curve = self.path / "curve.png"
-        self._states = (self.state, self.state_before)
         self._lock_file: TextIO | None = None
 
     def start(self, command: str, settings: Mapping[str, Any], resume: bool) -> bool:
@@ -98,7 +92,7 @@ class RunFolder:
         config = {"layout": LAYOUT, "command": command, **settings}
         before = read_object(self.config) if self.config.exists() else None
         # A run that failed before its first epoch leaves only its settings, which a new run may overwrite.
-        parts = [file.name for file in (*self._states, self.result) if file.exists()]
+        parts = [file.name for file in (self.state, self.result) if file.exists()]
         if self.metrics.exists() and self.metrics.stat().st_size:
             parts.insert(0, self.metrics.name)
         if before is None:
@@ -121,7 +115,7 @@ class RunFolder:
         if not self.result.exists():
             command_line = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
             write_json(self.environment, {**environment(), "command": command_line})
-        return any(state.exists() for state in self._states)
+        return self.state.exists()
 
     def _check_place(self) -> None:
         """Refuse a folder that lies in a run folder, or that holds run folders such as those of ``--seeds``."""
@@ -168,31 +162,15 @@ class RunFolder:
             save_tensors(self.initial, encoder.state_dict())
 
     def save_state(self, tensors: dict[str, Tensor], metadata: dict[str, Any]) -> None:
-        """Write the checkpoint to resume from, and keep the previous one."""
-        if self.state.exists():
-            self.state.replace(self.state_before)
+        """Write the checkpoint to resume from."""
         save_tensors(self.state, tensors, metadata, sealed=True)
 
     def load_state(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
-        """Read the checkpoint to resume from, or the previous one if it is damaged; ``None`` if there is neither."""
-        damaged: ValueError | None = None
-        for path in self._states:
-            if not path.exists():
-                continue
-            try:
-                tensors, metadata = load_tensors(path, sealed=True)
-            except ValueError as error:
-                damaged = error
-                continue
-            if damaged is not None:
-                _LOGGER.warning("%s; resuming from the previous checkpoint, of epoch %d", damaged, metadata["epoch"])
-            if path != self.state:
-                path.replace(self.state)  # replaces the damaged one, so that the next checkpoint keeps this one
-            return tensors, metadata
-        if damaged is not None:
-            damage = f"the run's checkpoint is damaged, and there is no earlier one: {damaged}"
-            raise ValueError(f"{damage}; remove {self.path} to start the run again")
-        return None
+        """Read the checkpoint to resume from; ``None`` if there is none, ``ValueError`` if it is damaged."""
+        try:
+            return load_tensors(self.state, sealed=True) if self.state.exists() else None
+        except ValueError as error:
+            raise ValueError(f"{error}; remove {self.path} to start the run again") from error
 
     def save_result(self, result: dict[str, Any], model: nn.Module) -> None:
         """Write the best weights, then the final figures, whose file marks the run as complete."""
@@ -227,8 +205,11 @@ def environment() -> dict[str, Any]:
     for name in PACKAGES:
         with suppress(PackageNotFoundError):
             versions[name] = version(name)
+    cpus = Path("/proc/cpuinfo")
+    lines = cpus.read_text(encoding="utf-8").splitlines() if cpus.exists() else []
+    models = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
     return {
-        "processor": _processor(),
+        "processor": next(models, platform.processor() or platform.machine()),
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
         "processes": num_processes(),
@@ -238,13 +219,6 @@ def environment() -> dict[str, Any]:
         "python": platform.python_version(),
         "packages": versions,
     }
-
-
-def _processor() -> str:
-    cpus = Path("/proc/cpuinfo")
-    lines = cpus.read_text(encoding="utf-8").splitlines() if cpus.exists() else []
-    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(names, platform.processor() or platform.machine())
 
 
 def defaults_of(cls: Any) -> dict[str, Any]:
