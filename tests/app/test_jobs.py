@@ -429,20 +429,3 @@ def test_ray_writes_what_one_process_writes(
     (cluster / "part-000001.parquet").unlink()
     assert EncodingJob(source, cluster, transform, rows_per_shard=2).run_on_ray() == JobReport(1, 2, 1)
     assert EncodingJob(source, cluster, transform, rows_per_shard=2).run_on_ray() == JobReport(0, 0, 0)
-
-
-def test_a_job_that_begins_before_the_first_shard_of_another(tmp_path: Path, molecules: Path) -> None:
-    out = tmp_path / "out"
-    first, second = (
-        EncodingJob(molecules, out, AddPositionalEncoding(RandomWalk(steps)), rows_per_shard=2) for steps in (2, 3)
-    )
-    first.start()
-    second.start()
-    with pytest.raises(ValueError, match=r"another job has started in .*out; choose another folder"):
-        first.encode(first.shards[0])
-    done = second.run(progress=False)
-    assert done.num_shards == len(second.shards)
-    first._digest = None  # as a process of a release that did not ask
-    second.encode(second.shards[0])
-    second._digest = "another"
-    assert second.pending(second.shards[:1]) == list(second.shards[:1])

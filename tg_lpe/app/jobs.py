@@ -24,7 +24,7 @@ from tg_lpe.app.tables import (
     parquet_files,
 )
 from tg_lpe.arguments import check_count, check_folder
-from tg_lpe.checkpoints.files import check_writable, digest_of_file, digest_of_json, read_object, replacing, write_json
+from tg_lpe.checkpoints.files import check_writable, digest_of_file, read_object, replacing, write_json
 from tg_lpe.data.storage import GraphDataset, in_halves
 from tg_lpe.transforms.base import EDGE_WEIGHT, GraphTransform
 
@@ -38,8 +38,6 @@ ROWS = 10_000
 """Default number of rows of a shard: for molecules, some seconds of work and tens of MB."""
 
 _FORMAT = 1
-_JOB = b"tg_lpe.job"
-"""Metadata key of a shard with the digest of its manifest."""
 _LOGGER = logging.getLogger("tg_lpe.app.jobs")
 
 
@@ -111,7 +109,6 @@ class EncodingJob:
         self.out, self.transform, self.reader, self.strict = Path(out).absolute(), transform, reader, strict
         self.rows_per_shard = rows_per_shard
         self._graph_columns = ["num_nodes", "edge_index", "edge_attr", *([] if reader is None else ["x"])]
-        self._digest: str | None = None
         files = parquet_files(Path(source).absolute())  # a process of Ray may run in another folder
         if self.out.resolve() in {file.parent.resolve() for file in files}:
             raise ValueError(f"out must be a separate folder for the shards, got {out}, which holds the input")
@@ -188,7 +185,6 @@ class EncodingJob:
         path = self.out / MANIFEST
         check_writable(path)  # before the digests of the input, which take long
         manifest = self.manifest()
-        self._digest = digest_of_json(manifest)
         if not any(self.out.glob("part-*.parquet")):
             write_json(path, manifest)
             return
@@ -264,10 +260,6 @@ class EncodingJob:
                 if name in held:
                     raise ValueError(f"{file} has a column {name!r}, which would be written; choose another name")
             table = table.append_column(name, values)
-        if self._digest is not None:
-            if digest_of_json(read_object(self.out / MANIFEST)) != self._digest:
-                raise ValueError(f"another job has started in {self.out}; choose another folder")
-            table = table.replace_schema_metadata({**(table.schema.metadata or {}), _JOB: self._digest.encode()})
         with replacing(self.out / shard.name) as temporary:
             arrow.parquet.write_table(table, temporary, compression="zstd")
         return JobReport(1, len(reasons), sum(reason is not None for reason in reasons))
@@ -309,18 +301,15 @@ class EncodingJob:
 
     def _is_done(self, shard: Shard) -> bool:
         path = self.out / shard.name
-        if not path.exists():
-            return False
         try:
+            if not path.exists():
+                return False
             with open_parquet(path) as file:
-                is_whole = file.metadata.num_rows == shard.stop - shard.start
-                job = (file.schema_arrow.metadata or {}).get(_JOB, b"").decode()
+                if file.metadata.num_rows == shard.stop - shard.start:
+                    return True
         except ValueError:
-            is_whole, job = False, ""
-        is_of_job = not job or self._digest in (None, job)
-        if is_whole and is_of_job:
-            return True
-        _LOGGER.warning("%s is %s and will be replaced", path, "a shard of another job" if is_whole else "damaged")
+            pass
+        _LOGGER.warning("%s is damaged and will be replaced", path)
         return False
 
     def _molecules(self, table: Any) -> tuple[_GraphsOf, list[str | None]]:
@@ -337,8 +326,7 @@ class EncodingJob:
 
     def _graphs(self, table: Any) -> tuple[_GraphsOf, list[str | None]]:
         """Return the graphs of a table, and ``None`` for each row, since faults only show up later."""
-        weight = self.transform.edge_weight
-        columns = [*self.transform.features, *([] if weight is None or weight not in table.column_names else [weight])]
+        columns = [*self.transform.features, *{self.transform.edge_weight}.intersection(table.column_names)]
         return lambda start, stop: graphs_of_table(table.slice(start, stop - start), columns), [None] * len(table)
 
     def _columns(self, pieces: list[_Piece], usable: list[bool]) -> dict[str, Any]:
