@@ -326,7 +326,8 @@ class EncodingJob:
 
     def _graphs(self, table: Any) -> tuple[_GraphsOf, list[str | None]]:
         """Return the graphs of a table, and ``None`` for each row, since faults only show up later."""
-        columns = [*self.transform.features, *{self.transform.edge_weight}.intersection(table.column_names)]
+        weight = self.transform.edge_weight
+        columns = [*self.transform.features, *([] if weight is None or weight not in table.column_names else [weight])]
         return lambda start, stop: graphs_of_table(table.slice(start, stop - start), columns), [None] * len(table)
 
     def _columns(self, pieces: list[_Piece], usable: list[bool]) -> dict[str, Any]:

@@ -216,9 +216,13 @@ def columns_of_graphs(dataset: Any, names: Iterable[str], usable: Sequence[bool]
             continue
         values, slices = dataset._data[name], dataset.slices[name]
         if name == "edge_index":
+            # The sources and then the targets of each graph, one graph after the other.
             ptr = slices[: num_usable + 1]
+            graph, place = torch.arange(num_usable).repeat_interleave(ptr.diff()), torch.arange(values.size(1))
+            interleaved = values.new_empty(values.numel())
+            interleaved[place + ptr[graph]], interleaved[place + ptr[graph + 1]] = values
             ends = arrow.array((ptr.repeat_interleave(2)[:-1] + ptr.repeat_interleave(2)[1:]).numpy(), arrow.int32())
-            inner = arrow.ListArray.from_arrays(ends, arrow.array(_interleaved(values, ptr).numpy()))
+            inner = arrow.ListArray.from_arrays(ends, arrow.array(interleaved.numpy()))
             columns[name] = lists(2 * mask.astype(np.int64), inner)
             continue
         elements = arrow.array(values.reshape(-1).numpy())
@@ -226,15 +230,6 @@ def columns_of_graphs(dataset: Any, names: Iterable[str], usable: Sequence[bool]
             elements = arrow.FixedSizeListArray.from_arrays(elements, math.prod(values.shape[1:]))
         columns[name] = lists(spread(slices.diff()), elements)
     return columns
-
-
-def _interleaved(edge_index: Tensor, ptr: Tensor) -> Tensor:
-    """List the sources and then the targets of each graph, one graph after the other, ``[2 num_edges]``."""
-    graph = torch.arange(len(ptr) - 1).repeat_interleave(ptr.diff())
-    place = torch.arange(edge_index.size(1))
-    values = edge_index.new_empty(edge_index.numel())
-    values[place + ptr[graph]], values[place + ptr[graph + 1]] = edge_index
-    return values
 
 
 def _edges(column: Any) -> tuple[Tensor, Tensor]:

@@ -170,7 +170,9 @@ class JointTraining(TrainingLoop):
         self.metric, self.larger_is_better = f"val_{task.metric}", task.direction == "max"
         model = model.to(checked_device("device", device))
         self.encoder = model.encoder
-        self.is_one_graph = _is_one_graph(splits)
+        parts = [part._data.edge_index for part in (splits.train, splits.val, splits.test) if len(part) == 1]
+        same = len(parts) == 3 and torch.equal(parts[0], parts[1]) and torch.equal(parts[0], parts[2])
+        self.is_one_graph = splits.target.level == "node" and same
         if self.encoder is not None and not self.encoder.is_fitted:
             draw = None if self.is_one_graph else torch.Generator().manual_seed(hash_seed(config.seed, FIT))
             self.encoder.fit(splits.train, generator=draw)
@@ -351,15 +353,6 @@ def resolved_precision(precision: Precision, device: torch.device) -> Precision:
     # Without these instructions a bfloat16 product on CPU is emulated, a hundred times slower than float32.
     native = torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
     return "bfloat16" if native else "float32"
-
-
-def _is_one_graph(splits: GraphSplits) -> bool:
-    """Return whether all parts are the same graph, with labels of different nodes."""
-    first = splits.train._data.edge_index
-    parts = (splits.train, splits.val, splits.test)
-    return splits.target.level == "node" and all(
-        len(part) == 1 and torch.equal(part._data.edge_index, first) for part in parts
-    )
 
 
 def _check_weights(splits: GraphSplits, task: Task) -> None:

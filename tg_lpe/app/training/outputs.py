@@ -87,7 +87,8 @@ def write_outputs(
         for row, (label, value) in enumerate(zip(targets, values, strict=True)):
             if set(label) == {"nan"}:
                 continue
-            cells = [_cell(number, of_class) for number, of_class in zip(label, classes, strict=True)]
+            named = zip(label, classes, strict=True)
+            cells = ["" if cell == "nan" else names[int(cell)] if names else cell for cell, names in named]
             table.writerow([row, *([smiles[row]] if smiles else []), *cells, *value])
 
 
@@ -126,10 +127,3 @@ def read_outputs(path: Path, task: Task, target: Mapping[str, Any]) -> Outputs:
         )
     except (ValueError, IndexError) as error:
         raise ValueError(f"{path} does not hold predictions of this run's task: {error}") from error
-
-
-def _cell(label: str, classes: Sequence[str]) -> str:
-    """Return the cell of a label: the name of its class or its number; empty if missing."""
-    if label == "nan":
-        return ""
-    return classes[int(label)] if classes else label

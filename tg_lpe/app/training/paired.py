@@ -72,11 +72,13 @@ def paired_difference(errors: Tensor | Sequence[Any], reference: Tensor | Sequen
     by_seed = (model - other).reshape(-1, model.size(-1))
     rows = by_seed.mean(0).sort().values
     means, num_rows = by_seed.mean(1), rows.numel()
+    ranks = (int(num_rows / 2 + side * math.sqrt(num_rows) / 2) for side in (-1, 1))
+    low, high = (min(max(rank, 0), num_rows - 1) for rank in ranks)
     return PairedDifference(
         mean=float(rows.mean()),
         mean_error=_standard_error(rows),
         median=float(rows[[(num_rows - 1) // 2, num_rows // 2]].mean()),
-        median_error=_median_error(rows),
+        median_error=float(rows[high] - rows[low]) / 2 if num_rows > 1 else None,
         by_seed=tuple(means.tolist()),
         seed_error=_standard_error(means),
         num_rows=num_rows,
@@ -85,15 +87,6 @@ def paired_difference(errors: Tensor | Sequence[Any], reference: Tensor | Sequen
 
 def _standard_error(values: Tensor) -> float | None:
     return float(values.std()) / math.sqrt(values.numel()) if values.numel() > 1 else None
-
-
-def _median_error(values: Tensor) -> float | None:
-    """Compute the standard error of the median of sorted values."""
-    size = values.numel()
-    if size == 1:
-        return None
-    ranks = [min(max(int(size / 2 + side * math.sqrt(size) / 2), 0), size - 1) for side in (-1, 1)]
-    return float(values[ranks[1]] - values[ranks[0]]) / 2
 
 
 def figures_by_part(task: Task, outputs: Tensor, targets: Tensor, part: Tensor | None = None) -> Tensor:
