@@ -1,4 +1,5 @@
-"""Count what the package holds and print a table; ``--lower`` writes counts below their ceilings as the new ceilings.
+"""Count what the package holds and print a table; ``--lower`` writes counts below their ceilings as the new ceilings,
+and the lines of each room into docs/architecture.md.
 
 tests/test_house.py fails where a count is above its ceiling in tests/fixtures/ceilings.json.
 """
@@ -17,6 +18,7 @@ from typing import Any
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "tg_lpe"
+ARCHITECTURE = ROOT / "docs" / "architecture.md"
 CEILINGS = ROOT / "tests" / "fixtures" / "ceilings.json"
 
 PRIVATE_TORCH = r"\btorch\._(?!_|check\b)|\bforward_ad\._"
@@ -153,6 +155,10 @@ def main() -> None:
     if parser.parse_args().lower:
         ceilings = {name: min(count, ceilings.get(name, count)) for name, count in counts.items()}
         CEILINGS.write_text(json.dumps(ceilings, indent=2) + "\n", encoding="utf-8")
+        text = ARCHITECTURE.read_text(encoding="utf-8")
+        rows = re.compile(r"^\| `([\w/]+?)(/|\.py)` \| [\d,]+ \|", flags=re.M)
+        text = rows.sub(lambda row: f"| `{row[1]}{row[2]}` | {counts[f'lines of {row[1]}']:,} |", text)
+        ARCHITECTURE.write_text(text, encoding="utf-8")
     print("| what | is | may be |\n|---|---|---|")
     for name, count in counts.items():
         print(f"| {name} | {count:,} | {ceilings.get(name, 0):,} |")

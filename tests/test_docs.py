@@ -77,6 +77,24 @@ def test_files_and_headings_that_a_page_names_are_there(page: Path) -> None:
             assert not heading or heading in headings(target), f"{page.name} links to {file}#{heading}"
 
 
+def test_files_and_names_of_the_architecture_are_there() -> None:
+    page = without_code(ROOT / "docs" / "architecture.md")
+    package = [path for path in (ROOT / "tg_lpe").rglob("*") if "__pycache__" not in path.parts]
+    files = [*package, *(ROOT / "benchmarks").iterdir(), *ROOT.iterdir()]
+    source = "\n".join(path.read_text(encoding="utf-8") for path in files if path.suffix in (".py", ".cpp", ".h"))
+    paths = [f"/{path.relative_to(ROOT)}" for path in files]
+    for name in re.findall(r"`@?([\w./]+)(?:\([^`]*\))?`", page):
+        if "NAME" in name or name.endswith((".json", ".safetensors")):
+            continue
+        if name.endswith(("/", ".py", ".cpp", ".h", ".toml")):
+            assert any(path.endswith(f"/{name.rstrip('/')}") for path in paths), name
+        else:
+            assert re.search(rf"\b{name.split('.')[-1]}\b", source), name
+    for name, file in re.findall(r"`(\w+)(?:\(\))?` (?:in|of) `([\w./]+\.py)`", page):
+        text = next(path for path in files if f"/{path}".endswith(f"/{file}")).read_text("utf-8")
+        assert re.search(rf"^ *(def|class) {name}\b|^{name}\b", text, flags=re.M), f"{name} in {file}"
+
+
 def without_code(page: Path) -> str:
     return re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.S | re.M)
 
