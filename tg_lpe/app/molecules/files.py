@@ -41,15 +41,6 @@ FORMATS = f"{', '.join(_TEXT)}, each also as {', '.join(_PACKED)}, and .parquet"
 _SEPARATORS = (",", ";", "\t", "|")
 # Matches the name of a data field of a structure: `> <NAME>`, with other text around it.
 _DATA_NAME = re.compile(r">.*<(.+?)>")
-_MARKS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
-_NO_TEXT = {
-    b"PK\3\4": "a zip archive or an Excel sheet",
-    b"\xd0\xcf\x11\xe0": "an Excel sheet",
-    b"\x1f\x8b": "gzip's data",
-    b"BZh": "bzip2's data",
-    b"\xfd7zXZ": "xz's data",
-    b"PAR1": "Parquet",
-}
 # The first word of the header that RDKit's writer puts into .smi files, and its common variants.
 _SMILES_HEADERS = frozenset({"smiles", "smile", "canonical_smiles", "smi"})
 # MoleculeNet's bace.csv has its SMILES in the column `mol`.
@@ -74,7 +65,7 @@ class MoleculeFile:
     - A .txt file is a table if its header names the SMILES or has a comma or a semicolon, and otherwise a list.
     - Structures (.sdf, .mol) are converted to SMILES by RDKit, and their data fields are columns.
 
-    Text is UTF-8 or UTF-16; any other text is read as cp1252, with a warning.
+    Text is UTF-8, or UTF-16 with a byte order mark.
 
     Args:
         source: The file, or `-` for text on standard input, which is copied to a temporary file.
@@ -100,32 +91,6 @@ class MoleculeFile:
             raise ValueError(f"cannot read {source}: the suffix is {self.path.suffix!r}, supported are {FORMATS}")
         if not self.path.is_file():
             raise FileNotFoundError(f"there is no file {source}")
-
-    @cached_property
-    def encoding(self) -> str:
-        """The encoding of the text.
-
-        Raises:
-            ValueError: If the file is no text.
-        """
-        with self._unpacked() as binary:
-            start = binary.read(2**16)
-        for mark, name in _MARKS.items():
-            if start.startswith(mark):
-                return name
-        for mark, name in _NO_TEXT.items():
-            if start.startswith(mark):
-                raise ValueError(f"{self.name} holds {name}, not text as its name says; supported are {FORMATS}")
-        if 3 * start.count(0) > len(start):  # UTF-16 without a mark: every second byte of ASCII text is zero
-            return "utf-16-le" if start[1::2].count(0) > start[::2].count(0) else "utf-16-be"
-        with self._unpacked() as binary:
-            for number, line in enumerate(binary, start=1):
-                try:
-                    line.decode("utf-8")
-                except UnicodeDecodeError:
-                    _LOGGER.warning("%s:%s: not UTF-8, so the file is read as cp1252 (Windows)", self.name, number)
-                    return "cp1252"
-        return "utf-8"
 
     @cached_property
     def separator(self) -> str:
@@ -297,12 +262,16 @@ class MoleculeFile:
 
     @contextmanager
     def _text(self, newline: str | None) -> Iterator[TextIO]:
-        """Open the text; bytes that do not fit its encoding become a replacement character."""
-        with (
-            self._unpacked() as binary,
-            io.TextIOWrapper(binary, self.encoding, errors="replace", newline=newline) as text,  # type: ignore[type-var]
-        ):
-            yield text
+        with self._unpacked() as binary:
+            has_mark = binary.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+        try:
+            with (
+                self._unpacked() as binary,
+                io.TextIOWrapper(binary, "utf-16" if has_mark else "utf-8-sig", newline=newline) as text,  # type: ignore[type-var]
+            ):
+                yield text
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{self.name} is not text in UTF-8: {error}; save it as UTF-8") from error
 
     @contextmanager
     def _unpacked(self) -> Iterator[IO[bytes]]:
