@@ -39,12 +39,12 @@ ROWS = [
 ]
 
 
-def table(separator: str = ",", point: str = ".", first: str = "", end: str = "\n", header: str = "smiles") -> str:
+def table(separator: str = ",", point: str = ".", end: str = "\n", header: str = "smiles") -> str:
     text = io.StringIO()
     writer = csv.writer(text, delimiter=separator, lineterminator=end)
     writer.writerow([header, "y", "name"])
     writer.writerows((smiles, str(y).replace(".", point), name) for smiles, y, name in ROWS)
-    return first + text.getvalue()
+    return text.getvalue()
 
 
 def zipped(content: bytes) -> bytes:
@@ -88,8 +88,7 @@ FORMS: dict[str, Callable[[], bytes]] = {
     "tabs.txt": lambda: table("\t").encode(),
     "semicolons.txt": lambda: table(";").encode(),
     "bars.csv": lambda: table("|").encode(),
-    "said.csv": lambda: table(";", first="sep=;\n").encode(),
-    "said by Excel.csv": lambda: table("\t", first="sep=\t\r\n", end="\r\n").encode("utf-16"),
+    "windows ends.csv": lambda: table("\t", end="\r\n").encode("utf-16"),
     "old ends.csv": lambda: table(end="\r").encode(),
     "marked.csv": lambda: table().encode("utf-8-sig"),
     "utf-16.txt": lambda: table("\t").encode("utf-16"),
@@ -225,8 +224,8 @@ def test_decimal_commas_are_not_guessed(tmp_path: Path) -> None:
 
 
 def test_lines_are_those_of_the_file(tmp_path: Path) -> None:
-    """Also after quoted line ends, a first line that names the separator, and inside structures."""
-    (tmp_path / "a.csv").write_text('sep=;\nsmiles;note\nC;"two\nlines"\n\nCC;x\n', encoding="utf-8")
+    """Also after quoted line ends, and inside structures."""
+    (tmp_path / "a.csv").write_text('\nsmiles;note\nC;"two\nlines"\n\nCC;x\n', encoding="utf-8")
     assert [(row.line, row.smiles, row.labels) for row in MoleculeFile(tmp_path / "a.csv").rows(["note"])] == [
         (3, "C", ("two\nlines",)),
         (6, "CC", ("x",)),

@@ -59,8 +59,7 @@ class Row(NamedTuple):
 class MoleculeFile:
     """Read a file of molecules, whose format follows from its name and its first line.
 
-    - Tables (.csv, .tsv) have a header. The separator is `,`, `;`, a tab or `|`; a first line such as `sep=;` may set
-      it.
+    - Tables (.csv, .tsv) have a header. The separator is `,`, `;`, a tab or `|`.
     - Lines of .smi files are `SMILES [name]`.
     - A .txt file is a table if its header names the SMILES or has a comma or a semicolon, and otherwise a list.
     - Structures (.sdf, .mol) are converted to SMILES by RDKit, and their data fields are columns.
@@ -99,8 +98,6 @@ class MoleculeFile:
             return ""
         with self._text("") as text:
             first = next((line.strip("\r\n") for line in text if line.strip()), "")
-        if _is_separator_line(first):
-            return first[4]
         try:
             headers = {mark: _stripped(next(csv.reader([first], delimiter=mark), [])) for mark in _SEPARATORS}
         except csv.Error:  # reading the table raises it again, with its line
@@ -227,8 +224,7 @@ class MoleculeFile:
                     if row is not None:
                         yield row
                     stripped = _stripped(cells)
-                    is_row = any(stripped) and not (line == 1 and _is_separator_line(self.separator.join(stripped)))
-                    row, start, line = (line, stripped) if is_row else None, line, reader.line_num + 1
+                    row, start, line = (line, stripped) if any(stripped) else None, line, reader.line_num + 1
             except csv.Error as error:
                 hint = "is a quotation mark of this row never closed?"
                 raise ValueError(f"{self.name}:{line}: not readable as csv: {error}; {hint}") from error
@@ -354,10 +350,6 @@ def _format(name: str) -> tuple[str, str] | None:
     packing = next((suffix for suffix in _PACKED if name.endswith(suffix)), "")
     kind = Path(name.removesuffix(packing)).suffix
     return (kind, packing) if kind in _TEXT or (kind, packing) == (".parquet", "") else None
-
-
-def _is_separator_line(line: str) -> bool:
-    return len(line) == 5 and line.lower().startswith("sep=") and line[4] in _SEPARATORS
 
 
 def _stripped(cells: list[str]) -> list[str]:
