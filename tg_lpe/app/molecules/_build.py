@@ -40,8 +40,7 @@ PART_NAMES = {"train": "train", "val": "val", "valid": "val", "validation": "val
 class BuildOptions:
     """Hold the resolved options of :func:`~tg_lpe.app.molecules.load_molecules` that determine the splits.
 
-    The target is chosen, and the vocabulary is set if the source fixes it. `with_commas` names the files in which a
-    comma does not separate cells.
+    The target is chosen, and the vocabulary is set if the source fixes it.
     """
 
     target: TargetSpec = field(default_factory=lambda: TargetSpec(columns=()))
@@ -56,7 +55,6 @@ class BuildOptions:
     missing: tuple[str, ...] | None = None
     extra_columns: tuple[str, ...] = ()
     weight_column: str | None = None
-    with_commas: tuple[str, ...] = ()
     num_workers: int | None = None
     progress: bool = True
 
@@ -92,7 +90,7 @@ def read_rows(rows: Mapping[str, Sequence[Row]], options: BuildOptions) -> ReadR
     """
     flat = [row for split in rows.values() for row in split]
     columns = options.label_columns
-    labels, classes = read_labels(flat, columns, options.missing, options.with_commas)  # first: a bad cell fails early
+    labels, classes = read_labels(flat, columns, options.missing)  # first: a bad cell fails early
     extra = _read_extra(flat, len(columns), options)
     kinship = options.split if "all" in rows and options.split in OF_KIN else None
     return ReadRows(flat, labels, classes, extra, *_read(flat, options, kinship, with_names=True))
@@ -148,7 +146,7 @@ def build_splits(rows: Mapping[str, Sequence[Row]], options: BuildOptions, read:
 def _read_extra(rows: Sequence[Row], place: int, options: BuildOptions) -> list[tuple[float, ...]]:
     """Read the numbers of extra columns, then the weight, of each row; an error names the line of a wrong cell."""
     weight = () if options.weight_column is None else (options.weight_column,)
-    numbers = read_numbers(rows, (*options.extra_columns, *weight), place, options.with_commas)
+    numbers = read_numbers(rows, (*options.extra_columns, *weight), place)
     for row, values in zip(rows, numbers, strict=True) if weight else ():
         if values[-1] < 0:
             cell, column = row.labels[place + len(values) - 1], options.weight_column

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 import torch
 
@@ -19,35 +19,30 @@ SHOWN = 4
 ROUNDED = 1e-3
 """Largest rounding of a column without a warning, in standard deviations of the column."""
 _LOGGER = logging.getLogger("tg_lpe.app.molecules")
-_DECIMAL = re.compile(r"[+-]?\d*\.\d+([eE][+-]?\d+)?")
+_DECIMAL_COMMA = re.compile(r"[+-]?\d*,\d+")
 _LARGEST_FLOAT32 = torch.finfo(torch.float32).max
 
 
 def read_labels(
-    rows: Sequence[Row],
-    columns: Sequence[str],
-    missing: Sequence[str] | None,
-    with_commas: Collection[str] = (),
+    rows: Sequence[Row], columns: Sequence[str], missing: Sequence[str] | None
 ) -> tuple[list[tuple[float, ...]], tuple[tuple[str, ...], ...]]:
     """Read the labels of rows, and the names of classes.
 
-    A column of words holds classes, numbered in the order of their names. In files that do not separate cells by
-    commas, a comma is read as a decimal point if no number of the column has a point; a log line says so.
+    A column of words holds classes, numbered in the order of their names.
 
     Args:
         rows: The rows, with the cells of the columns.
         columns: Names of the columns.
         missing: Cells that mean a missing label, in addition to empty cells and `nan`. If set, all other words are
             classes.
-        with_commas: Names of files in which a comma does not separate cells.
 
     Returns:
         The labels of each row, NaN if missing; and the names of the classes of each column, empty for a column of
         numbers, or an empty tuple if no column has classes.
 
     Raises:
-        ValueError: If a column has both words and numbers, a word that looks like a missing label, or a different word
-            in nearly every row, or if a number does not fit float32.
+        ValueError: If a column has both words and numbers, a word that looks like a missing label or has a decimal
+            comma, or a different word in nearly every row, or if a number does not fit float32.
     """
     empty = {"", *(missing or ())}
     read: list[list[float]] = []
@@ -56,23 +51,20 @@ def read_labels(
     are_numbers = False
     for place, column in enumerate(columns):
         numbers, words = [], {}
-        commas = _files_with_commas(rows, place, with_commas)
-        for file in sorted(commas):
-            _LOGGER.warning("%s: the commas in column %r are read as decimal points", file, column)
         for position, row in enumerate(rows):
-            value = math.nan if row.labels[place] in empty else _number(row, place, column, commas)
+            value = math.nan if row.labels[place] in empty else _number(row, place, column)
             if value is None:
                 words[position] = row.labels[place]
             numbers.append(math.nan if value is None else value)
         names = tuple(sorted(set(words.values())))
         has_numbers = any(not math.isnan(value) for value in numbers)
         if names and not has_numbers and (missing is not None or not any(name.lower() in MARKS for name in names)):
-            if len(names) > 2 and 2 * len(names) > len(words):
+            if (len(names) > 2 and 2 * len(names) > len(words)) or any(map(_DECIMAL_COMMA.fullmatch, names)):
                 shown = ", ".join(map(repr, names[:SHOWN]))
                 words_text = f"{len(names)} different words in {len(words)} cells, such as {shown}"
                 raise ValueError(
-                    f"column {column!r} holds {words_text}: neither numbers nor classes; write numbers without units, "
-                    "signs such as % and separators of thousands"
+                    f"column {column!r} holds {words_text}: neither numbers nor classes; write numbers with a decimal "
+                    "point, without units, signs such as % and separators of thousands"
                 )
             number = {name: float(k) for k, name in enumerate(names)}
             for position, word in words.items():
@@ -91,9 +83,7 @@ def read_labels(
     return [tuple(labels) for labels in zip(*read, strict=True)] or [()] * len(rows), tuple(classes) * any(classes)
 
 
-def read_numbers(
-    rows: Sequence[Row], columns: Sequence[str], start: int, with_commas: Collection[str] = ()
-) -> list[tuple[float, ...]]:
+def read_numbers(rows: Sequence[Row], columns: Sequence[str], start: int) -> list[tuple[float, ...]]:
     """Read the numbers of further columns of rows, whose cells begin at place ``start`` of ``Row.labels``.
 
     Raises:
@@ -101,9 +91,8 @@ def read_numbers(
     """
     read: list[list[float]] = [[] for _ in columns]
     for place, column in enumerate(columns):
-        commas = _files_with_commas(rows, start + place, with_commas)
         for row in rows:
-            value = _number(row, start + place, column, commas)
+            value = _number(row, start + place, column)
             if value is None or math.isnan(value):
                 cell = row.labels[start + place]
                 raise ValueError(f"{row.file}:{row.line}: {cell!r} in column {column!r} must be a number")
@@ -124,20 +113,13 @@ def _warn_of_rounding(column: str, numbers: Sequence[float]) -> None:
         _LOGGER.warning(message, column, float(rounding), float(near))
 
 
-def _files_with_commas(rows: Sequence[Row], place: int, files: Collection[str]) -> set[str]:
-    """Find the files whose column has numbers with decimal commas, and no number with a decimal point."""
-    cells = [(row.file, row.labels[place]) for row in rows if row.file in files]
-    commas = {file for file, cell in cells if _DECIMAL.fullmatch(cell.replace(",", ".", 1)) and "," in cell}
-    return commas - {file for file, cell in cells if _DECIMAL.fullmatch(cell)} if commas else commas
-
-
-def _number(row: Row, place: int, column: str, commas: Collection[str]) -> float | None:
-    """Return the value of a cell, with decimal commas in the files ``commas``; `None` for a word."""
+def _number(row: Row, place: int, column: str) -> float | None:
+    """Return the value of a cell; `None` for a word."""
     cell = row.labels[place]
     if "_" in cell:  # Python reads 1_0 as 10
         return None
     try:
-        value = float(cell.replace(",", ".") if row.file in commas else cell)
+        value = float(cell)
     except ValueError:
         return None
     if abs(value) > _LARGEST_FLOAT32:

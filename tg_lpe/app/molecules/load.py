@@ -209,7 +209,6 @@ def load_molecules(
         missing=None if missing is None else tuple(missing),
         extra_columns=tuple(extra_columns or ()),
         weight_column=weight_column,
-        with_commas=tuple(file.name for file in all_files if file.separator not in ("", ",")),
         split=split or "random",
         fold=fold,
         seed=0 if "all" not in files or split in OF_KIN else seed,

@@ -105,14 +105,13 @@ def predict_file(
     others = file.label_columns if file.has_columns else ("name",) * named
     rows: deque[Row] = deque()
     extra_places = [others.index(name) for name in predictor.extra_columns]
-    decimal_mark = "," if file.separator not in ("", ",") else "."
     extra: deque[list[str]] = deque()
 
     def strings() -> Iterator[str]:
         for row in file.rows(None):
             rows.append(row)
             if extra_places:
-                extra.append([row.labels[place].replace(decimal_mark, ".") for place in extra_places])
+                extra.append([row.labels[place] for place in extra_places])
             yield row.smiles
 
     num_refused = num_outside = 0
