@@ -318,7 +318,7 @@ def test_further_columns(table: Path, tmp_path: Path, capsys: pytest.CaptureFixt
     assert [float(row["predicted_logp"]) for row in rows] == pytest.approx(expected[:, 0].tolist(), abs=1e-4)
     assert main(["predict", *map(str, runs), str(table), str(out), "--quiet", "--threads", "1"]) == 0
 
-    lines = ["smiles;temperature;weight", "CCO;290,5;1", "CC;29_0;1", "C1CC(;300;1", "CCN;;2"]
+    lines = ["smiles;temperature;weight", "CCO;290.5;1", "CC;29_0;1", "C1CC(;300;1", "CCN;;2"]
     (tmp_path / "few.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
     listed = tmp_path / "refused.csv"
     words = [str(runs[0]), str(tmp_path / "few.csv"), str(out), "--refused", str(listed), "--quiet", "--threads", "1"]
