@@ -35,7 +35,7 @@ help:
 	@echo "make test-all   these and the rest: theory, fuzzing, packaging, notebooks, more examples, and without compiled parts"
 	@echo "make test-oldest, make test-newest   quick tests with the oldest and newest versions that setup.cfg allows"
 	@echo "make wheel  build a wheel and a source distribution in dist/, and test the wheel in a new environment"
-	@echo "make sanitize  set up, then the C++ part's tests under AddressSanitizer, UBSan and ThreadSanitizer"
+	@echo "make sanitize  set up, then the C++ part's tests under AddressSanitizer, UBSan and ThreadSanitizer; QUICK=1: a minute"
 	@echo "make lint   set up, then ruff, mypy, import-linter and the check of docstrings"
 	@echo "make docs   set up, then the pages of docs/ and the API as HTML, into docs/_build/html"
 	@echo "make gpu    set up, then the tests of devices, throughput and training steps on DEVICE=cuda"
@@ -81,7 +81,7 @@ wheel:
 	cd .venv-wheel/copy && $(subst $(BIN),../bin,$(PYTEST)) $(COMPATIBILITY_TESTS)
 
 sanitize: $(DEV_STAMP)
-	$(BIN)/python tests/sanitize.py
+	$(BIN)/python tests/sanitize.py $(if $(QUICK),--quick)
 
 lint: $(DEV_STAMP)
 	$(BIN)/ruff check .
