@@ -166,19 +166,19 @@ class LinearTransformer(Encoder):
             raise ValueError(f"probes must be [{graph.num_nodes}, {self.k}], got {list(phi.shape)}")
         if probes is not None and phi.dtype != self.readout.weight.dtype:
             raise ValueError(f"probes must be {self.readout.weight.dtype}, as the weights are, got {phi.dtype}")
-        return Encoding(self._run(graph, phi))
+        return Encoding(self.readout(self._run(graph, phi)))
 
     def _run(self, graph: Graph, phi: Tensor) -> Tensor:
-        """Compute all layers and the read-out by the fastest implementation."""
+        """Compute ``Phi`` of the last layer by the fastest implementation."""
         if graph.num_nodes == 0:
-            return phi.new_zeros(0, self.out_channels)
+            return phi
         if self.update_incidence:
             return self._run_updated(graph, phi)
         if not self._has_backend(graph, phi):
             return self._run_fixed(graph, phi)
         laplacian, factor = graph.scaled_laplacian(phi, self.degree_scaling), self._factor(graph, phi)
         floor = NORM_FLOOR if self.normalize else None
-        return layer_ops.layers(phi, laplacian, self._stack(), self.readout.weight, factor, floor)
+        return layer_ops.layers(phi, laplacian, self._stack(), None, factor, floor)
 
     def _layers(self) -> list[_Layer]:
         """Return each layer's products of weights."""
@@ -248,8 +248,8 @@ class LinearTransformer(Encoder):
                     c = c * layer.incidence_residual
                 else:
                     z, c = _normalize_columns(z), length.reciprocal()
-            parts.append(torch.bmm(self.readout.weight.expand(z.size(0), -1, -1), z))
-        return padded.unpad(parts, self.out_channels)
+            parts.append(z)
+        return padded.unpad(parts, self.k)
 
     def _run_updated(self, graph: Graph, phi: Tensor) -> Tensor:
         layers = self._layers()
@@ -266,8 +266,8 @@ class LinearTransformer(Encoder):
                         norm = torch.linalg.matrix_norm(b, keepdim=True)
                         b = b / torch.where(norm == 0, 1.0, norm)
                 z = _normalize_columns(new_z) if self.normalize else new_z
-            parts.append(torch.bmm(self.readout.weight.expand(z.size(0), -1, -1), z))
-        return padded.unpad(parts, self.out_channels)
+            parts.append(z)
+        return padded.unpad(parts, self.k)
 
 
 @dataclass(frozen=True)

@@ -130,26 +130,28 @@ class SPE(EigenpairEncoder):
         warn_of_pairs(graph.max_nodes, "nodes", node.device, "LPE or GramTransformer")
         # The GIN's sums over neighbours and its first map are linear, so apply them to V and phi, not to all pairs.
         rows = (1 + self.epsilon) * node + neighbour_sums(graph, node)
-        filters = nn.functional.linear(self.phi(values.unsqueeze(2)), self.first.weight)
-        filters = filters.masked_fill(absent.unsqueeze(2), 0.0)
+        filters = self.phi(values.unsqueeze(2))
+        bias = self.first(filters.new_zeros(filters.size(2)))
+        filters = (self.first(filters) - bias).masked_fill(absent.unsqueeze(2), 0.0)
         padded = PaddedBatch(graph, max_padding=MAX_PADDING)
         masks = padded.pad(torch.ones_like(node[:, :1]))
         sums = []
         for bucket, u, v, mask in zip(padded.buckets, padded.pad(rows), padded.pad(node), masks, strict=True):
             m = min(self.num_eigenpairs, bucket.max_nodes)  # a graph has no more eigenpairs than nodes
-            sums.append(self._sums(u[:, :m], v[:, :m], filters[bucket.graphs, :m], mask))
+            sums.append(self._sums(u[:, :m], v[:, :m], filters[bucket.graphs, :m], mask, bias))
         if not sums:
             return node.new_zeros(0, self.out_channels)
         out: Tensor = self.second(padded.rows.unpad(sums))
         return out
 
-    def _sums(self, rows: Tensor, anchors: Tensor, filters: Tensor, mask: Tensor) -> Tensor:
+    def _sums(self, rows: Tensor, anchors: Tensor, filters: Tensor, mask: Tensor, bias: Tensor) -> Tensor:
         """Sum over the anchors of graphs padded to one size, chunk by chunk.
 
         Args:
             rows, anchors: ``[num_graphs, m, max_nodes]``.
             filters: ``[num_graphs, m, out_channels]``.
             mask: one for nodes and zero for padding, ``[num_graphs, 1, max_nodes]``.
+            bias: ``[out_channels]``.
 
         Returns:
             ``[num_graphs, max_nodes, out_channels]``.
@@ -166,7 +168,7 @@ class SPE(EigenpairEncoder):
             for start in range(0, n, anchors_at_once):
                 columns = slice(start, start + anchors_at_once)
                 inputs = rows[graphs], anchors[graphs, :, columns], filters[graphs], mask[graphs, :, columns]
-                yield run(*inputs, self.first.bias)
+                yield run(*inputs, bias)
 
         groups = (slice(first, first + graphs_at_once) for first in range(0, num_graphs, graphs_at_once))
         return torch.cat([reduce(torch.add, chunks(graphs)) for graphs in groups])

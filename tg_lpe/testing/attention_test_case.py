@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 import itertools
+from functools import partial
 from typing import Any, ClassVar
 
 import pytest
@@ -16,7 +17,7 @@ from tg_lpe.graph.graph import Graph
 from tg_lpe.nn._util import reset_all
 from tg_lpe.nn.attention import ATTENTIONS, make_attention, shared_of
 from tg_lpe.nn.norms import RunningNorm
-from tg_lpe.testing.graphs import assert_same_gradients, normal, randomize_, relative_error
+from tg_lpe.testing.graphs import assert_same_gradients, normal, randomize_, relative_error, uncalled_linears
 from tg_lpe.testing.host_reads import HostReads
 
 CHANNELS, HEADS = 8, 2
@@ -256,6 +257,11 @@ class AttentionTestCase:
             assert [name for name, value in first.items() if (value == 7).any()] == []
             drawn = [name for name, value in first.items() if value.dim() == 2]
             assert drawn and not any(torch.equal(first[name], other[name]) for name in drawn)
+
+    def test_hooks_of_linear_maps_are_called(self) -> None:
+        """Adapters such as LoRA, and pruning, work through calls of the modules."""
+        for layer in self.layers():
+            assert uncalled_linears(layer, partial(self.apply, layer, *self.inputs())) == []
 
     @pytest.mark.parametrize("train", [False, True])
     def test_inputs_are_not_changed(self, train: bool) -> None:

@@ -34,6 +34,7 @@ from tg_lpe.testing.graphs import (
     listings,
     normal,
     randomize_,
+    uncalled_linears,
 )
 from tg_lpe.transforms import AddPositionalEncoding
 
@@ -307,6 +308,12 @@ class EncoderTestCase:
         assert all(part is None or part.is_contiguous() for part in encoding)
         for values, copied in zip(inputs, copies, strict=True):
             assert values is None or copied is None or torch.equal(values, copied)
+
+    def test_hooks_of_linear_maps_are_called(self) -> None:
+        """Adapters such as LoRA, and pruning, work through calls of the modules."""
+        encoder = self.double()
+        run = self.run_pairs if encoder.pair_out_channels else self.run_batch
+        assert uncalled_linears(encoder, lambda: run(encoder, [GRAPH])) == []
 
     def test_without_edges(self) -> None:
         encoder = self.double()

@@ -221,6 +221,16 @@ def randomize_(module: M, seed: int = 0, scale: float = 0.5) -> M:
     return module
 
 
+def uncalled_linears(module: nn.Module, run: Callable[[], object]) -> list[str]:
+    """Return the names of trainable linear maps whose forward hooks a call of ``run`` does not run."""
+    linears = {name: part for name, part in module.named_modules() if isinstance(part, nn.Linear)}
+    called: list[nn.Module] = []
+    for part in linears.values():
+        part.register_forward_hook(lambda part, *_: called.append(part))
+    run()
+    return [name for name, part in linears.items() if part.weight.requires_grad and part not in called]
+
+
 def normal(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
 

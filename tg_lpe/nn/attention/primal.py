@@ -84,17 +84,17 @@ class FeatureMaps(nn.Module):
 
     def forward(self, h: Tensor) -> Tensor:
         """Return features of queries and keys, ``[num_nodes, heads, 2, hidden_channels // heads]``."""
-        weight = torch.stack([self.query.weight, self.key.weight]).unflatten(1, (self.heads, -1))
         # Query and key of a head are adjacent, so that later products for each head need no copy.
-        rows = nn.functional.linear(h, weight.transpose(0, 1).flatten(0, 2)).unflatten(1, (self.heads, 2, -1))
+        rows = torch.stack([linear(h).unflatten(1, (self.heads, -1)) for linear in (self.query, self.key)], 2)
+        dtype = self.query.weight.dtype
         precise = rows.to(torch.promote_types(rows.dtype, torch.float32))
         if precise.requires_grad:
             # The squared norm has a finite second derivative at zero, the norm does not.
             scale = ((precise * precise).sum(3, keepdim=True) + 1e-12).rsqrt()
-            return (precise * scale).to(weight.dtype)
+            return (precise * scale).to(dtype)
         # In place, because allocating memory for all rows takes longer than the products.
         scale = (torch.linalg.vector_norm(precise, dim=3, keepdim=True).square() + 1e-12).rsqrt()
-        return precise.mul_(scale).to(weight.dtype)
+        return precise.mul_(scale).to(dtype)
 
 
 @register_global_attention("primal")
@@ -203,20 +203,23 @@ class PrimalAttention(Resettable):
     def _folded(self, features: Tensor, graph: Graph, state: PrimalState) -> tuple[Tensor, Tensor | None]:
         """Return the output ``[num_nodes, hidden_channels]`` and the regulariser."""
         weights, width = self._weights(), features.size(3)
-        concat = self.out.weight.unflatten(1, (2, -1))  # [width, 2, rank]
-        maps = torch.einsum("nhtp,ns,cts->htpc", weights, state.projection, concat)
+        f = torch.cat([state.projection, state.node]).to(weights.dtype)
+        # The last row is zero: its image is the bias, and the images of the others without it are linear.
+        images = self.out(torch.block_diag(f, f, f.new_zeros(1, 0)))
+        bias = images[-1]
+        linear, through = (images[:-1] - bias).view(2, -1, width).split([len(state.projection), len(state.node)], 1)
+        maps = torch.einsum("nhtp,tnc->htpc", weights, linear)
         gates = weights.sum(0).unsqueeze(3)  # [heads, 2, width, 1]
-        through = torch.einsum("gs,cts->gtc", state.node.to(concat.dtype), concat)
         rows = features.flatten(2).transpose(0, 1)
         if graph.num_graphs == 1:  # the maps can include the virtual node
-            out = rows @ (maps + gates * through[0].unsqueeze(1)).flatten(1, 2)
+            out = rows @ (maps + gates * through).flatten(1, 2)
         else:
             gates = gates * torch.eye(2, dtype=maps.dtype, device=maps.device).unsqueeze(1)
             mapped, gate_e, gate_r = (rows @ torch.cat([maps, gates], dim=3).flatten(1, 2)).split([width, 1, 1], dim=2)
-            through = graph.graphs.gather(through)
-            out = mapped + gate_e * through[:, 0] + gate_r * through[:, 1]
+            through_e, through_r = (graph.graphs.gather(part) for part in through)
+            out = mapped.addcmul(gate_e, through_e).addcmul(gate_r, through_r)
         out = out.transpose(0, 1).flatten(1)
-        out += self.out.bias.repeat(self.heads)
+        out += bias.repeat(self.heads)
         needed = self._regularizes and state.needs_penalty
         return out, self.objective(features, graph, state) if needed else None
 
