@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import cProfile
-import time
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -118,26 +117,40 @@ def test_what_takes_long_says_so() -> None:
             SpectralKernel(num_eigenpairs=200).precompute(Graph(star))
 
 
-@pytest.mark.parametrize("seconds", [0.001, 0.02])
-def test_progress_by_the_time_of_the_first_part(seconds: float) -> None:
-    """A warning where 4,000 parts take more than a minute; every part comes once."""
+@needs_cpu
+@pytest.mark.parametrize(
+    "encoder",
+    [
+        RandomWalk(100),
+        RandomWalk(8, method="iterative"),
+        DirectedWalk(100),
+        PersonalizedPageRank((0.01,)),
+        HeatKernel((1000.0,)),
+        ShortestPath(100),
+    ],
+    ids=repr,
+)
+def test_hubs_are_seen_before_the_work_starts(encoder: Encoder) -> None:
+    """A star of long walks warns, and a ring of as many nodes does not."""
+    node = torch.arange(60_000)
+    star = Graph(torch.cat([torch.stack([node, 0 * node]), torch.stack([0 * node, node])], 1))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(UserWarning, match=r"(minutes|hours); faster"):
+            encoder.precompute(star)
+        RandomWalk(4).precompute(Graph(torch.stack([node, node.roll(1)])))
 
-    def run() -> list[int]:
-        done = []
-        parts = progress.watched(range(4000), "fewer parts")
-        for part in parts:
-            if part == 0:
-                time.sleep(seconds)
-            done.append(part)
-        return done
 
-    if seconds * 4000 > 60:
-        with pytest.warns(UserWarning, match="faster: fewer parts"):
-            found = run()
-    else:
-        found = run()
-    assert found == list(range(4000))
-    assert list(progress.watched([], "nothing")) == []
+def test_progress_and_warnings_by_estimated_seconds(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    """Over ten seconds a bar, over a minute a warning; every part comes once."""
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    assert list(progress.watched(range(4000), 1.0, "fewer parts")) == list(range(4000))
+    assert "parts" not in capsys.readouterr().err
+    with pytest.warns(UserWarning, match="2 minutes; faster: fewer parts"):
+        assert list(progress.watched(range(4000), 120.0, "fewer parts")) == list(range(4000))
+    with progress.ticking(20.0):
+        pass
+    assert list(progress.watched([], 0.0, "nothing")) == []
 
 
 @pytest.mark.parametrize(

@@ -20,14 +20,16 @@ from tg_lpe.graph.components import Array, ComponentGroup, Components
 from tg_lpe.graph.eigenvectors import EIGENVECTOR_NODES, by_eigenvalue
 from tg_lpe.graph.graph import Graph
 from tg_lpe.graph.pairs import COLUMN_ENTRIES, FEWEST_COLUMNS, runs_of_graphs
-from tg_lpe.graph.progress import warn_if_long, watched
+from tg_lpe.graph.progress import FASTER_WALKS, SHOWN_AFTER, entries_in_reach, warn_if_long, watched
 from tg_lpe.graph.solvers import (
     DENSE_LIMIT,
     PRODUCTS_A_SECOND,
     RESIDUAL,
+    SPARSE_PRODUCTS_A_SECOND,
     heat_series,
     polynomial_entries,
     sparse_eigenvectors,
+    symmetric_matrix,
 )
 from tg_lpe.ops.blas import threads_for
 from tg_lpe.ops.lazy import lazy
@@ -39,9 +41,8 @@ WALK_NODES = 256
 DENSE_SHARE = 0.1
 """If a larger share of the probabilities is not zero, they are stored as a dense matrix."""
 
-FASTER_WALKS = "fewer steps, or RandomWalk, which does not read directions"
 FASTER_HEAT = "edge_out_channels=0, which only computes eigenvectors, or DirectedWalk"
-"""The faster choices that warnings name."""
+"""The faster choice that a warning names."""
 
 SHIFT = 1e-6
 """Added to the eigenvalues of a magnetic Laplacian, which may be zero, so that its sparse factors exist."""
@@ -155,7 +156,13 @@ def _walks_of_large_graphs(graph: Graph, steps: int, first: Tensor, second: Tens
         edges = source[inside] - start, target[inside] - start
         along, against = (_Step(weight[inside], *ends_of, size) for ends_of in (edges, edges[::-1]))
         width = max(FEWEST_COLUMNS, COLUMN_ENTRIES // max(1, size))
-        for begin in watched(range(start, last, width), FASTER_WALKS):
+        step = along.matrix + against.matrix
+        seconds = 3.0 * steps * size * step.nnz / SPARSE_PRODUCTS_A_SECOND
+        if seconds > SHOWN_AFTER:  # few entries are in reach of the first steps, and rows with many become dense
+            entries = [entries_in_reach(matrix, steps) for matrix in (along.matrix, against.matrix, step)]
+            products = np.minimum(np.array(entries) / SPARSE_PRODUCTS_A_SECOND, step.nnz / PRODUCTS_A_SECOND)
+            seconds = size * products.mean(2).sum()
+        for begin in watched(range(start, last, width), seconds, FASTER_WALKS):
             low, high = np.searchsorted(starts, (begin, min(begin + width, last)))
             rows, columns = starts[low:high] - begin, ends[low:high] - start
             for walk, turns in enumerate(([along], [against], [along, against])):
@@ -260,9 +267,7 @@ class MagneticSpectrum:
     def _matrix(self) -> csr_matrix:
         """The magnetic Laplacian of the batch, sparse ``[num_nodes, num_nodes]``."""
         n, tail, head = self.graph.num_nodes, host_array(self.graph.tail), host_array(self.graph.head)
-        ends = np.concatenate([tail, head]), np.concatenate([head, tail])
-        entries = np.concatenate([self._entries, self._entries.conj()])
-        return eye(n, format="csr") + csr_matrix((entries, ends), (n, n))
+        return eye(n, format="csr") + symmetric_matrix(tail, head, self._entries, n)
 
     def _dense(self, group: ComponentGroup) -> tuple[Array, Array]:
         """Compute all eigenpairs of components, as :func:`_eigenvectors`; those of small graphs are kept."""

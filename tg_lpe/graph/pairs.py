@@ -9,15 +9,14 @@ from itertools import pairwise
 
 import numpy as np
 import torch
-from scipy.sparse import csr_matrix
 from torch import Tensor
 from torch.nn import functional
 
 from tg_lpe.graph.buckets import matrices
 from tg_lpe.graph.components import Array, component_labels
 from tg_lpe.graph.graph import Graph, inverse_sqrt
-from tg_lpe.graph.progress import watched
-from tg_lpe.graph.solvers import ROUNDING, polynomial_entries
+from tg_lpe.graph.progress import FASTER_WALKS, LINEAR, watched
+from tg_lpe.graph.solvers import PRODUCTS_A_SECOND, ROUNDING, polynomial_entries, symmetric_matrix
 from tg_lpe.ops.operator import host_array, large_empty
 from tg_lpe.ops.segment import scatter_sum
 
@@ -27,8 +26,8 @@ COLUMN_ENTRIES = 2**20
 FEWEST_COLUMNS = 32
 """Fewest columns of a block."""
 
-FASTER_PAGERANK = "larger alphas, or RandomWalk with few steps"
-"""The faster choice that a warning names."""
+FASTER_PAGERANK, FASTER_HOPS = f"larger alphas, or {LINEAR}", f"a smaller max_distance, or {LINEAR}"
+"""The faster choices that warnings name."""
 
 PAIR_NODES = 2048
 """Largest graph whose pairs are computed: 16 values of each take 256 MiB in float32."""
@@ -75,7 +74,7 @@ def walk_pairs(graph: Graph, steps: int, dtype: torch.dtype = torch.float64) -> 
     source, target, walk = _transitions(graph)
     for block in _blocks(graph, source, target, walk.to(dtype)):
         columns = block.identity
-        for step in range(steps):
+        for step in watched(range(steps), block.seconds(steps), FASTER_WALKS):
             columns = block.multiply(columns) if step else columns
             torch.index_select(columns.flatten(), 0, block.places, out=out[step, block.pairs])
     return out.mT
@@ -94,7 +93,7 @@ def hop_pairs(graph: Graph, max_distance: int) -> Tensor:
     for block in _blocks(graph, source, target, torch.ones(len(source), device=graph.device)):
         frontier = reached = block.identity
         distance = (max_distance + 1) * (1 - reached)
-        for hops in range(1, max_distance + 1):
+        for hops in watched(range(1, max_distance + 1), block.seconds(max_distance), FASTER_HOPS):
             frontier = ((block.multiply(frontier) > 0) & (reached == 0)).to(reached)
             distance = distance.masked_fill(frontier > 0, hops)
             reached = reached + frontier
@@ -119,7 +118,8 @@ def hop_counts(graph: Graph, max_distance: int) -> Tensor:
         values = torch.ones(ends.size(1), device=graph.device)
         adjacency = torch.sparse_coo_tensor(ends, values, (size, size), check_invariants=False).coalesce()
         width = max(FEWEST_COLUMNS, COLUMN_ENTRIES // max(1, size))
-        for begin in watched(range(start, last, width), "a smaller max_distance"):
+        seconds = float(size) * (len(values) + 4 * size) * max_distance / PRODUCTS_A_SECOND
+        for begin in watched(range(start, last, width), seconds, FASTER_HOPS):
             nodes = torch.arange(begin, min(begin + width, last), device=graph.device)
             frontier = values.new_zeros(size, len(nodes))
             frontier[nodes - start, nodes - begin] = 1.0
@@ -183,8 +183,7 @@ def pagerank_entries(graph: Graph, alphas: Sequence[float]) -> tuple[Tensor, Ten
     adjacency = host_array(w * scale[graph.tail] * scale[graph.head])
     series = _pagerank_series(alphas)
     tail, head, n = host_array(graph.tail), host_array(graph.head), graph.num_nodes
-    ends = np.concatenate([tail, head]), np.concatenate([head, tail])
-    matrix = csr_matrix((np.concatenate([adjacency, adjacency]), ends), (n, n))
+    matrix = symmetric_matrix(tail, head, adjacency, n)
     nodes, edges = np.zeros((n, len(series))), np.zeros((len(tail), len(series)))
     for start, last in pairwise(runs_of_graphs(graph)):
         own = slice(*np.searchsorted(tail, (start, last)))  # edges are sorted by tail
@@ -219,6 +218,10 @@ class _Block:
     """Their pairs among those of the batch."""
     places: Tensor
     """Indices of these pairs in a flattened matrix with the layout of :attr:`identity`."""
+
+    def seconds(self, products: int) -> float:
+        """Estimate the time of some calls of :meth:`multiply`."""
+        return float(products) * len(self.weights) * self.identity.size(1) / PRODUCTS_A_SECOND
 
     def multiply(self, matrix: Tensor) -> Tensor:
         """Multiply the sparse matrices by dense matrices with the layout of :attr:`identity`."""

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-import time
+import math
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from threading import Event, Thread
 from typing import TypeVar
 
+import numpy as np
 import torch
+from scipy.sparse import csr_matrix
 from tqdm import tqdm
+
+from tg_lpe.graph.components import Array
 
 T = TypeVar("T")
 
@@ -18,6 +23,13 @@ SHOWN_AFTER = 10.0
 
 WARNED_AFTER = 60.0
 """A warning names a faster choice if a computation is estimated to take more seconds than this."""
+
+LINEAR = "LinearTransformerPE(16), whose gram-k16 takes time proportional to the edges"
+FASTER_WALKS = f"fewer steps, or {LINEAR}"
+"""The faster choices that warnings name."""
+
+SAMPLED = 32
+"""Number of nodes from which the time of sparse walks is estimated."""
 
 MANY_PAIRS = 2**28
 """A warning names a faster choice if a layer computes more pairs on a processor. Attention with 128 channels then takes
@@ -54,14 +66,41 @@ def warn_of_pairs(number: int, unit: str, device: torch.device, faster: str) -> 
     warnings.warn(f"{pairs}, which takes long; faster: {faster}", stacklevel=2)
 
 
-def watched(parts: Sequence[T], faster: str) -> Iterator[T]:
-    """Iterate over parts of equal length; after the first, estimate the whole time and warn as :func:`warn_if_long`."""
-    begin = time.monotonic()
-    yield from parts[:1]
-    seconds = (time.monotonic() - begin) * len(parts)
+def watched(parts: Sequence[T], seconds: float, faster: str) -> Iterator[T]:
+    """Iterate over parts of equal length, which take about ``seconds`` in all; warn before, and show progress."""
     warn_if_long(seconds, faster)
     with shown(len(parts), seconds, " parts") as bar:
-        bar.update(min(1, len(parts)))
-        for part in parts[1:]:
+        for part in parts:
             yield part
             bar.update()
+
+
+@contextmanager
+def ticking(seconds: float) -> Iterator[None]:
+    """Show the progress of one call that takes about ``seconds`` by the clock."""
+    done = Event()
+    with shown(math.ceil(seconds), seconds, " s") as bar:
+
+        def tick() -> None:
+            while not done.wait(1.0):
+                bar.update()
+
+        if seconds > SHOWN_AFTER:
+            Thread(target=tick, daemon=True).start()
+        try:
+            yield
+        finally:
+            done.set()
+
+
+def entries_in_reach(matrix: csr_matrix, steps: int) -> Array:
+    """Count the entries in the rows that lie within 0, 1, .. ``steps - 1`` steps of some nodes, ``[steps, nodes]``."""
+    start = np.arange(0, matrix.shape[0], max(1, matrix.shape[0] // SAMPLED))
+    reached = np.zeros((matrix.shape[0], len(start)), np.float32)
+    reached[start, np.arange(len(start))] = 1
+    pattern, counts = (matrix != 0).T.astype(np.float32), np.diff(matrix.indptr).astype(float)
+    entries = np.zeros((steps, len(start)))
+    for step in range(steps):
+        entries[step] = counts @ reached
+        reached = np.minimum(reached + pattern @ reached, 1)
+    return entries

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from scipy.sparse import csr_matrix
 from torch import Tensor
 
 from tg_lpe.arguments import check_count
 from tg_lpe.graph.graph import Graph, inverse_sqrt
 from tg_lpe.graph.padding import exact_polynomials
-from tg_lpe.graph.progress import watched
-from tg_lpe.graph.solvers import check_method, is_dense, polynomial_entries
+from tg_lpe.graph.progress import FASTER_WALKS, SHOWN_AFTER, entries_in_reach, shown, ticking, warn_if_long, watched
+from tg_lpe.graph.solvers import (
+    SPARSE_PRODUCTS_A_SECOND,
+    check_method,
+    is_dense,
+    polynomial_entries,
+    symmetric_matrix,
+)
 from tg_lpe.ops import cpu
 from tg_lpe.ops.balls import ball_orders, ball_polynomials
 from tg_lpe.ops.operator import host_array
@@ -36,8 +41,8 @@ reads the whole graph."""
 WALK_ROWS = 128
 """Rows of sparse powers that are computed at once."""
 
-FASTER_WALKS = "fewer steps: the edges within steps / 2 of each node are visited"
-"""The faster choice that a warning names."""
+BALL_PRODUCTS_A_SECOND, COLUMN_PRODUCTS_A_SECOND = 5e8, 4e9
+"""Multiplications a second of one thread around each node, and in the powers of a whole graph, for estimates."""
 
 
 def random_walk_probabilities(
@@ -89,18 +94,30 @@ def _walks_of_large_graphs(graph: Graph, adjacency: Tensor, steps: int, with_edg
     """Compute :func:`random_walk_probabilities` in the compiled part: around each node, or by columns if cheaper."""
     entries, ends, wanted = adjacency.unsqueeze(0), (graph.tail, graph.head), steps + with_edges
     column = steps * (1 + 2 * graph.num_edges // max(1, graph.num_nodes)) * graph.max_nodes
-    orders = ball_orders(*ends, graph.num_nodes, wanted, max(WALK_VISITS, column // VISIT_PRODUCTS))
+    limit, threads = max(WALK_VISITS, column // VISIT_PRODUCTS), torch.get_num_threads()
+    by_ball, by_column = steps * limit / BALL_PRODUCTS_A_SECOND, column / COLUMN_PRODUCTS_A_SECOND
+    seconds = graph.num_nodes * max(by_ball, by_column) / threads
+    if seconds > SHOWN_AFTER:  # most balls have fewer edges than the limit
+        matrix = symmetric_matrix(
+            host_array(graph.tail), host_array(graph.head), host_array(adjacency), graph.num_nodes
+        )
+        share = entries_in_reach(matrix, (wanted + 1) // 2)[-1] / limit
+        seconds = graph.num_nodes * np.where(share > 1, by_column + by_ball / steps, by_ball * share).mean() / threads
+    warn_if_long(seconds, FASTER_WALKS)
+    orders = ball_orders(*ends, graph.num_nodes, wanted, limit)
     unknown = orders < wanted
     orders = orders.masked_fill_(unknown, 1)
     nodes, edges = (adjacency.new_zeros(count, steps) for count in (graph.num_nodes, graph.num_edges))
     owner = torch.where(orders[graph.tail] >= orders[graph.head], graph.tail, graph.head)
     count = min(-(-graph.num_nodes // WALKS_AT_ONCE), MOST_CALLS)
-    for part in watched(range(count), FASTER_WALKS):
-        in_part = torch.arange(graph.num_nodes) % count == part
-        at_nodes, at_edges = ball_polynomials(entries, *ends, orders.where(in_part, 1), "power", steps, with_edges)
-        nodes[in_part] = at_nodes[in_part]
-        if with_edges:
-            edges[in_part[owner]] = at_edges[in_part[owner]]
+    with shown(count, seconds, " parts") as bar:
+        for part in range(count):
+            in_part = torch.arange(graph.num_nodes) % count == part
+            at_nodes, at_edges = ball_polynomials(entries, *ends, orders.where(in_part, 1), "power", steps, with_edges)
+            nodes[in_part] = at_nodes[in_part]
+            if with_edges:
+                edges[in_part[owner]] = at_edges[in_part[owner]]
+            bar.update()
     for number in torch.unique(graph.batch[unknown]).tolist():
         rows_of_graph = slice(*graph.ptr[number : number + 2].tolist())
         edges_of_graph = slice(*graph.edge_ptr[number : number + 2].tolist())
@@ -109,14 +126,15 @@ def _walks_of_large_graphs(graph: Graph, adjacency: Tensor, steps: int, with_edg
         columns = unknown[rows_of_graph].nonzero().flatten()
         if columns.numel() > MANY_COLUMNS * size:  # all columns in the compiled part are faster than some in scipy
             structure = tail, head, graph.ptr[number : number + 2] - first, size, size
-            nodes[rows_of_graph], at_edges = matrix_polynomials(
-                entries[:, edges_of_graph].contiguous(), *structure, "power", steps
-            )
+            with ticking(steps * size * (size + 2.0 * len(tail)) / (COLUMN_PRODUCTS_A_SECOND * threads)):
+                nodes[rows_of_graph], at_edges = matrix_polynomials(
+                    entries[:, edges_of_graph].contiguous(), *structure, "power", steps
+                )
             if with_edges:
                 edges[edges_of_graph] = at_edges
             continue
         rows, others, w = host_array(tail), host_array(head), host_array(adjacency[edges_of_graph])
-        matrix = csr_matrix((np.tile(w, 2), (np.append(rows, others), np.append(others, rows))), (size, size))
+        matrix = symmetric_matrix(rows, others, w, size)
         if not with_edges:
             rows, others = rows[:0], others[:0]
         powers = np.eye(steps, steps + 1, k=1)
@@ -131,11 +149,10 @@ def _walks_of_large_graphs(graph: Graph, adjacency: Tensor, steps: int, with_edg
 def _sparse_walks(graph: Graph, adjacency: Tensor, nodes: Tensor, edges: Tensor | None) -> None:
     """Write sparse powers to ``nodes``, ``[num_nodes, steps]``, and ``edges``, ``[num_edges, steps]``."""
     n, tail, head = graph.num_nodes, host_array(graph.tail), host_array(graph.head)
-    w = host_array(adjacency)
-    ends = np.concatenate([tail, head]), np.concatenate([head, tail])
-    matrix = csr_matrix((np.concatenate([w, w]), ends), (n, n))
+    matrix = symmetric_matrix(tail, head, host_array(adjacency), n)
     first_edge = np.searchsorted(tail, np.arange(n + 1))
-    for block in watched(np.split(np.arange(n), range(WALK_ROWS, n, WALK_ROWS)) if n else [], FASTER_WALKS):
+    seconds = n * entries_in_reach(matrix, nodes.size(1)).mean(1)[1:].sum() / SPARSE_PRODUCTS_A_SECOND if n else 0.0
+    for block in watched(np.split(np.arange(n), range(WALK_ROWS, n, WALK_ROWS)) if n else [], seconds, FASTER_WALKS):
         counts = first_edge[block + 1] - first_edge[block]
         row = np.repeat(np.arange(len(block)), counts)
         block_edges = np.repeat(first_edge[block] - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())

@@ -52,6 +52,9 @@ WORTH_A_THREAD = 3e8
 PRODUCTS_A_SECOND = 2e9
 """Multiplications a second of one thread by entries of a sparse matrix, for estimates."""
 
+SPARSE_PRODUCTS_A_SECOND = 1e8
+"""Multiplications a second in products of two sparse matrices, for estimates."""
+
 TOLERANCE = 1e-12
 """Relative residual at which Lanczos' method on the matrix itself stops; on its inverse, it goes on to rounding."""
 
@@ -111,6 +114,12 @@ def stacked_eigh(matrices: Array, count: int, top: bool = False) -> tuple[Array,
     with threads_for(matrices.shape[1]), without_transforms():  # function transforms must not change a repeated basis
         values, vectors = symmetric_eigenvectors(torch.from_numpy(matrices), count, top)
         return values.numpy(), vectors.numpy()
+
+
+def symmetric_matrix(tail: Array, head: Array, entries: Array, size: int) -> csr_matrix:
+    """Return the sparse matrix ``[size, size]`` with the entries at ``(tail, head)`` and their conjugates mirrored."""
+    ends = np.concatenate([tail, head]), np.concatenate([head, tail])
+    return csr_matrix((np.concatenate([entries, entries.conj()]), ends), (size, size))
 
 
 def factorized(matrix: csr_matrix) -> Callable[[Array], Array]:
