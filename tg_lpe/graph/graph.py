@@ -452,10 +452,6 @@ class Graph:
         """Reorder rows ``[num_directed_edges, ...]`` from the order of ``edge_index`` to :attr:`edges_by_target`."""
         return rows.index_select(0, self._target_order)  # the backward pass of indexing would be a serial sum
 
-    def unsort_edges(self, rows: Tensor) -> Tensor:
-        """Undo :meth:`sort_edges`: reorder rows from the order of :attr:`edges_by_target` to that of ``edge_index``."""
-        return torch.empty_like(rows).index_copy(0, self._target_order, rows)
-
     def squared_distances(self, x: Tensor) -> Tensor:
         """Compute the squared distance between the ends of each edge of :attr:`edges_by_target`.
 

@@ -68,13 +68,18 @@ def convolve(conv: nn.Module, h: Tensor, e: Tensor, graph: Graph) -> Tensor:
         graph: the graph.
 
     Raises:
-        ValueError: if the result does not have the shape of ``h``.
+        ValueError: if an explainer masks edges, or the result does not have the shape of ``h``.
     """
-    edge_index = graph.edges_by_target
-    if _is_explained(conv):  # masks and attention coefficients are in the order in which the caller listed the edges
-        edge_index, e = graph.edge_index.long(), graph.unsort_edges(e)
+    if any(
+        isinstance(part, pyg.MessagePassing) and (part.explain or part._message_forward_hooks)
+        for part in conv.modules()
+    ):
+        raise ValueError(
+            f"edges of local={type(conv).__name__} cannot be masked or read by an explainer: the rest of the model "
+            "reads edges too; set edge_mask_type=None"
+        )
     edges = {"edge_attr": e.to(h.dtype)} if "edge_attr" in inspect.signature(conv.forward).parameters else {}
-    out: Tensor = conv(h, edge_index, **edges)
+    out: Tensor = conv(h, graph.edges_by_target, **edges)
     if not isinstance(out, Tensor) or out.shape != h.shape:
         got = list(out.shape) if isinstance(out, Tensor) else type(out).__name__
         raise ValueError(
@@ -82,12 +87,6 @@ def convolve(conv: nn.Module, h: Tensor, e: Tensor, graph: Graph) -> Tensor:
             "local_options are arguments of its constructor, such as concat=False"
         )
     return out
-
-
-def _is_explained(conv: nn.Module) -> bool:
-    """Return whether an explainer of PyTorch Geometric masks or reads messages; it sets this up on each module."""
-    layers = (part for part in conv.modules() if isinstance(part, pyg.MessagePassing))
-    return any(layer.explain or layer._message_forward_hooks for layer in layers)
 
 
 class Convolution(nn.Module):
