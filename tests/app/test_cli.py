@@ -117,7 +117,6 @@ IF_FULL = pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this syste
             "--help > /dev/full", "tg-lpe: standard output: [Errno 28] No space left on device\n", marks=IF_FULL
         ),
         ("--help >&-", "tg-lpe: standard output is closed\n"),
-        ("predict transformer-zinc - out.csv <&-", "tg-lpe predict: - holds no molecule\n"),
         ("$(printf 'a\\377')", "tg-lpe: 'a\\udcff' is not UTF-8\n"),
     ],
 )

@@ -7,7 +7,6 @@ import csv
 import gzip
 import io
 import lzma
-import sys
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -23,7 +22,6 @@ from tg_lpe import zoo
 from tg_lpe.app.cli import main
 from tg_lpe.app.molecules import MoleculeFile, MoleculeSplits, load_molecules
 from tg_lpe.app.prediction import predict_file
-from tg_lpe.checkpoints.files import read_json
 
 ROWS = [
     ("CCO", 1.5, "éthanol"),
@@ -146,23 +144,8 @@ def test_a_table_is_read_alike(
     assert predictions(tmp_path / name, tmp_path) == expected
 
 
-def test_the_standard_input_is_trained_on(tmp_path: Path, plain: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(table(";").encode())))
-    options = ["--target", "y", "--epochs", "1", "--model.hidden_channels", "8", "--model.num_layers", "1"]
-    options += ["--encoder", "none", "--cache", str(tmp_path), "--threads", "1", "--quiet"]
-    figures = []
-    for source in (str(plain), "-"):
-        out = tmp_path / f"run{len(figures)}"
-        assert main(["train", source, *options, "--out", str(out)]) == 0
-        figures.append(read_json(out / "result.json")["test_mae"])
-    assert figures[0] == figures[1]
-
-
-def test_standard_input_and_output(
-    tmp_path: Path, expected: dict[str, list[str]], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(PLAIN)))
-    assert main(["predict", "transformer-zinc", "-", "-", "--quiet", "--threads", "1", "--workers", "0"]) == 0
+def test_standard_output(plain: Path, expected: dict[str, list[str]], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["predict", "transformer-zinc", str(plain), "-", "--quiet", "--threads", "1", "--workers", "0"]) == 0
     out, error = capsys.readouterr()
     rows = list(csv.DictReader(io.StringIO(out)))
     assert [row["smiles"] for row in rows] == [smiles for smiles, _, _ in ROWS] and "10 molecules" in error

@@ -53,7 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     words = list(sys.argv[1:] if argv is None else argv) or ["--help"]
     name = " ".join(["tg-lpe", *(word for word in words[:1] if word in COMMANDS)])
-    sys.stdin, sys.stderr = sys.stdin or open(os.devnull), sys.stderr or open(os.devnull, "w")  # noqa: SIM115 (closed)
+    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115 (it is None if it was closed)
     try:
         if sys.stdout is None:
             raise ValueError("standard output is closed")

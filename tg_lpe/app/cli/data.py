@@ -35,8 +35,8 @@ def add_data(parser: Parser, has_preset: bool = True) -> None:
         "source",
         metavar="SOURCE",
         help=f"the data: a named data set with its conventions ({', '.join(SOURCES)}); a file or folder of molecules "
-        "(.smi, .csv, .tsv, .txt, .sdf, .mol, also compressed as .gz, .bz2, .xz, .zip; .parquet; - for standard "
-        "input); an .npz file with one graph and classes of its nodes (--seed picks one of its published splits); or "
+        "(.smi, .csv, .tsv, .txt, .sdf, .mol, also compressed as .gz, .bz2, .xz, .zip; .parquet); an .npz "
+        "file with one graph and classes of its nodes (--seed picks one of its published splits); or "
         f"{' or '.join(GENERATED)}, drawn from --seed",
     )
     add_config(parser, has_preset)
@@ -104,7 +104,7 @@ def _load(
     from tg_lpe.app.molecules import load_molecules
 
     is_named = args.source in SOURCES
-    if not is_named and args.source != "-" and not Path(args.source).exists():
+    if not is_named and not Path(args.source).exists():
         named = ", ".join((*SOURCES, *GENERATED))
         raise ValueError(f"the source must be one of {named}, or an existing file or folder; got {args.source!r}")
     if args.source.endswith((".pt", ".pth")):

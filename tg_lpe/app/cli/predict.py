@@ -38,8 +38,7 @@ def parse(parser: Parser, words: Sequence[str]) -> Namespace:
     parser.add_argument(
         "input",
         metavar="IN",
-        help="file of molecules: .smi, .csv, .tsv, .txt, .sdf, .mol (also .gz, .bz2, .xz, .zip), .parquet; - for "
-        "standard input",
+        help="file of molecules: .smi, .csv, .tsv, .txt, .sdf, .mol (also .gz, .bz2, .xz, .zip), .parquet",
     )
     parser.add_argument("output", metavar="OUT", help=".csv file; - for standard output")
     add_import(parser)

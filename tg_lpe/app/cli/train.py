@@ -145,8 +145,6 @@ def _each_run(args: Namespace) -> list[Namespace]:
         return [args]
     if args.seeds is not None and args.folds is not None:
         raise ValueError("--seeds and --folds exclude each other: use --split_seed or --seed to draw other folds")
-    if args.source == "-":
-        raise ValueError("--seeds and --folds read the data once for each run: save it to a file instead of -")
     if args.folds is not None:
         check_count("--folds", args.folds, least=2)
         changes = [{"fold": (number, args.folds), "inside": f"fold{number}"} for number in range(args.folds)]

@@ -10,9 +10,6 @@ import io
 import logging
 import lzma
 import re
-import shutil
-import sys
-import tempfile
 import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
@@ -27,8 +24,6 @@ from rdkit import Chem, rdBase
 from tg_lpe.app.molecules import _molecule
 from tg_lpe.app.tables import iterate_batches, open_parquet
 from tg_lpe.arguments import ArgumentError
-
-STDIN = "-"
 
 _LOGGER = logging.getLogger("tg_lpe.app.molecules")
 
@@ -67,7 +62,7 @@ class MoleculeFile:
     Text is UTF-8, or UTF-16 with a byte order mark.
 
     Args:
-        source: The file, or `-` for text on standard input, which is copied to a temporary file.
+        source: The file.
         smiles_column: The column of the SMILES; by default `smiles`, in any case, or a common variant.
 
     Raises:
@@ -77,12 +72,6 @@ class MoleculeFile:
 
     def __init__(self, source: str | Path, smiles_column: str | None = None) -> None:
         self.smiles_column = smiles_column
-        if str(source) == STDIN:
-            self._spool = tempfile.NamedTemporaryFile()  # noqa: SIM115 (removed with this object)
-            shutil.copyfileobj(sys.stdin.buffer, self._spool)
-            self._spool.flush()
-            self.name, self.path, (self._kind, self._packing) = "stdin", Path(self._spool.name), (".txt", "")
-            return
         self.path = Path(source)
         self.name = self.path.name
         self._kind, self._packing = _format(self.name) or ("", "")

@@ -24,7 +24,7 @@ from tg_lpe.app.molecules._build import (
     read_rows,
 )
 from tg_lpe.app.molecules._pool import resolve_num_workers
-from tg_lpe.app.molecules.files import STDIN, MoleculeFile, find_split
+from tg_lpe.app.molecules.files import MoleculeFile, find_split
 from tg_lpe.app.molecules.molecule_dataset import MoleculeDataset, MoleculeSplits
 from tg_lpe.app.molecules.qm9 import QM9_UNITS, check_qm9_targets, qm9_table
 from tg_lpe.app.molecules.reader import MoleculeReader
@@ -88,8 +88,8 @@ def load_molecules(
 
     Args:
         source: A folder with one file for each of train, val and test, and optionally an `atom_dict.txt` that fixes the
-            atom types; or one file, or `"-"` for standard input, which is split 80/10/10; or `"nci"` for the 5,000
-            molecules that ship with RDKit. See :class:`~tg_lpe.app.molecules.MoleculeFile` for the formats.
+            atom types; or one file, which is split 80/10/10; or `"nci"` for the 5,000 molecules that ship with RDKit.
+            See :class:`~tg_lpe.app.molecules.MoleculeFile` for the formats.
         name: The published dataset that the source contains, if any.
 
             - `"qm9"`: QM9's properties in one table, from which `targets` chooses (see :data:`QM9_UNITS`). The source
@@ -429,8 +429,6 @@ def _open(
     source: str | Path, name: str | None, train_files: Sequence[str], smiles_column: str | None
 ) -> tuple[dict[str, list[MoleculeFile]], AtomVocabulary | None]:
     """Open the source's files for each split (or `all`), and read the atom types that it fixes."""
-    if source == STDIN:
-        return {"all": [MoleculeFile(source, smiles_column)]}, None
     path = Path(RDConfig.RDDataDir, "NCI", "first_5K.smi") if source == "nci" else Path(source)
     if not path.exists():
         raise FileNotFoundError(f"there is no folder or file {path}; only the set 'nci' needs none")

@@ -63,7 +63,7 @@ def predict_file(
 
     Args:
         predictor: the model, or an :class:`Ensemble`.
-        source: a file that :class:`tg_lpe.app.molecules.MoleculeFile` reads, or ``"-"`` for standard input.
+        source: a file that :class:`tg_lpe.app.molecules.MoleculeFile` reads.
         out: csv file to write, or ``"-"`` for standard output.
         smiles_column: column of the SMILES; ``smiles`` or a common variant if absent.
         refused: csv file to write with ``line``, ``smiles`` and ``reason`` of the refused molecules.
@@ -86,9 +86,9 @@ def predict_file(
         OSError: if ``out`` or ``refused`` cannot be written; this is checked first.
         ModuleNotFoundError: if RDKit is not installed.
     """
-    from tg_lpe.app.molecules.files import STDIN, MoleculeFile
+    from tg_lpe.app.molecules.files import MoleculeFile
 
-    paths = [Path(path) for path in (source, out, refused) if path is not None and str(path) != STDIN]
+    paths = [Path(path) for path in (source, out, refused) if path is not None and str(path) != "-"]
     if len({path.resolve() for path in paths}) < len(paths):
         raise ValueError(f"source, out and refused must be different files, got {', '.join(map(str, paths))}")
     for path in paths:
