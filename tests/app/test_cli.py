@@ -6,6 +6,7 @@ import csv
 import inspect
 import io
 import json
+import logging
 import lzma
 import os
 import re
@@ -1128,3 +1129,26 @@ def test_an_argument_that_an_encoder_requires(capsys: pytest.CaptureFixture[str]
     words = ["nci", "--encoder", "Steps"]
     assert parse("train", [*words, "--encoder.length", "3"])[1].encoder.length == 3
     assert "required: encoder.length" in unparsed(capsys, "train", *words)
+
+
+@pytest.mark.parametrize("status", [0, 3])
+def test_demo_prints_notes_on_its_data_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path, status: int
+) -> None:
+    notes, steps = logging.getLogger("tg_lpe.app.molecules"), []
+
+    def step(words: list[str]) -> int:
+        steps.append(words[0])
+        notes.warning("a note on the data")
+        return status * (len(steps) == 2)
+
+    monkeypatch.setattr("tg_lpe.app.cli.demo.main", step)
+    (module, args), stopped = parse("demo", ["--out", str(tmp_path)]), 0
+    try:
+        module.run(args)
+    except SystemExit as error:
+        stopped = error.code
+    assert caplog.text.count("a note") == 1 and stopped == status
+    assert steps == ["pretrain", "train"] if status else ["pretrain", *["train"] * 4, "report"]
+    notes.warning("a note after the demo")
+    assert caplog.text.count("a note") == 2

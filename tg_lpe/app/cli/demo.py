@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -41,9 +42,14 @@ def run(args: Namespace) -> None:
     for name, options in encodings.items():
         small = ["--model.hidden_channels", "64", "--epochs", str(args.epochs)]  # minutes on two cores
         steps.append(["train", *common, *options, *small, "--out", str(out / name)])
-    runs = [str(out / name) for name in encodings]
-    steps.append(["report", pretrained, *runs, "--out", str(out / "report.html")])
+    steps.append(["report", pretrained, *(str(out / name) for name in encodings), "--out", str(out / "report.html")])
+    notes = logging.getLogger("tg_lpe.app.molecules")
     for step in steps:
         print(f"$ tg-lpe {' '.join(step)}", file=sys.stderr)
-        if status := main(step):
-            sys.exit(status)
+        status = main(step)
+        notes.setLevel(logging.ERROR)  # the next step reads the same molecules
+        if status:
+            break
+    notes.setLevel(logging.NOTSET)
+    if status:
+        sys.exit(status)
