@@ -8,6 +8,11 @@ WORKERS ?= 2
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip
+# pip with one line for each package; bash passes on the status of pip.
+PROGRESS := | while read -r verb what rest; do case "$$verb" in \
+	Collecting|Processing) echo "  $${what\#\#*/}" ;; Building) echo "  $$verb $$what $$rest" ;; Installing) echo "  $$verb ..." ;; esac; done
+SHELL := bash
+.SHELLFLAGS := -o pipefail -c
 STAMP := $(VENV)/.stamp-user
 DEV_STAMP := $(VENV)/.stamp-dev
 SCATTER_STAMP := $(VENV)/.stamp-scatter
@@ -113,8 +118,9 @@ $(STAMP): setup.cfg setup.py constraints.txt $(wildcard tg_lpe/ops/csrc/*.cpp tg
 	@test -n "$(PYTHON)" && "$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "The versions in constraints.txt need Python 3.11 or newer; name one with: make PYTHON=..."; exit 1; }
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || "$(PYTHON)" -m venv --clear $(VENV)
-	$(PIP) install -q -c constraints.txt setuptools wheel
-	$(PIP) install -q -c constraints.txt --no-build-isolation -e '.[all]'
+	@echo "Setting up $(VENV): packages of 1.6 GB (more with CUDA), and a C++ part to compile. It takes some minutes."
+	@$(PIP) install -q -c constraints.txt setuptools wheel
+	@$(PIP) install -c constraints.txt --no-build-isolation -e '.[all]' $(PROGRESS)
 	@$(BIN)/python -c "import sys, tg_lpe.ops.cpu as c; sys.exit(not c.is_available())" || \
 		echo "NOTE: tg_lpe's C++ part could not be built or loaded. Going on without it: the Gram encoder is slower."
 	@touch $@
@@ -129,7 +135,8 @@ SCATTER_INSTALL := CFLAGS="$$CFLAGS -g0" DIST_EXTRA_CONFIG="$(SCATTER_CFG)" $(PI
 
 # The package is there already: named so, pip adds what the extra lists and does not build it again.
 $(DEV_STAMP): $(STAMP)
-	$(PIP) install -q -c constraints.txt 'tg-lpe[dev]'
+	@echo "Adding what the tests need to $(VENV)"
+	@$(PIP) install -c constraints.txt 'tg-lpe[dev]' $(PROGRESS)
 	@touch $@
 
 $(SCATTER_STAMP): $(DEV_STAMP)
@@ -145,5 +152,6 @@ $(SCATTER_STAMP): $(DEV_STAMP)
 	@touch $@
 
 $(DOCS_STAMP): $(STAMP)
-	$(PIP) install -q -c constraints.txt 'tg-lpe[docs]'
+	@echo "Adding what the pages need to $(VENV)"
+	@$(PIP) install -c constraints.txt 'tg-lpe[docs]' $(PROGRESS)
 	@touch $@
