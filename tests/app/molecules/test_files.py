@@ -173,8 +173,8 @@ def test_standard_output(plain: Path, expected: dict[str, list[str]], capsys: py
         ),
         ("a.csv", b"smiles;y\nC;1;2\n", "a.csv:2: 3 cells, .* ';'"),
         ("a.csv", b"smiles,y,y\nC,1,2\n", "more than one column 'y'; .*; rename all but one of them$"),
-        ("a.csv", b'smiles,note,y\nC,"fine",1\n\nCC,"open,2\nCCC,x,3', "a.csv:4: a quotation mark .* the 2 lines"),
-        ("a.csv", b'smiles,y\nC,1\nCC,2\n"', "a.csv:4: a quotation mark is never closed"),
+        ("a.csv", b'smiles,note,y\nC,"fine",1\n\nCC,"open,2\nCCC,x,3', "a.csv:4: .*never closed"),
+        ("a.csv", b'smiles,y\nC,1\nCC,2\n"', "a.csv:4: .*never closed"),
         ("a.csv", b'smiles,y\n"C,1\n' + 9999 * b"CCCCCCCCCCCC,2\n", "a.csv:2: not readable .*never closed"),
         ("a.txt", b"CCO 1\nCCN 2\n", "a.txt has no columns"),
         (

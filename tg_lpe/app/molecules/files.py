@@ -202,25 +202,18 @@ class MoleculeFile:
         """Iterate over first lines and cells of the rows of a table, including the header, without blank lines.
 
         Raises:
-            ValueError: If a row is not readable, or a quotation mark is never closed: all further rows are in its cell.
+            ValueError: If a row is not readable, such as one whose quotation mark is never closed.
         """
         with self._text("") as text:
-            # The blank line at the end is a row without cells, unless a quotation mark is open.
-            reader = csv.reader(chain(text, ["\n"]), delimiter=self.separator)
-            line, row, cells = 1, None, list[str]()
+            reader, line = csv.reader(text, delimiter=self.separator, strict=True), 1
             try:
                 for cells in reader:
-                    if row is not None:
-                        yield row
-                    stripped = _stripped(cells)
-                    row, start, line = (line, stripped) if any(stripped) else None, line, reader.line_num + 1
+                    if any(stripped := _stripped(cells)):
+                        yield line, stripped
+                    line = reader.line_num + 1
             except csv.Error as error:
                 hint = "is a quotation mark of this row never closed?"
                 raise ValueError(f"{self.name}:{line}: not readable as csv: {error}; {hint}") from error
-            if cells:
-                lines = f"the {reader.line_num - start} lines from here to the end of the file are one row"
-                hint = "close or remove it"
-                raise ValueError(f"{self.name}:{start}: a quotation mark is never closed, so {lines}; {hint}")
 
     def _list(self, with_names: bool) -> Iterator[Row]:
         with self._text(None) as text:
