@@ -50,16 +50,13 @@ def test_round_trip_is_exact(tmp_path: Path, dtype: torch.dtype) -> None:
     assert module_digest(loaded) == module_digest(model)
 
 
-def test_parts_of_different_dtypes_stay_so(tmp_path: Path) -> None:
+def test_parts_of_different_dtypes_get_the_widest(tmp_path: Path) -> None:
     model = GraphTransformer(encoder=LinearTransformer(k=4), hidden_channels=8, heads=2, num_layers=1)
     randomize_(model).encoder.double()  # type: ignore[union-attr]
     model.readout[-1].bias.data = model.readout[-1].bias.data.double()
     model.save_pretrained(tmp_path)
     loaded = GraphTransformer.from_pretrained(tmp_path).state_dict()
-    assert {name: value.dtype for name, value in loaded.items()} == {
-        name: value.dtype for name, value in model.state_dict().items()
-    }
-    assert all(torch.equal(value, loaded[name]) for name, value in model.state_dict().items())
+    assert all(torch.equal(value.double(), loaded[name]) for name, value in model.state_dict().items())
 
 
 def test_a_configuration_is_no_one_else_s(tmp_path: Path) -> None:

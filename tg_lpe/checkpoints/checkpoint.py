@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import hashlib
 import inspect
 import itertools
@@ -413,8 +414,8 @@ class Checkpoint:
             inspect.signature(cls).bind(**config)
             model = module_with(tensors, config, lambda: cls(**config))
             if stored is not None and not any(tensor.is_floating_point() for tensor in tensors.values()):
-                model.to(_floating_dtype(stored))
-        except (TypeError, ValueError, RuntimeError) as error:
+                model.to(getattr(torch, stored))
+        except (AttributeError, TypeError, ValueError, RuntimeError) as error:
             raise ValueError(f"checkpoint {self.folder} does not fit {cls.__name__}: {error}") from error
         return model.to(device).eval()
 
@@ -491,7 +492,7 @@ def _download(repo_id: str, **download: Any) -> Path:
 
 
 def module_with(tensors: Mapping[str, Tensor], arguments: Mapping[str, Any], make: Callable[[], Any]) -> Any:
-    """Make a module and load its weights, in their dtypes.
+    """Make a module and load its weights, in their dtype, or in the widest of several.
 
     Whether they fit is checked before it is made, because its sizes come from a file and may be huge.
 
@@ -508,7 +509,8 @@ def module_with(tensors: Mapping[str, Tensor], arguments: Mapping[str, Any], mak
     _check_weights(tensors, make)
     with torch.random.fork_rng(devices=[]):  # the initial weights are overwritten
         module = make()
-    _cast_as_stored(module, tensors)
+    if dtypes := {tensor.dtype for tensor in tensors.values() if tensor.is_floating_point()}:
+        module.to(functools.reduce(torch.promote_types, dtypes))
     module.load_state_dict(tensors)
     return module
 
@@ -576,25 +578,3 @@ def _import_path(cls: type) -> str:
 def _quoted(value: Any) -> str:
     text = f"a {type(value).__name__}" if isinstance(value, nn.Module) else repr(value)
     return text if len(text) <= QUOTED else f"{text[: QUOTED - 3]}..."
-
-
-def _cast_as_stored(module: nn.Module, tensors: Mapping[str, Tensor], prefix: str = "") -> None:
-    """Cast a module to the dtypes of its stored tensors, part by part if these differ."""
-    dtypes = {
-        tensor.dtype for name, tensor in tensors.items() if name.startswith(prefix) and tensor.is_floating_point()
-    }
-    if len(dtypes) == 1:
-        module.to(dtypes.pop())
-        return
-    for name, value in itertools.chain(module.named_parameters(recurse=False), module.named_buffers(recurse=False)):
-        if value.is_floating_point() and prefix + name in tensors:
-            value.data = value.data.to(tensors[prefix + name].dtype)
-    for name, part in module.named_children():
-        _cast_as_stored(part, tensors, f"{prefix}{name}.")
-
-
-def _floating_dtype(name: str) -> torch.dtype:
-    dtype = getattr(torch, name, None)
-    if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
-        raise ValueError(f"{DTYPE} must name a floating-point dtype of torch, got {name!r}")
-    return dtype
