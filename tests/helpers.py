@@ -7,6 +7,7 @@ from typing import Any
 
 import networkx as nx
 import numpy as np
+import pytest
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -51,8 +52,27 @@ __all__ = [
     "normal",
     "pseudo_inverse",
     "randomize_",
+    "refusals",
     "relative_error",
+    "rook_and_shrikhande",
 ]
+
+
+def refusals(function: Callable[..., Any], *rows: tuple[Any, ...]) -> Callable[..., None]:
+    """Return a test that a function refuses each row: arguments, the error (ValueError if absent), what its text names.
+
+    Arguments are a tuple, or a dictionary of keywords. An identifier as the text is matched as a whole word.
+    """
+
+    @pytest.mark.parametrize(
+        ("arguments", "error", "name"),
+        [pytest.param(row[0], row[1] if len(row) > 2 else ValueError, row[-1], id=f"{row[-1]}") for row in rows],
+    )
+    def test(arguments: Any, error: type[Exception], name: str) -> None:
+        with pytest.raises(error, match=rf"\b{name}\b" if name.isidentifier() else name):
+            function(**arguments) if isinstance(arguments, dict) else function(*arguments)
+
+    return test
 
 
 def graph_of(*parts: Graph) -> tg_lpe.Graph:
@@ -76,6 +96,15 @@ def pseudo_inverse(graph: Graph) -> np.ndarray:
         centred = np.eye(n) - 1 / n
         out[own] = centred @ np.linalg.inv(laplacian[own] + shift) @ centred
     return out
+
+
+def rook_and_shrikhande() -> tuple[nx.Graph, nx.Graph]:
+    """Return two strongly regular graphs of 16 nodes with the same parameters, which 3-WL does not tell apart."""
+    torus = [(a, b) for a in range(4) for b in range(4)]
+    steps = ((0, 1), (1, 0), (1, 1))
+    shrikhande = nx.Graph(((a, b), ((a + x) % 4, (b + y) % 4)) for a, b in torus for x, y in steps)
+    pair = nx.line_graph(nx.complete_bipartite_graph(4, 4)), shrikhande
+    return nx.convert_node_labels_to_integers(pair[0]), nx.convert_node_labels_to_integers(pair[1])
 
 
 class LargestTensor(TorchDispatchMode):

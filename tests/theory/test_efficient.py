@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
 from construction_graphs import CASES, random_weights
-from helpers import Graph, LargestTensor, few, graph_of, graphs, normal, relative_error
+from helpers import Graph, LargestTensor, few, graph_of, graphs, normal, refusals, relative_error
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -86,37 +84,26 @@ def test_on_the_edges_alone(graph: Graph, how: str | None, incidence: bool, seed
 
 @normalisations
 @pytest.mark.parametrize("width", [3, 6])
-def test_blockwise_equals_written_out(how: str | None, width: int) -> None:
+def test_blockwise_weights_are_those_of_eq_3(how: str | None, width: int) -> None:
     options = {"schedule": [2, 0, 1, 0], "normalize_phi": how, "blockwise": True}
     model, case, psi = loaded(3, width, 3, **options), CASES[3], 0.5 * normal(10, 3)
-    written = model.written_out()
-    assert model.w_v.shape == (3, width // 3, width // 3) and written.w_v.shape == (3, width, width)
-    assert not written.blockwise and written.schedule == model.schedule
-    phi = 0.5 * normal(10, width)
-    for got, expected in zip(model.trace(case.b, phi), written.trace(case.b, phi), strict=True):
-        for one, other in zip(got, expected, strict=True):
-            assert relative_error(one, other) < 1e-11
-    d = case.b.size(1)
-    assert relative_error(model.full(d)(torch.cat([case.b, phi], -1).mT)[d:].mT, model.run(case.b, phi)[1]) < 1e-10
+    assert model.w_v.shape == (3, width // 3, width // 3)
+    b, phi, full = case.b, 0.5 * normal(10, width), model.full(case.b.size(1))
+    for (own_b, own_phi), z in zip(model.trace(b, phi), full.trace(torch.cat([b, phi], -1).mT), strict=True):
+        assert relative_error(torch.cat([own_b, own_phi], -1).mT, z) < 1e-10
     with torch.no_grad():
         model.alpha_v.zero_()
-    assert relative_error(model(case.incidence, psi), model.written_out()(case.b, psi)) < 1e-11
+    assert relative_error(model(case.incidence, psi), model(b, psi)) < 1e-11
     stacked = torch.stack([psi, 2 * psi])
-    assert relative_error(model(case.b, stacked)[1], model(case.b, 2 * psi)) < 1e-12
+    assert relative_error(model(b, stacked)[1], model(b, 2 * psi)) < 1e-12
 
 
 def test_lemmas_written_out_as_the_paper_prints_them() -> None:
-    case, psi = CASES[3], CASES[3].demands(2)
-    for model in (
-        c.electric_flow(2, 5, 1 / case.lambda_max),
-        c.resistive_embedding_layers(2, 5, case.lambda_max),
-        c.heat_kernel_layers(2, 5, 0.1, 2),
-    ):
-        assert relative_error(model.written_out()(case.b, psi), model(case.b, psi)) < 1e-14
-    flow = c.electric_flow(2, 5, 0.25).written_out()
-    eye, zero = torch.eye(2).double(), torch.zeros(2, 2).double()
-    assert torch.equal(flow.w_v[0], torch.cat([torch.cat([zero, zero], 1), torch.cat([zero, -0.25 * eye], 1)]))
-    assert torch.equal(flow.w_r[0], torch.cat([torch.cat([zero, zero], 1), torch.cat([0.25 * eye, zero], 1)]))
+    flow, d = c.electric_flow(2, 5, 0.25).full(7), 7
+    for weight, (row, column), value in ((flow.w_v, (2, 2), -0.25), (flow.w_r, (2, 0), 0.25)):
+        expected = torch.zeros(4, 4).double()
+        expected[row : row + 2, column : column + 2] = value * torch.eye(2)
+        assert torch.equal(weight[0, d:, d:], expected)
 
 
 def test_gradients() -> None:
@@ -128,28 +115,18 @@ def test_gradients() -> None:
     assert all(p.grad is not None and p.grad.any() for p in model.parameters())
 
 
-@pytest.mark.parametrize("blockwise", [False, True])
-def test_round_trip(tmp_path: Path, blockwise: bool) -> None:
-    options = {"normalize_phi": "columns", "normalize_incidence": True, "blockwise": blockwise}
-    model = loaded(2, 4, 2, schedule=[1, 0, 1], **options)
-    model.save_pretrained(tmp_path)
-    again, b = EfficientTransformer.from_pretrained(tmp_path), CASES[0].b
-    assert torch.equal(again(b, normal(10, 2)), model(b, normal(10, 2)))
-    assert repr(again) == repr(model) and again.schedule == [1, 0, 1]
-
-
-def test_refuses_what_does_not_fit() -> None:
-    with pytest.raises(ValueError, match="schedule must"):
-        EfficientTransformer(2, 2, 2, [0, 2, 0])
-    with pytest.raises(ValueError, match="normalize_phi must"):
-        EfficientTransformer(2, 2, 2, normalize_phi="rows")
-    model = EfficientTransformer(2, 4, 1)
-    with pytest.raises(ValueError, match="psi must"):
-        model(CASES[0].b, normal(10, 3))
-    with pytest.raises(ValueError, match="phi must"):
-        model(CASES[0].incidence, normal(9, 2))
-    with pytest.raises(ValueError, match="phi must"):
-        model.run(CASES[0].b, normal(10, 2))
+test_refusals = refusals(
+    EfficientTransformer,
+    ((2, 2, 2, [0, 2, 0]), "schedule"),
+    ((2, 2, 2, None, "rows"), "normalize_phi"),
+    ((2, 3, 2), "width"),
+)
+test_refused_shapes = refusals(
+    lambda run, graph, psi: getattr(EfficientTransformer(2, 4, 1), run)(graph, psi),
+    (("forward", CASES[0].b, normal(10, 3)), "psi"),
+    (("forward", CASES[0].incidence, normal(9, 2)), "phi"),
+    (("run", CASES[0].b, normal(10, 2)), "phi"),
+)
 
 
 def test_refuses_to_make_the_incidence_dense() -> None:

@@ -7,11 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from helpers import normal, relative_error
+from helpers import normal, randomize_, refusals, relative_error
 from torch import Tensor
 
-from tg_lpe.theory import FullTransformer, fast_electric_flow, fast_heat_kernel
-from tg_lpe.theory.full import apply_weights, attention, full_layer, normalize_rows
+from tg_lpe.checkpoints.checkpoint import CheckpointMixin
+from tg_lpe.theory import EfficientTransformer, FullTransformer, fast_electric_flow, fast_heat_kernel
+from tg_lpe.theory.full import attention, full_layer, normalize_rows
 
 MATRICES = ("w_v", "w_q", "w_k", "w_r")
 
@@ -43,24 +44,15 @@ def test_a_layer_is_eq_3(shape: tuple[int, ...]) -> None:
     assert relative_error(attention(z, *given[:3]), full_layer(z, *given) - rest) < 1e-12
 
 
-@pytest.mark.parametrize("lead", [(), (3,)])
-def test_blockwise_weights_are_kronecker_products(lead: tuple[int, ...]) -> None:
-    weight, z = normal(3, 3), normal(*lead, 12, 4, seed=1)
-    expected = torch.kron(weight, torch.eye(4).double()) @ z
-    assert relative_error(apply_weights(weight, z, blockwise=True), expected) < 1e-14
-
-
-def test_blockwise_equals_written_out() -> None:
-    model, z = loaded(3, 2, [0, 1, 0], blockwise=True), 0.3 * normal(2, 12, 4, seed=5)
-    written = model.written_out(4)
-    assert not written.blockwise and written.w_v.shape == (2, 12, 12)
-    for first, second in zip(model.trace(z), written.trace(z), strict=True):
-        assert relative_error(first, second) < 1e-12
-    with pytest.raises(ValueError, match="blockwise"):
-        written.written_out(4)
-    for known in (fast_electric_flow(3), fast_heat_kernel(3)):
-        small = 0.3 * normal(known.height * 5, 5)
-        assert relative_error(known(small), known.written_out(5)(small)) < 1e-13
+def test_blockwise_weights_are_kronecker_products() -> None:
+    for model in (loaded(3, 2, [0, 1, 0], blockwise=True), fast_electric_flow(3), fast_heat_kernel(3)):
+        z = 0.3 * normal(2, 4 * model.height, 4, seed=5)
+        written = FullTransformer(4 * model.height, len(model.w_v), model.schedule)
+        for name in MATRICES:
+            blocks = [torch.kron(w, torch.eye(4).double()) for w in getattr(model, name).detach()]
+            getattr(written, name).data = torch.stack(blocks)
+        for first, second in zip(model.trace(z), written.trace(z), strict=True):
+            assert relative_error(first, second) < 1e-12
 
 
 @pytest.mark.parametrize("schedule", [None, [2, 0, 0, 1], []])
@@ -109,24 +101,31 @@ def test_gradients() -> None:
     assert torch.autograd.gradcheck(rows, (z,))
 
 
-@pytest.mark.parametrize("blockwise", [False, True])
-def test_round_trip(tmp_path: Path, blockwise: bool) -> None:
-    options = {"blockwise": True} if blockwise else {"num_edges": 2, "normalize_phi": "frobenius"}
-    model, z = loaded(4, 2, [1, 0, 1], **options), 0.2 * normal(12 if blockwise else 4, 3)
-    model.save_pretrained(tmp_path)
-    again = FullTransformer.from_pretrained(tmp_path)
-    assert torch.equal(again(z), model(z)) and repr(again) == repr(model) and again.schedule == [1, 0, 1]
+@pytest.mark.parametrize(
+    "model",
+    [
+        loaded(4, 2, [1, 0, 1], num_edges=2, normalize_phi="frobenius"),
+        loaded(4, 2, [1, 0, 1], blockwise=True),
+        EfficientTransformer(2, 4, 2, [1, 0, 1], "columns", True),
+        EfficientTransformer(2, 4, 2, [1, 0, 1], blockwise=True),
+    ],
+)
+def test_round_trip(tmp_path: Path, model: CheckpointMixin) -> None:
+    randomize_(model).save_pretrained(tmp_path)
+    again = type(model).from_pretrained(tmp_path)
+    assert repr(again) == repr(model) and again.schedule == [1, 0, 1]
+    assert all(torch.equal(one, other) for one, other in zip(again.parameters(), model.parameters(), strict=True))
 
 
-def test_refuses_what_does_not_fit() -> None:
-    with pytest.raises(ValueError, match=r"one of \(None, 'frobenius', 'columns'\), got 'rows'"):
-        FullTransformer(4, 1, normalize_phi="rows")
-    for options in ({"normalize_phi": "columns"}, {"normalize_incidence": True}):
-        with pytest.raises(ValueError, match="blockwise"):
-            FullTransformer(4, 1, blockwise=True, **options)
-    with pytest.raises(ValueError, match="z must"):
-        FullTransformer(4, 1)(normal(5, 3))
-    with pytest.raises(ValueError, match="z must"):
-        FullTransformer(4, 1, blockwise=True)(normal(4, 3))
-    with pytest.raises(ValueError, match=r"got \[4\]"):
-        FullTransformer(4, 1)(normal(4))
+test_refusals = refusals(
+    FullTransformer,
+    ((4, 1, None, 0, "rows"), "normalize_phi"),
+    ({"height": 4, "num_weights": 1, "blockwise": True, "normalize_phi": "columns"}, "blockwise"),
+    ({"height": 4, "num_weights": 1, "blockwise": True, "normalize_incidence": True}, "blockwise"),
+)
+test_refused_shapes = refusals(
+    lambda z, blockwise: FullTransformer(4, 1, blockwise=blockwise)(z),
+    ((normal(5, 3), False), "z"),
+    ((normal(4), False), "z"),
+    ((normal(4, 3), True), "z"),
+)

@@ -20,6 +20,7 @@ from helpers import (
     listings,
     normal,
     pseudo_inverse,
+    refusals,
     relative_error,
 )
 from hypothesis import assume, given
@@ -61,17 +62,6 @@ def resistances(graph: Graph) -> np.ndarray:
     return out
 
 
-def networkx_resistances(graph: Graph) -> np.ndarray:
-    out = np.full((graph.num_nodes, graph.num_nodes), math.inf)
-    for part in nx.connected_components(graph.networkx()) if graph.num_nodes else ():
-        own = graph.networkx().subgraph(part)
-        found = nx.resistance_distance(own, weight="weight", invert_weight=False) if len(part) > 1 else {}
-        for u in part:
-            for v in part:
-                out[u, v] = found[u][v] if u != v else 0.0
-    return out
-
-
 def condition(graph: Graph) -> float:
     """``lambda_max / lambda_min`` at most, by :func:`tg_lpe.theory.spectral_bounds`."""
     low, high = c.spectral_bounds(graph_of(graph))
@@ -86,15 +76,6 @@ def assert_resistances(got: Tensor | np.ndarray, expected: np.ndarray, tolerance
 
 
 # Effective resistances.
-
-
-@few
-@given(graphs(min_nodes=1, exponents=(-1.0, 1.0)))
-def test_effective_resistance_of_random_graphs(graph: Graph) -> None:
-    got = c.effective_resistance(graph_of(graph))
-    assert got.dtype == torch.float64
-    assert_resistances(got, resistances(graph))
-    assert_resistances(got, networkx_resistances(graph))
 
 
 @pytest.mark.parametrize("number", range(len(corner_cases())))
@@ -132,16 +113,6 @@ def test_resistances_of_a_batch(parts: list[Graph]) -> None:
         assert_resistances(at, np.array([expected[u, v] for u, v in part.both_ways()[0].T.tolist()]))
 
 
-def test_resistances_refuse_what_they_cannot_do() -> None:
-    batch = Batch.from_data_list([data_of(case.graph) for case in CASES[:3]])
-    with pytest.raises(ValueError, match="pairs must"):
-        c.effective_resistance(batch, "every")
-    with pytest.raises(ValueError, match="pairs="):
-        c.effective_resistance(batch)
-    with pytest.raises(ValueError, match="tolerance must"):
-        c.effective_resistance(CASES[0].incidence, tolerance=0.0)
-
-
 # Potentials.
 
 
@@ -161,16 +132,6 @@ def test_potentials_of_random_graphs(graph: Graph, tolerance: float) -> None:
 
 def smallest(graph: Graph) -> float:
     return float(c.spectral_interval(graph_of(graph))[0])
-
-
-def test_potentials_refuse_what_they_cannot_do() -> None:
-    case = WEIGHTED_PATH
-    for shape in ((10,), (9, 2), (10, 0), (10, 2, 1)):
-        with pytest.raises(ValueError, match=r"demands must be \[10, k\], got \[" + ", ".join(map(str, shape))):
-            c.electric_potential(case.incidence, torch.zeros(shape))
-    match = r"lambda_max / lambda_min = 249 needs 3,4\d\d layers for tolerance=1e-06, more than max_layers=100"
-    with pytest.raises(ValueError, match=match):
-        c.electric_potential(case.incidence, normal(10, 1), max_layers=100)
 
 
 @few
@@ -202,22 +163,6 @@ def test_heat_kernels_of_random_graphs(graph: Graph, s: float, tolerance: float)
     assert (errors <= tolerance * np.linalg.norm(psi, axis=0)).all()
 
 
-def test_heat_kernels_refuse_what_they_cannot_do() -> None:
-    graph = CASES[0].incidence
-    for s in (-1.0, math.inf, math.nan):
-        for psi in (None, normal(10, 1)):
-            with pytest.raises(ValueError, match=f"s must be finite and not negative, got {s}"):
-                c.heat_kernel(graph, s, psi)
-    with pytest.raises(ValueError, match=rf"at least {FAST_FLOOR:g} without psi, got 1e-08"):
-        c.heat_kernel(graph, 1.0, tolerance=1e-8)
-    with pytest.raises(ValueError, match="psi must"):
-        c.heat_kernel(graph, 1.0, normal(3, 2))
-    with pytest.raises(ValueError, match=r"without psi, .* got a batch of 2"):
-        c.heat_kernel(Batch.from_data_list([data_of(CASES[0].graph)] * 2), 1.0)
-    with pytest.raises(ValueError, match=r"s=100 and lambda_max=18 needs [\d,]+ layers .* more than max_layers=50"):
-        c.heat_kernel(graph, 100.0, normal(10, 1), max_layers=50)
-
-
 # Resistive embeddings.
 
 
@@ -243,15 +188,6 @@ def test_projected_embeddings() -> None:
     few_columns = c.resistive_embedding(case.incidence, 8, seed=3)
     assert torch.equal(few_columns, c.resistive_embedding(case.incidence, 8, seed=3))
     assert relative_error(few_columns, c.resistive_embedding(case.incidence, 8, seed=4)) > 0.1
-
-
-def test_resistive_embeddings_refuse_what_they_cannot_do() -> None:
-    with pytest.raises(ValueError, match="k must be at least 1, got 0"):
-        c.resistive_embedding(CASES[0].incidence, 0)
-    with pytest.raises(ValueError, match=r"without k, .* got a batch of 2"):
-        c.resistive_embedding(Batch.from_data_list([data_of(CASES[0].graph)] * 2))
-    with pytest.raises(ValueError, match="tolerance="):
-        c.resistive_embedding(WEIGHTED_PATH.incidence, max_layers=9)
 
 
 # Eigenvectors.
@@ -280,17 +216,34 @@ def test_eigenvectors_of_known_graphs(case: Case, which: str) -> None:
         check_eigenvectors(case.incidence, case.laplacian.numpy(), k, which)
 
 
-def test_eigenvectors_refuse_what_they_cannot_do() -> None:
-    graph = WEIGHTED_PATH.incidence
-    with pytest.raises(ValueError, match="which must"):
-        c.laplacian_eigenvectors(graph, 2, "middle")
-    with pytest.raises(ValueError, match="k must be at least 1, got 0"):
-        c.laplacian_eigenvectors(graph, 0)
-    with pytest.raises(ValueError, match="max_layers"):
-        c.laplacian_eigenvectors(graph, 2, max_layers=10)
+# Refusals, and properties that all of them share.
 
+PATH, BATCH = WEIGHTED_PATH.incidence, Batch.from_data_list([data_of(case.graph) for case in CASES[:2]])
 
-# Properties that all of them share.
+test_refusals = refusals(
+    lambda function, *arguments, **options: getattr(c, function)(*arguments, **options),
+    *((("electric_potential", PATH, torch.zeros(shape)), "demands") for shape in ((10,), (9, 2), (10, 0), (10, 2, 1))),
+    (("electric_current", PATH, torch.zeros(9, 2)), "potential"),
+    *((("heat_kernel", PATH, s, psi), "s") for s in (-1.0, math.inf, math.nan) for psi in (None, normal(10, 1))),
+    (("heat_kernel", PATH, 1.0, normal(3, 2)), "psi"),
+    (("heat_kernel", BATCH, 1.0), "without psi"),
+    (("resistive_embedding", PATH, 0), "k"),
+    (("resistive_embedding", BATCH), "without k"),
+    (("effective_resistance", BATCH, "every"), "pairs"),
+    (("effective_resistance", BATCH), "pairs='all'"),
+    (("laplacian_eigenvectors", PATH, 2, "middle"), "which"),
+    (("laplacian_eigenvectors", PATH, 0), "k"),
+    (("effective_resistance", [PATH]), TypeError, "list"),
+)
+test_refused_tolerances = refusals(
+    lambda function, **options: LOOPS[function](PATH, **options),
+    ({"function": "effective_resistance", "tolerance": 0.0}, "tolerance"),
+    ({"function": "heat_kernel", "tolerance": 1e-8}, f"{FAST_FLOOR:g}"),
+    *(
+        ({"function": function, "max_layers": 9}, "max_layers=9")
+        for function in ("electric_potential", "heat_kernel_columns", "resistive_embedding", "laplacian_eigenvectors")
+    ),
+)
 
 
 @every_function

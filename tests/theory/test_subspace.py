@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from construction_graphs import COMPLETE, Case, angle, every_case
-from helpers import normal, relative_error
+from helpers import normal, refusals, relative_error
 from torch import Tensor
 
 from tg_lpe import theory as c
@@ -124,10 +124,7 @@ def test_lemma_8_is_exact(k: int, index: int) -> None:
     assert (out[:, index + 1 :].mT @ out[:, index]).abs().amax() < 1e-15 if index + 1 < k else True
 
 
-@pytest.mark.parametrize("index", [-1, 3])
-def test_lemma_8_refuses_columns_that_are_not_there(index: int) -> None:
-    with pytest.raises(ValueError, match=rf"index must lie in 0\.\.2, got {index}"):
-        c.orthogonalize(3, index)
+test_refusals = refusals(c.orthogonalize, ((3, -1), "index"), ((3, 3), "index"))
 
 
 def test_layers_share_their_weights() -> None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import itertools
 import warnings
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import networkx as nx
 import numpy as np
 import pytest
 import torch
-from helpers import Graph, few, from_networkx, graphs
+from helpers import Graph, few, from_networkx, graphs, refusals, rook_and_shrikhande
 from hypothesis import given
 from hypothesis import strategies as st
 from torch_geometric.data import Batch, Data
@@ -178,12 +178,6 @@ def cfi(base: nx.Graph, twisted: bool) -> nx.Graph:
     return graph
 
 
-def shrikhande() -> nx.Graph:
-    steps = [(0, 1), (1, 0), (1, 1)]
-    nodes = itertools.product(range(4), repeat=2)
-    return nx.Graph([((a, b), ((a + x) % 4, (b + y) % 4)) for a, b in nodes for x, y in steps])
-
-
 def decalin() -> nx.Graph:
     return nx.Graph([*nx.cycle_graph(10).edges, (0, 5)])
 
@@ -192,38 +186,25 @@ def bicyclopentyl() -> nx.Graph:
     return nx.Graph([*nx.cycle_graph(5).edges, *((u + 5, v + 5) for u, v in nx.cycle_graph(5).edges), (0, 5)])
 
 
-def rook() -> nx.Graph:
-    return nx.line_graph(nx.complete_bipartite_graph(4, 4))
-
-
-def two(graph: nx.Graph) -> nx.Graph:
-    return nx.disjoint_union(graph, graph)
-
-
-PAIRS: dict[str, tuple[Callable[[], nx.Graph], Callable[[], nx.Graph], dict[str, bool]]] = {
+PAIRS: dict[str, tuple[tuple[nx.Graph, nx.Graph], dict[str, bool]]] = {
     "decalin and bicyclopentyl": (
-        decalin,
-        bicyclopentyl,
+        (decalin(), bicyclopentyl()),
         {"1-WL": False, "2-WL": False, "(2,1)-LWL": False, "delta-2-LWL": True, "2-FWL": True, "(3,1)-LWL": False},
     ),
     "a hexagon and two triangles": (
-        lambda: nx.cycle_graph(6),
-        lambda: two(nx.cycle_graph(3)),
+        (nx.cycle_graph(6), nx.disjoint_union(nx.cycle_graph(3), nx.cycle_graph(3))),
         {"1-WL": False, "2-WL": False, "delta-2-WL": True, "2-FWL": True, "3-WL": True, "(3,1)-LWL": True},
     ),
     "rook's graph and Shrikhande's": (
-        rook,
-        shrikhande,
+        rook_and_shrikhande(),
         {"1-WL": False, "delta-2-LWL": False, "2-FWL": False, "3-WL": False, "(3,1)-LWL": True, "3-FWL": True},
     ),
     "CFI graphs of a triangle": (
-        lambda: cfi(nx.complete_graph(3), False),
-        lambda: cfi(nx.complete_graph(3), True),
+        (cfi(nx.complete_graph(3), False), cfi(nx.complete_graph(3), True)),
         {"1-WL": False, "2-WL": False, "2-FWL": True},
     ),
     "CFI graphs of K4": (
-        lambda: cfi(nx.complete_graph(4), False),
-        lambda: cfi(nx.complete_graph(4), True),
+        (cfi(nx.complete_graph(4), False), cfi(nx.complete_graph(4), True)),
         {"1-WL": False, "2-FWL": False, "(3,1)-LWL": False},
     ),
 }
@@ -231,12 +212,11 @@ PAIRS: dict[str, tuple[Callable[[], nx.Graph], Callable[[], nx.Graph], dict[str,
 
 @pytest.mark.parametrize(
     "pair, name, expected",
-    [(pair, name, apart) for pair, (_, _, known) in PAIRS.items() for name, apart in known.items()],
+    [(pair, name, apart) for pair, (_, known) in PAIRS.items() for name, apart in known.items()],
 )
 def test_known_pairs(pair: str, name: str, expected: bool) -> None:
-    one, other, _ = PAIRS[pair]
-    assert not nx.is_isomorphic(one(), other())
-    parts = data_of(one()), data_of(other())
+    parts = [data_of(graph) for graph in PAIRS[pair][0]]
+    assert not nx.is_isomorphic(*PAIRS[pair][0])
     assert wl.distinguishes(*parts, name) == expected
     if parts[0].num_nodes <= 10:  # and the definition agrees
         first, second = (Counter(colors) for colors in reference(parts, name, 8))
@@ -291,68 +271,54 @@ def a_pair() -> tuple[Data, Data]:
     return data_of(nx.path_graph(3)), data_of(nx.complete_graph(3))
 
 
-@pytest.mark.parametrize(
-    "name", ["3WL", "0-WL", "1-FWL", "(2,3)-LWL", "(2,0)-LWL", "delta-2", "", "WL", "01-WL", "(3,01)-LWL"]
+PATH, TRIANGLE = a_pair()
+BATCH = Batch.from_data_list([PATH, TRIANGLE])
+
+test_refusals = refusals(
+    lambda function, *arguments, **options: getattr(wl, function)(*arguments, **options),
+    *(
+        (("colors", PATH, name), "colouring")
+        for name in ("3WL", "0-WL", "1-FWL", "(2,3)-LWL", "(2,0)-LWL", "delta-2", "", "WL", "01-WL", "(3,01)-LWL", 5)
+    ),
+    (("colors", BATCH, "1-WL"), "joint_colors"),
+    (("distinguishes", BATCH, PATH, "1-WL"), "joint_colors"),
+    (("exact_walks", BATCH), "joint_colors"),
+    (("joint_colors", PATH, "1-WL"), TypeError, "several graphs"),
+    (("colors", PATH.edge_index, "1-WL"), TypeError, "Tensor"),
+    (("colors", Data(x=torch.ones(3)), "1-WL"), "edge_index"),
+    (("colors", data_of(nx.path_graph(40)), "5-WL"), "5-WL"),
+    (("exact_walks", PATH, -1), "steps"),
+    (("exact_walks", PATH, 2.5), "steps"),
+    (("exact_walks", PATH, 10**8), "steps"),
+    *(
+        ({"function": "colors", "data": PATH, "name": "1-WL", **option}, error, name)
+        for option, error, name in (
+            ({"rounds": -1}, ValueError, "rounds"),
+            ({"rounds": 2.5}, ValueError, "rounds"),
+            ({"node": "x"}, TypeError, "node"),
+            ({"node": None}, TypeError, "node"),
+            ({"node": ["absent"]}, AttributeError, "absent"),
+        )
+    ),
 )
-def test_names_that_do_not_exist(name: str) -> None:
-    with pytest.raises(ValueError, match=r"must be one of .*'delta-k-LWL', '\(k,s\)-LWL', 'k-FWL'.*, got"):
-        wl.distinguishes(*a_pair(), name)
 
 
-def test_what_is_refused() -> None:
-    one, other = a_pair()
-    with pytest.raises(ValueError, match="joint_colors"):
-        wl.colors(Batch.from_data_list([one, other]), "1-WL")
-    for rounds in (-1, 2.5, float("inf")):
-        with pytest.raises(ValueError, match=f"rounds must be an integer of at least 0, got {rounds}"):
-            wl.colors(one, "1-WL", rounds=rounds)
-    with pytest.raises(TypeError, match="node must"):
-        wl.colors(one, "1-WL", node="x")
-    with pytest.raises(AttributeError, match="absent"):
-        wl.colors(one, "1-WL", node=["absent"])
-    one.x, other.x = torch.zeros(3, 2), torch.zeros(3)
-    with pytest.raises(ValueError, match="attribute x must be"):
-        wl.distinguishes(one, other, "1-WL", node=["x"])
-    with pytest.raises(ValueError, match="attribute x must"):
-        wl.colors(other, "1-WL", pair=["x"])
-    other.x = torch.full((3,), torch.nan)
-    with pytest.raises(ValueError, match="x must be finite"):
-        wl.colors(other, "1-WL", node=["x"])
-    for dtype in (torch.float16, torch.complex64):
-        with pytest.raises(ValueError, match=rf"float32 or float64, got {dtype}"):
-            other.x = torch.zeros(3, dtype=dtype)
-            wl.colors(other, "1-WL", node=["x"])
-    one.x, other.x = torch.zeros(3, dtype=torch.int64), torch.tensor([0.3, 0.9, 0.5])
-    with pytest.raises(ValueError, match=r"the same dtype in all graphs, got \['torch.float32', 'torch.int64'\]"):
-        wl.distinguishes(one, other, "1-WL", node=["x"])
-    other.x = [0, 1, 2]
-    with pytest.raises(TypeError, match="attribute x must"):
-        wl.colors(other, "1-WL", node=["x"])
-    one.edge_attr = torch.tensor([0, 1, 1, 1])
-    with pytest.raises(ValueError, match=r"must agree between all directed edges .* \(0, 1\) do not"):
-        wl.colors(one, "1-WL", edge=["edge_attr"])
-    with pytest.raises(ValueError, match="5-WL of 40 nodes: 102,400,000 tuples do not fit in memory"):
-        wl.colors(data_of(nx.path_graph(40)), "5-WL")
+def color_by(level: str, *values: object) -> None:
+    graphs = [Data(edge_index=PATH.edge_index, num_nodes=3, value=value) for value in values]
+    wl.joint_colors(graphs, "1-WL", **{level: ["value"]})
 
 
-@pytest.mark.parametrize(
-    ("call", "kind", "message"),
-    [
-        (lambda data: wl.joint_colors(data, "1-WL"), TypeError, "takes several graphs, got one"),
-        (lambda data: wl.colors(data.edge_index, "1-WL"), TypeError, "a graph must"),
-        (lambda data: wl.colors(Data(x=torch.ones(3)), "1-WL"), ValueError, "a graph needs"),
-        (lambda data: wl.colors(data, 5), ValueError, "a colouring must"),
-        (lambda data: wl.colors(data, "1-WL", node=None), TypeError, "node must"),
-        (lambda data: wl.distinguishes(Batch.from_data_list([data]), data, "1-WL"), ValueError, "got a batch of 1"),
-        (lambda data: wl.exact_walks(Batch.from_data_list([data, data])), ValueError, "got a batch of 2"),
-        (lambda data: wl.exact_walks(data, -1), ValueError, "steps must"),
-        (lambda data: wl.exact_walks(data, 2.5), ValueError, "steps must"),
-        (lambda data: wl.exact_walks(data, 10**8), ValueError, "powers of 3 nodes have"),
-    ],
+test_refused_labels = refusals(
+    color_by,
+    (("node", torch.zeros(3, 2), torch.zeros(3)), "value"),
+    (("node", torch.zeros(3).long(), torch.zeros(3)), "dtype"),
+    (("node", torch.full((3,), torch.nan)), "finite"),
+    (("node", torch.zeros(3, dtype=torch.float16)), "float16"),
+    (("node", torch.zeros(3, dtype=torch.complex64)), "complex64"),
+    (("node", [0, 1, 2]), TypeError, "list"),
+    (("pair", torch.zeros(3)), "value"),
+    (("edge", torch.tensor([0, 1, 1, 1])), r"\(0, 1\)"),
 )
-def test_calls_that_are_refused(call: Any, kind: type[Exception], message: str) -> None:
-    with pytest.raises(kind, match=message):
-        call(a_pair()[0])
 
 
 def test_values_that_are_linked_by_others_are_warned_of() -> None:

@@ -38,11 +38,13 @@ def electric_flow_bound(num_layers: int, lambda_min: float, lambda_max: float, s
 
     Args:
         num_layers: ``L``.
-        lambda_min, lambda_max: eigenvalue bounds of the graph.
+        lambda_min, lambda_max: eigenvalue bounds of the graph, positive and finite.
         step_size: ``delta``; ``1 / lambda_max`` if absent.
     """
     _check_interval(lambda_min, lambda_max)
-    delta = 1 / lambda_max if step_size is None else _check_step(step_size, lambda_max)
+    delta = 1 / lambda_max if step_size is None else step_size
+    if not 0 < delta <= (1 + 1e-12) / lambda_max:
+        raise ValueError(f"step_size must lie in (0, 1 / lambda_max = {1 / lambda_max:g}], got {delta:g}")
     return math.exp(-delta * num_layers * lambda_min) / lambda_min
 
 
@@ -51,12 +53,9 @@ def fast_electric_flow_bound(
 ) -> float:
     """Return the bound of Lemma 4: ``|Phi_L - L^+|_2 <= exp(-delta 2^L lambda_min) / lambda_min``.
 
-    It needs ``delta <= 1 / lambda_max``. Arguments as for :func:`electric_flow_bound`; ``L`` layers replace ``2^L``
-    layers of Lemma 1.
+    ``L`` layers replace ``2^L`` layers of Lemma 1. Arguments and conditions as for :func:`electric_flow_bound`.
     """
-    _check_interval(lambda_min, lambda_max)
-    delta = 1 / lambda_max if step_size is None else _check_step(step_size, lambda_max)
-    return math.exp(-delta * lambda_min * 2.0 ** min(num_layers, 1000)) / lambda_min
+    return electric_flow_bound(2 ** min(num_layers, 1000), lambda_min, lambda_max, step_size)
 
 
 def resistive_embedding_bound(num_layers: int, lambda_min: float, lambda_max: float) -> float:
@@ -91,7 +90,7 @@ def heat_kernel_bound(num_layers: int, lambda_max: float, s: float) -> float:
         lambda_max: largest eigenvalue of the graph, or an upper bound.
         s: temperature, not negative.
     """
-    _check_temperature(s)
+    check_temperature(s)
     x = s * lambda_max
     if num_layers < x - 1:
         return math.inf
@@ -114,7 +113,7 @@ def fast_heat_kernel_bound(num_layers: int, lambda_max: float, s: float) -> floa
         lambda_max: largest eigenvalue of the graph, or an upper bound.
         s: temperature, not negative.
     """
-    _check_temperature(s)
+    check_temperature(s)
     x, c = s * lambda_max, 3.0 ** min(num_layers, 600)
     return min(3 * x * x, 4 / math.e**2) / c if x <= c else math.inf
 
@@ -148,9 +147,6 @@ def chebyshev_filter_bound(degree: int, low: float, high: float, value: float) -
         degree: number of layers of the filter.
         low, high: ends of the damped interval.
         value: last wanted eigenvalue of the Laplacian, below ``low``.
-
-    Raises:
-        ValueError: if ``value < low < high`` does not hold.
     """
     if not value < low < high:
         raise ValueError(f"value < low < high must hold, got {value}, {low} and {high}")
@@ -165,23 +161,15 @@ def layers_needed(bound: Callable[[int], float], tolerance: float, max_layers: i
     Args:
         bound: a function of the number of layers that does not increase.
         tolerance: positive.
-        max_layers: largest number of layers.
-
-    Raises:
-        ValueError: if the tolerance is not positive, or needs more than ``max_layers``.
+        max_layers: largest number of layers; ValueError if the tolerance needs more.
     """
     if not tolerance > 0:
         raise ValueError(f"tolerance must be positive, got {tolerance}")
-    high = 1
+    low, high = -1, 0
     while bound(high) > tolerance:
         if high >= max_layers:
-            raise ValueError(
-                f"a tolerance of {tolerance:g} needs more than {max_layers:,} layers, where the bound is "
-                f"{bound(max_layers):.3g}; allow more layers or a larger tolerance"
-            )
-        high = min(2 * high, max_layers)
-    low = 0 if bound(0) > tolerance else -1
-    high = 0 if low < 0 else high
+            raise ValueError(f"tolerance={tolerance:g} needs more than {max_layers:,} layers")
+        low, high = high, min(2 * high + 1, max_layers)
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if bound(middle) <= tolerance else (middle, high)
@@ -196,9 +184,6 @@ def spectral_bounds(graph: Graph) -> tuple[Tensor, Tensor]:
       ``r``: ``1 / lambda_min`` is at most the trace of ``L^+``, the sum of all effective resistances over ``n``, and
       these are at most those within the tree. This bound is coarse (a factor of 4 on paths, far more on expanders), so
       a construction that doubles its reach at each layer runs a few more layers.
-
-    Args:
-        graph: the batch, without ground.
 
     Returns:
         ``lambda_min`` and ``lambda_max`` of each graph, ``[num_graphs]``, float64; both one for a graph without edges.
@@ -232,9 +217,6 @@ def spectral_interval(graph: Graph) -> tuple[Tensor, Tensor]:
     :func:`spectral_bounds`, and ``lambda_min`` is an estimate by Lanczos' method, accurate to about one percent, minus
     the residual of its eigenvector. An iteration takes ``O(num_edges)`` time.
 
-    Args:
-        graph: the graph or batch, without ground.
-
     Returns:
         ``lambda_min`` and ``lambda_max``, ``[num_graphs]``, float64; both one for a graph without edges.
 
@@ -264,8 +246,7 @@ def _lanczos(graph: Graph, upper: float) -> float:
     """Return the second smallest eigenvalue of a large connected graph's Laplacian, minus its residual."""
     if graph.num_graphs > 1 or int(null_dimension(graph)) > 1:
         raise ValueError(
-            f"batches and graphs of several components may have up to {EXACT_NODES} nodes a graph, got "
-            f"{graph.max_nodes}; pass larger graphs one by one, connected"
+            f"graphs above {EXACT_NODES} nodes must be connected and not in a batch, got {graph.max_nodes}"
         )
     n = graph.num_nodes
 
@@ -286,13 +267,8 @@ def _check_interval(lambda_min: float, lambda_max: float) -> None:
         raise ValueError(f"0 < lambda_min <= lambda_max < inf must hold, got {lambda_min} and {lambda_max}")
 
 
-def _check_step(step_size: float, lambda_max: float) -> float:
-    if not 0 < step_size <= (1 + 1e-12) / lambda_max:
-        raise ValueError(f"step_size must lie in (0, 1 / lambda_max = {1 / lambda_max:g}], got {step_size:g}")
-    return step_size
-
-
-def _check_temperature(s: float) -> None:
+def check_temperature(s: float) -> None:
+    """Refuse a temperature that is negative or not finite."""
     if not 0 <= s < math.inf:
         raise ValueError(f"the temperature s must be finite and not negative, got {s}")
 

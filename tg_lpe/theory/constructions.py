@@ -31,10 +31,7 @@ def electric_flow(k: int, num_layers: int, step_size: float) -> EfficientTransfo
     Args:
         k: number of demands.
         num_layers: ``L``.
-        step_size: ``delta``, at most ``1 / lambda_max`` of every graph it runs on.
-
-    Raises:
-        ValueError: on a step size that is not positive.
+        step_size: ``delta``, positive, and at most ``1 / lambda_max`` of every graph it runs on.
     """
     if not step_size > 0:
         raise ValueError(f"step_size must be positive, got {step_size}")
@@ -59,14 +56,10 @@ def fast_electric_flow(num_layers: int) -> FullTransformer:
     Input: :func:`fast_electric_flow_input`. Output: ``L^+``, the last ``n`` rows of ``Z_L``
     (:func:`fast_electric_flow_output`). Error: :func:`~tg_lpe.theory.fast_electric_flow_bound`.
 
-    Corrections: the third block row of the printed ``W^V`` is ``[I, 0, 0]``, which adds ``Gamma^2`` to ``Phi`` instead
-    of ``Gamma Phi``; it must be ``[0, 0, I]``. The printed ``Phi_0 = delta I`` leaves a residual ``delta`` along the
-    constant vector at every layer; it must be ``delta I^``.
+    Corrections: the third block row of ``W^V`` must be ``[0, 0, I]`` (printed: ``[I, 0, 0]``, which adds ``Gamma^2`` to
+    ``Phi``), and ``Phi_0`` must be ``delta I^`` (printed: ``delta I``, whose residual along the constant vector stays).
 
     The blocks of the weights are multiples of the identity, so one transformer works for graphs of all sizes.
-
-    Args:
-        num_layers: ``L``.
     """
     model = FullTransformer(3, 1, [0] * num_layers, blockwise=True)
     gamma, ones, phi = range(3)
@@ -80,15 +73,12 @@ def fast_electric_flow(num_layers: int) -> FullTransformer:
 
 
 def fast_electric_flow_input(laplacian: Tensor, projection: Tensor, step_size: Tensor | float) -> Tensor:
-    """Return the input ``Z_0`` of :func:`fast_electric_flow`.
+    """Return the input ``Z_0`` of :func:`fast_electric_flow`, ``[..., 3 n, n]``.
 
     Args:
         laplacian: ``L``, ``[..., n, n]``.
         projection: ``I^``, ``[..., n, n]``: the identity minus ``1 1^T / n`` for each component of ``n`` nodes.
         step_size: ``delta``, at most ``1 / lambda_max``; ``[..., 1, 1]`` if graphs have different steps.
-
-    Returns:
-        ``[..., 3 n, n]``.
     """
     n = laplacian.size(-1)
     identity = torch.eye(n, dtype=laplacian.dtype, device=laplacian.device).expand_as(laplacian)
@@ -116,10 +106,7 @@ def resistive_embedding_layers(k: int, num_layers: int, lambda_max: float) -> Ef
     Args:
         k: number of demands.
         num_layers: ``L``.
-        lambda_max: an upper bound of the Laplacian eigenvalues of every graph it runs on.
-
-    Raises:
-        ValueError: on a ``lambda_max`` that is not positive.
+        lambda_max: a positive upper bound of the Laplacian eigenvalues of every graph it runs on.
     """
     if not lambda_max > 0:
         raise ValueError(f"lambda_max must be positive, got {lambda_max}")
@@ -155,10 +142,7 @@ def heat_kernel_layers(k: int, num_layers: int, s: float, num_steps: int = 1) ->
         k: number of columns.
         num_layers: ``L``, number of layers of each step.
         s: temperature, not negative.
-        num_steps: number of parts of ``s``; there are ``num_steps (L + 1) - 1`` layers in all.
-
-    Raises:
-        ValueError: if ``s`` is negative, or ``num_steps`` below one.
+        num_steps: number of parts of ``s``, at least 1; there are ``num_steps (L + 1) - 1`` layers in all.
     """
     if not s >= 0 or num_steps < 1:
         raise ValueError(f"s must not be negative, and num_steps at least 1, got {s} and {num_steps}")
@@ -183,11 +167,6 @@ def fast_heat_kernel(num_layers: int) -> FullTransformer:
 
     Input: :func:`fast_heat_kernel_input`. Output: ``exp(-s L)``, ``[n, n]``. Error:
     :func:`~tg_lpe.theory.fast_heat_kernel_bound`, sharper than the printed bound.
-
-    The weights are multiples of the identity, so one transformer works for graphs of all sizes.
-
-    Args:
-        num_layers: ``L``.
     """
     model = FullTransformer(1, 1, [0] * num_layers, blockwise=True)
     with torch.no_grad():
@@ -220,9 +199,6 @@ def orthogonalize(k: int, index: int) -> EfficientTransformer:
     Args:
         k: number of columns.
         index: ``i``, from 0.
-
-    Raises:
-        ValueError: if there is no such column.
     """
     if not 0 <= index < k:
         raise ValueError(f"index must lie in 0..{k - 1}, got {index}")
@@ -242,8 +218,8 @@ def top_eigenvectors(k: int, num_iterations: int, shift: float = 0.0) -> Efficie
     Input: ``Phi_0``, ``[n, k]``, of full column rank. Output: orthonormal columns, ``[n, k]``. Layers:
     ``num_iterations (k + 1)``. Error: :func:`~tg_lpe.theory.subspace_iteration_bound`.
 
-    Corrections: ``W^R`` of eq. (14) must be zero on the incidence block (the printed ``I`` doubles ``B`` at each
-    layer). Lemma 8's layers must be applied from the last column to the first, since each reads later columns only.
+    Corrections: ``W^R`` of eq. (14) must be zero on the incidence block (printed: ``I``, which doubles ``B``). Lemma
+    8's layers go from the last column to the first, since each reads later columns only.
 
     Args:
         k: number of eigenvectors.
@@ -260,8 +236,7 @@ def bottom_eigenvectors(k: int, num_iterations: int, mu: float) -> EfficientTran
     Otherwise as :func:`top_eigenvectors`: column ``k`` converges to the eigenvector of the smallest eigenvalue, which
     is constant on each component.
 
-    Correction: with ``W^R = (mu - 1) I``, ``W^V`` must be ``-I`` on the ``Phi`` block (printed: ``I``), so that
-    ``Phi - L Phi + (mu - 1) Phi = (mu I - L) Phi``.
+    Correction: with ``W^R = (mu - 1) I``, ``W^V`` must be ``-I`` on the ``Phi`` block (printed: ``I``).
 
     Args:
         k: number of eigenvectors.

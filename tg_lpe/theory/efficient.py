@@ -8,6 +8,7 @@ of any size.
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -98,20 +99,13 @@ class EfficientTransformer(Scheduled):
         k: number of columns of the input ``Psi`` and of the output, the last ``k`` columns of ``Phi_L``.
         width: number of columns of ``Phi``: ``2 k`` for ``Phi_0 = [Psi, 0]``, or ``k`` for ``Phi_0 = Psi``.
         num_weights: number of sets of weights; the number of layers without a ``schedule``.
-        schedule: index of the weights of each layer.
-        normalize_phi: ``None``; ``"frobenius"``, section 3.5: ``Phi`` has Frobenius norm one after each layer; or
-            ``"columns"``, eq. (6): each column of ``Phi`` has length one. Zero stays zero.
-        normalize_incidence: whether ``B`` has Frobenius norm one after each layer, as in sections 3.5 and 4.1.
+        schedule, normalize_phi, normalize_incidence: as for :class:`FullTransformer`.
         blockwise: whether the matrices are ``[width / k, width / k]``, each entry a multiple of the ``k x k`` identity.
             This is enough for Lemmas 1 to 3, and its memory does not grow with ``k``.
 
     Attributes:
         alpha_v, alpha_q, alpha_k, alpha_r: weights ``[num_weights]``.
         w_v, w_q, w_k, w_r: weights ``[num_weights, width, width]``, or smaller if blockwise.
-
-    Raises:
-        ValueError: on a schedule with an index out of range, an unknown normalisation, or a ``width``
-            other than ``k`` and ``2 k``.
     """
 
     def __init__(
@@ -124,14 +118,12 @@ class EfficientTransformer(Scheduled):
         normalize_incidence: bool = False,
         blockwise: bool = False,
     ) -> None:
-        super().__init__(num_weights, schedule, normalize_phi)
         if k < 1 or width not in (k, 2 * k):
             raise ValueError(f"width must be k or 2 k and k at least 1, got k={k} and width={width}")
-        self.k, self.width, self.blockwise = k, width, blockwise
-        self.normalize_phi, self.normalize_incidence = normalize_phi, normalize_incidence
-        self.alpha_v, self.alpha_q, self.alpha_k, self.alpha_r = (self._stack(num_weights) for _ in range(4))
         size = width // k if blockwise else width
-        self.w_v, self.w_q, self.w_k, self.w_r = (self._stack(num_weights, size, size) for _ in range(4))
+        super().__init__(size, num_weights, schedule, normalize_phi, normalize_incidence, blockwise)
+        self.k, self.width = k, width
+        self.alpha_v, self.alpha_q, self.alpha_k, self.alpha_r = (self._stack(num_weights) for _ in range(4))
 
     def weights(self, index: int) -> Weights:
         """Return the weights with number ``index``."""
@@ -169,9 +161,7 @@ class EfficientTransformer(Scheduled):
         """Return ``TF_L^B`` and ``TF_L^Phi`` of Lemma 10, the last item of :meth:`trace`; arguments as there."""
         if isinstance(graph, Graph) and self._compiled_runs(graph, phi):
             return self._run_compiled(graph, phi)
-        for state in self.trace(graph, phi):  # noqa: B007 (the last one is the result)
-            pass
-        return state
+        return deque(self.trace(graph, phi), maxlen=1)[0]
 
     def trace(self, graph: Graph | Tensor, phi: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         """Iterate over ``(B_l, Phi_l)`` for ``l = 0, 1, ... L``.
@@ -301,16 +291,6 @@ class EfficientTransformer(Scheduled):
                 target[:, num_edges:, num_edges:] = self._matrices(f"w_{name}")
         return result
 
-    def written_out(self) -> EfficientTransformer:
-        """Return the same transformer with matrices ``[width, width]``, as the paper prints them, not blockwise."""
-        result = EfficientTransformer(
-            self.k, self.width, len(self.w_v), self.schedule, self.normalize_phi, self.normalize_incidence
-        ).to(self.w_v)
-        with torch.no_grad():
-            for name, parameter in self.named_parameters():
-                getattr(result, name).copy_(parameter if name.startswith("alpha") else self._matrices(name))
-        return result
-
     def _matrices(self, name: str) -> Tensor:
         """Return a stack of weights as ``[num_weights, width, width]``."""
         weight: Tensor = getattr(self, name)
@@ -318,8 +298,4 @@ class EfficientTransformer(Scheduled):
 
     def extra_repr(self) -> str:
         """Return the arguments that affect the output."""
-        return (
-            f"k={self.k}, width={self.width}, num_layers={self.num_layers}, num_weights={len(self.w_v)}, "
-            f"normalize_phi={self.normalize_phi!r}, normalize_incidence={self.normalize_incidence}, "
-            f"blockwise={self.blockwise}"
-        )
+        return f"k={self.k}, width={self.width}, {super().extra_repr()}"

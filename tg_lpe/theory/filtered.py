@@ -37,9 +37,6 @@ def chebyshev_filter(k: int, degree: int, low: float, high: float) -> EfficientT
         k: number of columns.
         degree: degree of the polynomial, at least 1.
         low, high: ends of the damped interval.
-
-    Raises:
-        ValueError: if ``degree`` is below one, or ``low < high`` does not hold.
     """
     if degree < 1:
         raise ValueError(f"degree must be at least 1, got {degree}")
@@ -106,10 +103,10 @@ def filtered_eigenspace(
         with torch.no_grad():
             q = model(graph, q)
     if residual > tolerance * gap:
+        sine = residual / gap if gap else math.inf
         warnings.warn(
-            f"the span of {k} {which} eigenvectors of a graph of {graph.num_nodes} nodes is accurate to "
-            f"{residual / gap if gap else math.inf:.1g}, not to tolerance={tolerance:g}: the gap after it is too small "
-            "for float64",
+            f"the span of {k} {which} eigenvectors of a graph of {graph.num_nodes} nodes is accurate to {sine:.1g}, "
+            f"not to tolerance={tolerance:g}: its gap is too small for float64",
             stacklevel=4,
         )
     return q[:, :k], ritz[:k]

@@ -6,6 +6,7 @@ first rows are the transposed incidence matrix ``B^T``, the others ``Phi^T``.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Sequence
 
 import torch
@@ -96,20 +97,31 @@ class Scheduled(
     tags=["graph-machine-learning", "positional-encoding"],
     license="mit",
 ):
-    """Run layers that index a stack of weights, so that repeated weights are stored once.
+    """Run layers that index a stack of weights ``w_v``, ``w_q``, ``w_k``, ``w_r``, so that equal layers share theirs.
 
     Args:
+        size: number of rows and columns of each weight.
         num_weights: number of sets of weights.
         schedule: index of the weights of each layer; each once, in order, if absent.
-        how: one of :data:`NORMALIZATIONS`.
+        normalize_phi, normalize_incidence, blockwise: as for :class:`FullTransformer`.
     """
 
-    def __init__(self, num_weights: int, schedule: Sequence[int] | None, how: str | None) -> None:
+    def __init__(
+        self,
+        size: int,
+        num_weights: int,
+        schedule: Sequence[int] | None,
+        normalize_phi: str | None,
+        normalize_incidence: bool,
+        blockwise: bool,
+    ) -> None:
         super().__init__()
         self.schedule = list(range(num_weights)) if schedule is None else list(schedule)
         if any(not 0 <= index < num_weights for index in self.schedule):
             raise ValueError(f"schedule must name weights 0..{num_weights - 1}, got {sorted(set(self.schedule))}")
-        check_choice("normalize_phi", how, NORMALIZATIONS)
+        check_choice("normalize_phi", normalize_phi, NORMALIZATIONS)
+        self.normalize_phi, self.normalize_incidence, self.blockwise = normalize_phi, normalize_incidence, blockwise
+        self.w_v, self.w_q, self.w_k, self.w_r = (self._stack(num_weights, size, size) for _ in range(4))
 
     @property
     def num_layers(self) -> int:
@@ -118,6 +130,13 @@ class Scheduled(
 
     def _stack(self, *shape: int) -> nn.Parameter:
         return nn.Parameter(torch.zeros(*shape, dtype=torch.float64))
+
+    def extra_repr(self) -> str:
+        """Return the arguments that affect the output."""
+        return (
+            f"num_layers={self.num_layers}, num_weights={len(self.w_v)}, normalize_phi={self.normalize_phi!r}, "
+            f"normalize_incidence={self.normalize_incidence}, blockwise={self.blockwise}"
+        )
 
 
 class FullTransformer(Scheduled):
@@ -139,9 +158,6 @@ class FullTransformer(Scheduled):
 
     Attributes:
         w_v, w_q, w_k, w_r: weights ``[num_weights, h, h]``.
-
-    Raises:
-        ValueError: on a schedule with an index out of range, or an unknown normalisation.
     """
 
     def __init__(
@@ -154,12 +170,10 @@ class FullTransformer(Scheduled):
         normalize_incidence: bool = False,
         blockwise: bool = False,
     ) -> None:
-        super().__init__(num_weights, schedule, normalize_phi)
+        super().__init__(height, num_weights, schedule, normalize_phi, normalize_incidence, blockwise)
         if blockwise and (normalize_phi is not None or normalize_incidence):
             raise ValueError("blockwise=True needs normalize_phi=None and normalize_incidence=False")
-        self.height, self.num_edges, self.blockwise = height, num_edges, blockwise
-        self.normalize_phi, self.normalize_incidence = normalize_phi, normalize_incidence
-        self.w_v, self.w_q, self.w_k, self.w_r = (self._stack(num_weights, height, height) for _ in range(4))
+        self.height, self.num_edges = height, num_edges
 
     def forward(self, z: Tensor) -> Tensor:
         """Run all layers.
@@ -169,14 +183,8 @@ class FullTransformer(Scheduled):
 
         Returns:
             ``Z_L``, in the shape of ``Z_0``.
-
-        Raises:
-            ValueError: if ``z`` has another number of rows than ``h``.
         """
-        last = z
-        for last in self.trace(z):  # noqa: B007
-            pass
-        return last
+        return deque(self.trace(z), maxlen=1)[0]
 
     def trace(self, z: Tensor) -> Iterator[Tensor]:
         """Iterate over ``Z_0``, ``Z_1``, ... ``Z_L``, each ``[..., h, n]``; arguments as for :meth:`forward`."""
@@ -189,25 +197,6 @@ class FullTransformer(Scheduled):
             z = normalize_rows(z, self.num_edges, self.normalize_phi, self.normalize_incidence)
             yield z
 
-    def written_out(self, num_nodes: int) -> FullTransformer:
-        """Return the transformer with full matrices in place of blockwise weights, for graphs of ``num_nodes`` nodes.
-
-        Raises:
-            ValueError: if the weights are not blockwise.
-        """
-        if not self.blockwise:
-            raise ValueError("written_out needs blockwise weights; these are full matrices already")
-        result = FullTransformer(self.height * num_nodes, len(self.w_v), self.schedule).to(self.w_v)
-        identity = torch.eye(num_nodes).to(self.w_v)
-        with torch.no_grad():
-            for name in ("w_v", "w_q", "w_k", "w_r"):
-                getattr(result, name).copy_(torch.stack([torch.kron(w, identity) for w in getattr(self, name)]))
-        return result
-
     def extra_repr(self) -> str:
         """Return the arguments that affect the output."""
-        return (
-            f"height={self.height}, num_layers={self.num_layers}, num_weights={len(self.w_v)}, "
-            f"num_edges={self.num_edges}, normalize_phi={self.normalize_phi!r}, "
-            f"normalize_incidence={self.normalize_incidence}, blockwise={self.blockwise}"
-        )
+        return f"height={self.height}, num_edges={self.num_edges}, {super().extra_repr()}"

@@ -1,7 +1,7 @@
 """Compute flows, resistances, heat kernels and eigenvectors of any graph with as many layers as a tolerance needs.
 
-Everything is computed in float64. If a tolerance needs more layers than allowed, a ValueError is raised before any
-layer runs.
+Everything is computed in float64. If a tolerance needs more layers than ``max_layers``, a ValueError is raised before
+any layer runs, like those for arguments of a wrong shape or range and for graphs too large for dense algebra.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from tg_lpe.arguments import check_choice
+from tg_lpe.arguments import check_choice, check_count
 from tg_lpe.graph.components import component_labels
 from tg_lpe.graph.graph import Graph
 from tg_lpe.graph.padding import padded_batch
@@ -46,12 +46,8 @@ FAST_FLOOR = 1e-7
 PAIRS = ("all", "edges")
 
 
-def incidence_of(data: Data | Graph, edge_weight: str | None = "edge_weight") -> Graph:
-    """Return the graph of PyG data, with conductances in float64.
-
-    Args:
-        data: ``Data`` or ``Batch`` of one node type, or a graph, which is returned unchanged.
-        edge_weight: name of the attribute that holds conductances, if present; ``None`` to ignore weights.
+def incidence_of(data: Data | Graph) -> Graph:
+    """Return the graph of PyG's ``Data`` or ``Batch``, with ``edge_weight`` in float64; or a graph unchanged.
 
     Raises:
         TypeError: on anything else.
@@ -61,54 +57,35 @@ def incidence_of(data: Data | Graph, edge_weight: str | None = "edge_weight") ->
         return data
     if not isinstance(data, Data):
         raise TypeError(f"constructions take Data, Batch or Graph, got {type(data).__name__}")
-    if edge_weight is not None and edge_weight in data:
+    if "edge_weight" in data:
         data = copy.copy(data)
-        data[edge_weight] = data[edge_weight].double()
-    return Graph.from_data(data, edge_weight=edge_weight)
+        data.edge_weight = data.edge_weight.double()
+    return Graph.from_data(data)
 
 
 def remove_component_means(graph: Graph, x: Tensor) -> Tensor:
-    """Subtract from each value the mean over its connected component, as the lemmas require of demands.
-
-    Args:
-        graph: the graph or batch.
-        x: ``[num_nodes, k]``.
-
-    Returns:
-        ``[num_nodes, k]``.
-    """
+    """Subtract from each value of ``x``, ``[num_nodes, k]``, its mean over the component, as lemmas need of demands."""
     label = component_labels(graph)
     size = torch.bincount(label).to(x.dtype).unsqueeze(-1)
     return x - (torch.zeros(len(size), x.size(1)).to(x).index_add(0, label, x) / size)[label]
 
 
 def electric_potential(
-    data: Data | Graph,
-    demands: Tensor,
-    tolerance: float = 1e-6,
-    *,
-    edge_weight: str | None = "edge_weight",
-    max_layers: int = MAX_LAYERS,
+    data: Data | Graph, demands: Tensor, tolerance: float = 1e-6, *, max_layers: int = MAX_LAYERS
 ) -> Tensor:
     """Compute potentials ``L^+ psi`` of electric flows by Lemma 1, for graphs of any size.
-
-    :func:`electric_current` computes the currents.
 
     Args:
         data: the graph or batch.
         demands: currents injected at the nodes, ``[num_nodes, k]``. Their mean over each component is subtracted.
         tolerance: largest relative residual ``|psi - L phi| / |psi|`` of each demand.
-        edge_weight: as for :func:`incidence_of`.
         max_layers: largest number of layers. A tolerance needs ``lambda_max / lambda_min`` times
             ``log(1 / tolerance)`` layers: some hundred on an expander, a million on a grid of 300 by 300.
 
     Returns:
-        ``[num_nodes, k]``, float64, of mean zero on each component.
-
-    Raises:
-        ValueError: on demands of the wrong shape, or if more layers are needed than allowed.
+        ``[num_nodes, k]``, float64, of mean zero on each component. :func:`electric_current` makes currents of them.
     """
-    graph = incidence_of(data, edge_weight)
+    graph = incidence_of(data)
     _check_rows("demands", demands, graph)
     graph, scale, lower = _normalized(graph)
     layers = bounds.layers_needed(_relative(bounds.electric_flow_bound, lower), tolerance)
@@ -119,35 +96,25 @@ def electric_potential(
     return out / scale.unsqueeze(-1)
 
 
-def electric_current(data: Data | Graph, potential: Tensor, *, edge_weight: str | None = "edge_weight") -> Tensor:
+def electric_current(data: Data | Graph, potential: Tensor) -> Tensor:
     """Compute the currents of potentials by Ohm's law: conductance times difference of potential.
 
     Args:
         data: the graph or batch.
         potential: ``[num_nodes, k]``, such as the result of :func:`electric_potential`.
-        edge_weight: as for :func:`incidence_of`.
 
     Returns:
         The current along each edge of ``edge_index``, from its first node to its second; zero at self-loops. Float64
         ``[num_edges, k]``.
-
-    Raises:
-        ValueError: on potentials of the wrong shape.
     """
-    graph = incidence_of(data, edge_weight)
+    graph = incidence_of(data)
     _check_rows("potential", potential, graph)
     tail, head = graph.edge_index.long()
     w = graph.spread_to_directed(graph.root_conductance(potential.double()).square())
     return w.unsqueeze(-1) * (potential[tail] - potential[head]).double()
 
 
-def effective_resistance(
-    data: Data | Graph,
-    pairs: str = "all",
-    *,
-    tolerance: float = 1e-10,
-    edge_weight: str | None = "edge_weight",
-) -> Tensor:
+def effective_resistance(data: Data | Graph, pairs: str = "all", *, tolerance: float = 1e-10) -> Tensor:
     """Compute effective resistances ``R_ij = (u_i - u_j)^T L^+ (u_i - u_j)`` by Lemma 4.
 
     The number of layers, ``log2(lambda_max / lambda_min log(1 / tolerance))``, follows from bounds on the eigenvalues.
@@ -157,46 +124,32 @@ def effective_resistance(
         data: the graph or batch.
         pairs: ``"all"`` pairs of nodes of a single graph, or only the ``"edges"``.
         tolerance: relative error, before rounding.
-        edge_weight: as for :func:`incidence_of`.
 
     Returns:
         ``[num_nodes, num_nodes]``, zero on the diagonal and infinite between components; or one value for each edge of
         ``edge_index``, ``[num_edges]``, zero at self-loops. Float64.
-
-    Raises:
-        ValueError: on other ``pairs``, all pairs of several graphs, or a graph too large for dense algebra.
     """
     check_choice("pairs", pairs, PAIRS)
-    graph = incidence_of(data, edge_weight)
+    graph = incidence_of(data)
     if pairs == "all" and graph.num_graphs != 1:
-        raise ValueError(
-            f"pairs='all' takes a single graph, got a batch of {graph.num_graphs}; pairs='edges' takes batches"
-        )
+        raise ValueError(f"pairs='all' takes a single graph, got a batch of {graph.num_graphs}; pass pairs='edges'")
+    label = component_labels(graph)
     if pairs == "all":
-        label = component_labels(graph)
         matrix = torch.zeros(graph.num_nodes, graph.num_nodes, dtype=torch.float64, device=graph.device)
-        for _, inverse in _pseudo_inverses(graph, tolerance):  # one, or none without nodes
-            matrix = _resistances(inverse)[0]
+        for _, found in _resistances(graph, tolerance):  # one bucket, or none without nodes
+            matrix = found[0]
         return matrix.masked_fill(label.unsqueeze(1) != label, math.inf).fill_diagonal_(0.0)
     edges = torch.zeros(graph.num_edges, dtype=torch.float64, device=graph.device)
-    for where, inverse in _pseudo_inverses(graph, tolerance):
-        edges[where.edges] = where.at_edges(_resistances(inverse))[0]
-    if graph.conductance is not None:  # an edge of weight zero is absent: it may join two components
-        label = component_labels(graph)
-        edges = edges.masked_fill(label[graph.tail] != label[graph.head], math.inf)
-    return graph.spread_to_directed(edges)
+    for positions, found in _resistances(graph, tolerance):
+        edges[positions.edges] = positions.at_edges(found)[0]
+    # An edge of weight zero is absent: it may join two components.
+    return graph.spread_to_directed(edges.masked_fill(label[graph.tail] != label[graph.head], math.inf))
 
 
-def _resistances(inverse: Tensor) -> Tensor:
-    """Compute ``R_ij = L^+_ii + L^+_jj - 2 L^+_ij``, ``[..., n, n]``."""
-    diagonal = inverse.diagonal(dim1=-2, dim2=-1)
-    return (diagonal.unsqueeze(-1) + diagonal.unsqueeze(-2) - 2 * inverse).clamp(min=0)
+def _resistances(graph: Graph, tolerance: float) -> Iterator[tuple[EdgePositions, Tensor]]:
+    """Compute ``R_ij = L^+_ii + L^+_jj - 2 L^+_ij``, ``[num_graphs, max_nodes, max_nodes]``, bucket by bucket.
 
-
-def _pseudo_inverses(graph: Graph, tolerance: float) -> Iterator[tuple[EdgePositions, Tensor]]:
-    """Compute ``L^+`` of each graph by Lemma 4, ``[num_graphs, max_nodes, max_nodes]``, bucket by bucket.
-
-    Its error is ``L^+ M^(2^L)``, so the relative error of every quadratic form is at most the tolerance.
+    The error of ``L^+`` by Lemma 4 is ``L^+ M^(2^L)``, so each resistance has a relative error within the tolerance.
     """
     lower, upper = bounds.spectral_bounds(graph)
     label = component_labels(graph)
@@ -205,7 +158,7 @@ def _pseudo_inverses(graph: Graph, tolerance: float) -> Iterator[tuple[EdgePosit
     ones = torch.ones(graph.num_nodes, dtype=torch.float64, device=graph.device)
     # Padding nodes have no component: the projection is zero there.
     labels = padded.pad(torch.stack([label + 1.0, 1 / size[label]], dim=1))
-    for bucket, laplacian, where, marks in zip(
+    for bucket, laplacian, positions, marks in zip(
         padded.buckets, padded.dense_laplacians(ones), padded.edge_positions(), labels, strict=True
     ):
         number, share = marks[:, 0], marks[:, 1]
@@ -217,7 +170,8 @@ def _pseudo_inverses(graph: Graph, tolerance: float) -> Iterator[tuple[EdgePosit
         z = fast_electric_flow_input(laplacian, projection, 1 / top.view(-1, 1, 1))
         with torch.no_grad():
             inverse = fast_electric_flow_output(fast_electric_flow(layers).to(z.device)(z))
-        yield where, 0.5 * (inverse + inverse.mT)
+        diagonal = inverse.diagonal(dim1=1, dim2=2)
+        yield positions, (diagonal.unsqueeze(2) + diagonal.unsqueeze(1) - inverse - inverse.mT).clamp(min=0)
 
 
 def _relative(bound: Callable[[int, float, float], float], lower: float) -> Callable[[int], float]:
@@ -231,7 +185,6 @@ def heat_kernel(
     psi: Tensor | None = None,
     *,
     tolerance: float = 1e-6,
-    edge_weight: str | None = "edge_weight",
     max_layers: int = MAX_LAYERS,
 ) -> Tensor:
     """Compute the heat kernel ``exp(-s L)`` by Lemma 5, or its product with columns by Lemma 3.
@@ -241,28 +194,22 @@ def heat_kernel(
         s: temperature, not negative.
         psi: columns ``[num_nodes, k]``, for graphs of any size. If absent, the matrix of a single graph is computed.
         tolerance: error in spectral norm, before rounding; at least ``1e-7`` for the matrix.
-        edge_weight: as for :func:`incidence_of`.
         max_layers: largest number of layers; with ``psi``, about ``4 s lambda_max`` are needed.
 
     Returns:
         ``[num_nodes, num_nodes]``, or ``[num_nodes, k]`` with ``psi``. Float64.
-
-    Raises:
-        ValueError: on a negative temperature, ``psi`` of the wrong shape, the matrix of several graphs or of a graph
-            too large for dense algebra, a tolerance too small for float64, or more layers than allowed.
     """
-    graph = incidence_of(data, edge_weight)
-    if not 0 <= s < math.inf:
-        raise ValueError(f"the temperature s must be finite and not negative, got {s}")
+    graph = incidence_of(data)
+    bounds.check_temperature(s)
     if psi is not None:
         return _heat_columns(graph, s, psi, tolerance, max_layers)
     if graph.num_graphs != 1:
         raise ValueError(f"without psi, data must be a single graph, got a batch of {graph.num_graphs}; pass psi")
     if graph.num_nodes == 0:
         return torch.zeros(0, 0, dtype=torch.float64, device=graph.device)
-    ones = torch.ones(graph.num_nodes, dtype=torch.float64, device=graph.device)
     if tolerance < FAST_FLOOR:
         raise ValueError(f"tolerance must be at least {FAST_FLOOR:g} without psi, got {tolerance:g}; pass psi")
+    ones = torch.ones(graph.num_nodes, dtype=torch.float64, device=graph.device)
     (laplacian,), top = padded_batch(graph).dense_laplacians(ones), float(bounds.spectral_bounds(graph)[1])
     layers = bounds.layers_needed(lambda count: bounds.fast_heat_kernel_bound(count, top, s), tolerance)
     with torch.no_grad():
@@ -288,7 +235,6 @@ def resistive_embedding(
     *,
     tolerance: float = 1e-4,
     seed: int = 0,
-    edge_weight: str | None = "edge_weight",
     max_layers: int = MAX_LAYERS,
 ) -> Tensor:
     """Compute a resistive embedding by Lemma 2: squared distances between rows are effective resistances (Fact 1).
@@ -300,25 +246,19 @@ def resistive_embedding(
             ``sqrt(L^+)`` of a single graph.
         tolerance: error relative to ``sqrt(L^+)`` in spectral norm, before the projection.
         seed: seed of the directions, which depend only on the seed and a node's index within its graph.
-        edge_weight: as for :func:`incidence_of`.
         max_layers: largest number of layers; ``lambda_max / lambda_min log(1 / tolerance)`` are needed.
 
     Returns:
         ``[num_nodes, num_nodes]``, or ``[num_nodes, k]``. Float64. Distances between components have no meaning.
-
-    Raises:
-        ValueError: if ``k`` is below one, on ``sqrt(L^+)`` of several graphs, or if more layers are needed than
-            allowed.
     """
-    graph = incidence_of(data, edge_weight)
+    graph = incidence_of(data)
     like = torch.empty(0, dtype=torch.float64, device=graph.device)
     if k is None:
         if graph.num_graphs != 1:
             raise ValueError(f"without k, data must be a single graph, got a batch of {graph.num_graphs}; pass k")
         start = torch.eye(graph.num_nodes).to(like)
-    elif k < 1:
-        raise ValueError(f"k must be at least 1, got {k}")
     else:
+        check_count("k", k)
         start = counter_normal(seed, max(graph.max_nodes, 1), k, like)[graph.local_index] / k**0.5
     if start.numel() == 0:
         return start
@@ -339,19 +279,14 @@ def laplacian_eigenvectors(
     *,
     tolerance: float = 1e-6,
     seed: int = 0,
-    edge_weight: str | None = "edge_weight",
     max_layers: int = MAX_LAYERS,
 ) -> tuple[Tensor, Tensor]:
     """Compute eigenvectors of ``L`` by subspace iteration: Corollary 7 for the bottom, Lemma 6 for the top.
 
-    Subspace iteration needs a spectral gap after the last iterated vector. If the gap after vector ``k`` is small or
-    zero, it iterates more vectors, up to ``2 k`` if enough: the number that needs the fewest layers. A Rayleigh-Ritz
-    step then rotates the span to eigenvectors. For graphs of up to 1,024 nodes, the number of layers follows from the
-    eigenvalues, which are computed densely.
-
-    On larger graphs the powers of Lemma 6 need too many layers. A Chebyshev filter
-    (:func:`~tg_lpe.theory.chebyshev_filter`), also made of layers of eq. (7), alternates with orthogonalisation until
-    the residual is small enough.
+    If the gap after vector ``k`` is small, it iterates the number of vectors, mostly up to ``2 k``, that needs the
+    fewest layers. A Rayleigh-Ritz step then rotates the span to eigenvectors. For graphs of up to 1,024 nodes, the
+    number of layers follows from the eigenvalues, which are computed densely. On larger graphs a Chebyshev filter
+    (:func:`~tg_lpe.theory.chebyshev_filter`) alternates with orthogonalisation until the residual is small enough.
 
     Args:
         data: the graph or batch; graphs are solved one by one.
@@ -362,21 +297,15 @@ def laplacian_eigenvectors(
             warning is given if rounding prevents the tolerance. On graphs of more than 1,024 nodes, the check uses an
             estimate of the gap.
         seed: seed of ``Phi_0``, which depends only on the seed and a node's index within its graph.
-        edge_weight: as for :func:`incidence_of`.
         max_layers: largest number of layers for a graph.
 
     Returns:
         Eigenvectors ``[num_nodes, k]``, orthonormal, and eigenvalues ``[num_graphs, k]``, float64. Columns that a small
         graph lacks are zero, their eigenvalues NaN. Signs are arbitrary, and so is the basis of a repeated eigenvalue.
-
-    Raises:
-        ValueError: on an unknown ``which``, ``k`` below one, or a graph that needs more layers than allowed.
     """
-    if which not in ("bottom", "top"):
-        raise ValueError(f"which must be 'bottom' or 'top', got {which!r}")
-    if k < 1:
-        raise ValueError(f"k must be at least 1, got {k}")
-    graph = incidence_of(data, edge_weight)
+    check_choice("which", which, ("bottom", "top"))
+    check_count("k", k)
+    graph = incidence_of(data)
     bounds.check_ground(graph)
     like = torch.empty(0, dtype=torch.float64, device=graph.device)
     vectors, values = like.new_zeros(graph.num_nodes, k), like.new_full((graph.num_graphs, k), torch.nan)
@@ -437,8 +366,7 @@ def _eigenspace(
     else:
         warnings.warn(
             f"the span of {k} {which} eigenvectors of a graph of {n} nodes is accurate to "
-            f"{residual / (worst - edge):.1g}, not to tolerance={tolerance:g}: the gap after it is too small for "
-            "float64",
+            f"{residual / (worst - edge):.1g}, not to tolerance={tolerance:g}: its gap is too small for float64",
             stacklevel=3,
         )
     order = ritz.argsort(descending=which == "top")[:k]

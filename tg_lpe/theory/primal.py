@@ -39,9 +39,6 @@ class AuditedPrimalAttention(PrimalAttention):
     Args:
         hidden_channels, heads, rank, num_rows, pooling, eta: as for :class:`~tg_lpe.nn.attention.PrimalAttention`.
         kind: one of the names above.
-
-    Raises:
-        ValueError: if an argument is out of range.
     """
 
     def __init__(
@@ -128,9 +125,6 @@ class DualAttention(Resettable):
         heads: number of heads; divides ``hidden_channels``.
         edges: whether edges add to the kernel.
         pooling: ``"mean"`` or ``"sum"``.
-
-    Raises:
-        ValueError: if an argument is out of range.
     """
 
     def __init__(self, hidden_channels: int, heads: int, edges: bool = False, pooling: str = "mean") -> None:
@@ -194,9 +188,6 @@ class KernelSVDAttention(Resettable):
         ridge: added to the diagonal of ``F_X`` and of the Gram matrices, whose traces are one. With 16 random features,
             1e-3 leaves a relative residual of eq. (2.6) of about 8 % for graphs of 10 nodes, 3.3 % for 20, 2 % for 50
             and 1.7 % for 200; 1e-6 leaves 0.25 % for 10 nodes, and less than 0.01 % from 20 on.
-
-    Raises:
-        ValueError: if an argument is out of range.
     """
 
     def __init__(self, hidden_channels: int, heads: int, num_rows: int | None = None, ridge: float = 1e-3) -> None:

@@ -28,7 +28,6 @@ import math
 import re
 import warnings
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from itertools import combinations
 from typing import Any, NamedTuple
 
@@ -41,7 +40,7 @@ from torch_geometric.data import Batch, Data
 
 from tg_lpe.arguments import WITHOUT_EDGE_INDEX, check_count
 from tg_lpe.graph.graph import Graph
-from tg_lpe.graph.tuples import MAX_TUPLES, check_number, component_tuples, edge_between
+from tg_lpe.graph.tuples import check_number, component_tuples, edge_between
 from tg_lpe.ops.segment import repeat_ranges
 
 __all__ = ["Coloring", "colors", "distinguishes", "exact_walks", "joint_colors"]
@@ -129,15 +128,11 @@ def joint_colors(
     Args:
         graphs: the graphs, or a batch.
         name, node, edge, pair, rounds: as for :func:`colors`; without ``rounds``, until no colour of any graph splits.
-
-    Raises:
-        ValueError, AttributeError: as :func:`colors`.
     """
-    _check_rounds(rounds)
     if isinstance(graphs, Data) and not isinstance(graphs, Batch):
         raise TypeError("joint_colors takes several graphs, got one: use colors, or pass a list")
     graphs = graphs.to_data_list() if isinstance(graphs, Batch) else list(graphs)
-    colorings = _colorings(graphs, name, node, edge, pair)
+    colorings = _colorings(graphs, name, rounds, node, edge, pair)
     current, done = [coloring.initial for coloring in colorings], 0
     count = _num_colors(current)
     while done != rounds:
@@ -165,12 +160,8 @@ def distinguishes(
         name: name of the colouring, see :mod:`tg_lpe.theory.wl`.
         node, edge, pair: attributes that are initial colours, as for :func:`colors`.
         rounds: largest number of rounds; if absent, until the graphs differ or no colour splits.
-
-    Raises:
-        ValueError, AttributeError: as :func:`colors`.
     """
-    _check_rounds(rounds)
-    first, second = _colorings([a, b], name, node, edge, pair)
+    first, second = _colorings([a, b], name, rounds, node, edge, pair)
     one, other = first.initial, second.initial
     done, count = 0, -1
     while True:
@@ -195,16 +186,11 @@ def exact_walks(data: Data, steps: int = 16) -> Tensor:
 
     Returns:
         Entry ``(u, v)`` of each power, int64 ``[num_nodes, num_nodes, steps]``; zero in rows of nodes without edges.
-
-    Raises:
-        ValueError: if ``steps`` is no integer or negative, on too many entries, or on a batch.
-        TypeError: if ``data`` is no graph.
     """
     check_count("steps", steps, least=0)
     graph = _incidence(data)
     n = graph.num_nodes
-    if n * n * steps > MAX_TUPLES:
-        raise ValueError(f"{steps} powers of {n:,} nodes have {n * n * steps:,} entries, at most {MAX_TUPLES:,} fit")
+    check_number(n * n * steps, f"{steps} steps of {n:,} nodes")
     adjacency = _adjacency(graph, np.int64)
     inverse = np.array([pow(d, -1, PRIME) if d else 0 for d in np.diff(adjacency.indptr).tolist()], dtype=np.int64)
     power, powers = np.eye(n, dtype=np.int64), np.empty((n, n, steps), np.int64)
@@ -214,30 +200,22 @@ def exact_walks(data: Data, steps: int = 16) -> Tensor:
     return torch.from_numpy(powers)
 
 
-@dataclass
-class _Rule:
-    """Hold the rule that the name of a colouring stands for."""
+class _Rule(NamedTuple):
+    """Hold the rule of a colouring: over which nodes ``w`` its multisets run; ``everywhere`` and ``local`` add up."""
 
     k: int
-    s: int | None = None
-    """Largest number of components of a tuple; ``None`` for all tuples, in an array ``[n] * k``."""
+    s: int | None = None  # largest number of components of a tuple; None for all tuples, in an array [n] * k
     everywhere: bool = False
-    """Whether a multiset runs over all nodes ``w``."""
     local: bool = False
-    """Whether a multiset runs over the neighbours, in addition to that of ``everywhere``."""
     folklore: bool = False
 
 
-@dataclass
-class _Refinement:
-    """Hold the initial colours of one graph, and a function that refines them."""
+class _Refinement(NamedTuple):
+    """Hold the initial colours of one graph's tuples, and a function that computes a round."""
 
-    initial: Colors
-    """Colours of all tuples, ``[n] * k``, or of the tuples listed in ``nodes``."""
+    initial: Colors  # of all tuples, [n] * k, or of the listed ones
     refine: Callable[[Colors], Colors]
-    """Computes a round."""
-    nodes: Array | None = None
-    """Nodes of the listed tuples, ``[k, num_tuples]``."""
+    nodes: Array | None = None  # of the listed tuples, [k, num_tuples]
 
     def tuples(self) -> Array:
         """Nodes of the tuples, ``[num_tuples, k]``."""
@@ -263,8 +241,9 @@ def _rule(name: str) -> _Rule:
 
 
 def _colorings(
-    graphs: Sequence[Data], name: str, node: Sequence[str], edge: Sequence[str], pair: Sequence[str]
+    graphs: Sequence[Data], name: str, rounds: int | None, node: Sequence[str], edge: Sequence[str], pair: Sequence[str]
 ) -> list[_Refinement]:
+    check_count("rounds", 0 if rounds is None else rounds, least=0)
     rule = _rule(name)
     incidences = [_incidence(data) for data in graphs]
     for graph in incidences:
@@ -383,11 +362,6 @@ def _moves(labels: _Labels, nodes: Array, place: int) -> tuple[Array, Array, Col
     pointers = np.concatenate([[0], np.cumsum(np.bincount(owner[is_listed], minlength=nodes.shape[1]))])
     relation = labels.between(old[is_listed], new[is_listed]) if k == 1 else None
     return pointers, source[is_listed], relation
-
-
-def _check_rounds(rounds: int | None) -> None:
-    if rounds is not None:
-        check_count("rounds", rounds, least=0)
 
 
 def _incidence(data: Data) -> Graph:

@@ -1,0 +1,171 @@
+"""Lemmas 1 to 5 against ``L^+``, its root and the heat kernel from numpy's eigenvectors and scipy, at every depth."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import pytest
+import torch
+from construction_graphs import WEIGHTED_PATH, Case, column_norms, every_case, spectral_norm
+from helpers import refusals, relative_error
+from scipy.linalg import expm
+from scipy.special import comb
+from torch import Tensor
+
+from tg_lpe import theory as c
+
+pytestmark = pytest.mark.usefixtures("no_grad")
+
+ROUNDING = 1e-12
+"""Tolerance over ``|L^+|``, or its root, where a bound is below rounding."""
+
+temperatures = pytest.mark.parametrize("s", [0.05, 0.5])
+
+
+def exact(case: Case, s: float) -> Tensor:
+    return torch.from_numpy(expm(-s * case.laplacian.numpy()))
+
+
+def rounding(case: Case, s: float) -> float:
+    """The terms of the series grow to ``exp(s lambda_max)`` before they shrink, and their rounding errors remain."""
+    return 1e-14 + 1e-15 * math.exp(s * case.lambda_max)
+
+
+Lemma = tuple[c.EfficientTransformer, Tensor, Callable[[int], float], float]
+"""A transformer, the matrix that it multiplies by, the bound on its error, and what rounding adds."""
+
+
+def potentials(case: Case, fraction: float) -> Lemma:
+    low, high, step = case.lambda_min, case.lambda_max, fraction / case.lambda_max
+    bound = lambda n: c.electric_flow_bound(n, low, high, step)  # noqa: E731
+    return c.electric_flow(3, 200, step), case.inverse, bound, ROUNDING / low
+
+
+def embeddings(case: Case, slack: float) -> Lemma:
+    low, high = case.lambda_min, slack * case.lambda_max
+    bound = lambda n: c.resistive_embedding_bound(n, low, high)  # noqa: E731
+    return c.resistive_embedding_layers(3, 200, high), case.root, bound, ROUNDING / low**0.5
+
+
+def heat(case: Case, s: float) -> Lemma:
+    depth = math.ceil(8 * s * case.lambda_max) + 20
+    bound = lambda n: c.heat_kernel_bound(n, case.lambda_max, s)  # noqa: E731
+    return c.heat_kernel_layers(3, depth, s), exact(case, s), bound, rounding(case, s)
+
+
+@every_case
+@pytest.mark.parametrize(
+    ("of", "value"),
+    [(potentials, 1.0), (potentials, 0.4), (embeddings, 1.0), (embeddings, 1.7), (heat, 0.05), (heat, 0.5)],
+)
+def test_errors_keep_their_bounds_at_every_depth(case: Case, of: Callable[[Case, float], Lemma], value: float) -> None:
+    model, matrix, bound, floor = of(case, value)
+    psi = case.demands()
+    if of is heat:
+        psi[:, 2:] += 1  # columns need not sum to zero
+    for layer, (_, phi) in enumerate(model.trace(case.b, model.embed(psi))):
+        error = column_norms(phi[:, 3:] - matrix @ psi) / column_norms(psi)
+        assert error.max() <= bound(layer) + floor, (layer, error, bound(layer))
+
+
+@every_case
+def test_each_layer_is_a_step_of_gradient_descent(case: Case) -> None:
+    step, psi = 0.9 / case.lambda_max, case.demands()
+    model = c.electric_flow(3, 20, step)
+    expected = torch.zeros_like(psi)
+    for b, phi in model.trace(case.b, model.embed(psi)):
+        assert relative_error(phi, torch.cat([psi, expected], 1)) < 1e-13 and torch.equal(b, case.b)
+        expected = expected - step * (case.laplacian @ expected - psi)
+
+
+@every_case
+def test_each_layer_adds_a_term_of_eq_12(case: Case) -> None:
+    delta, psi = 1 / case.lambda_max, case.demands()
+    model = c.resistive_embedding_layers(3, 20, case.lambda_max)
+    term, total = psi, torch.zeros_like(psi)
+    for layer, (_, phi) in enumerate(model.trace(case.b, model.embed(psi))):
+        assert relative_error(phi, torch.cat([term, total], 1)) < 1e-13
+        total = total + delta**0.5 * comb(2 * layer, layer, exact=True) / 4**layer * term
+        term = term - delta * case.laplacian @ term
+
+
+@every_case
+def test_each_layer_adds_a_term_of_the_series(case: Case) -> None:
+    s, psi = 0.3, case.demands()
+    model = c.heat_kernel_layers(3, 20, s)
+    power, total = psi, torch.zeros_like(psi)
+    for layer, (_, phi) in enumerate(model.trace(case.b, model.embed(psi))):
+        coefficient = (-s) ** layer / math.factorial(layer)
+        assert relative_error(phi, torch.cat([coefficient * power, total], 1)) < 1e-12
+        total = total + coefficient * power
+        power = case.laplacian @ power
+
+
+@every_case
+@pytest.mark.parametrize("steps", [2, 5])
+def test_the_series_in_several_parts(case: Case, steps: int) -> None:
+    s, psi = 4.0 * steps / case.lambda_max, case.demands()
+    each = 32 + 40
+    model = c.heat_kernel_layers(3, each, s, steps)
+    assert model.num_layers == steps * (each + 1) - 1
+    error = column_norms(model(case.b, psi) - exact(case, s) @ psi) / column_norms(psi)
+    bound = c.heat_kernel_bound(each, case.lambda_max, s / steps)
+    assert error.max() <= steps * (bound + rounding(case, s / steps)) * (1 + bound) ** steps
+
+
+@every_case
+@temperatures
+def test_cubing_keeps_its_bound_at_every_depth(case: Case, s: float) -> None:
+    expected = exact(case, s)
+    for layers in range(16):
+        out = c.fast_heat_kernel(layers)(c.fast_heat_kernel_input(case.laplacian, layers, s))
+        bound = c.fast_heat_kernel_bound(layers, case.lambda_max, s)
+        printed = 3.0 ** (1 - layers) * (s * case.lambda_max) ** 2
+        error = spectral_norm(out - expected)
+        assert error <= bound + 1e-15 * 3.0**layers, (layers, error, bound)
+        assert bound <= printed * (1 + 1e-12) or bound == math.inf
+
+
+def fast_input(case: Case, fraction: float = 1.0) -> torch.Tensor:
+    return c.fast_electric_flow_input(case.laplacian, case.projection, fraction / case.lambda_max)
+
+
+@every_case
+@pytest.mark.parametrize("fraction", [1.0, 0.4])
+def test_doubling_keeps_its_bound_at_every_depth(case: Case, fraction: float) -> None:
+    floor = ROUNDING / case.lambda_min
+    for layer, z in enumerate(c.fast_electric_flow(20).trace(fast_input(case, fraction))):
+        error = spectral_norm(c.fast_electric_flow_output(z) - case.inverse)
+        step = fraction / case.lambda_max
+        bound = c.fast_electric_flow_bound(layer, case.lambda_min, case.lambda_max, step)
+        assert error <= bound + floor, (layer, error, bound)
+    assert error <= 2 * floor, "twenty layers reach the floor"
+
+
+@every_case
+def test_so_many_layers_do_what_two_to_the_power_do(case: Case) -> None:
+    slow = c.electric_flow(case.num_nodes, 256, 1 / case.lambda_max)
+    states = [phi[:, case.num_nodes :] for _, phi in slow.trace(case.b, slow.embed(case.projection))]
+    for layer, z in enumerate(c.fast_electric_flow(8).trace(fast_input(case))):
+        assert relative_error(c.fast_electric_flow_output(z), states[2**layer]) < 1e-12
+
+
+def test_the_path_needs_thirteen_layers_or_over_four_thousand() -> None:
+    low, high = WEIGHTED_PATH.lambda_min, WEIGHTED_PATH.lambda_max
+    assert low == pytest.approx(0.039, rel=2e-3) and high == pytest.approx(9.7, rel=2e-3)
+    slow = c.layers_needed(lambda layers: c.electric_flow_bound(layers, low, high), 1e-6)
+    fast = c.layers_needed(lambda layers: c.fast_electric_flow_bound(layers, low, high), 1e-6)
+    assert fast == 13 and 4000 < slow < 4500
+    got = c.fast_electric_flow_output(c.fast_electric_flow(fast)(fast_input(WEIGHTED_PATH)))
+    assert spectral_norm(got - WEIGHTED_PATH.inverse) < 1e-6
+
+
+NAN = float("nan")
+test_refusals = refusals(
+    lambda lemma, *arguments: getattr(c, lemma)(*arguments),
+    *((("electric_flow", 1, 3, step), "step_size") for step in (0.0, -1.0, NAN)),
+    *((("resistive_embedding_layers", 2, 3, value), "lambda_max") for value in (0.0, -2.0, NAN)),
+    *((("heat_kernel_layers", 2, 3, s), "s") for s in (-1.0, NAN)),
+    (("heat_kernel_layers", 2, 3, 1.0, 0), "num_steps"),
+)
