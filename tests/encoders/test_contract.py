@@ -300,17 +300,21 @@ def test_appending_to_x_keeps_its_precision() -> None:
     assert torch.equal(bare[1].x, appended[:, 1:].float())
 
 
-def test_reset_reaches_nets_and_tells_of_bare_parameters() -> None:
+class Scaled(Degrees):
+    """Degrees with a parameter of its own, and without a method that draws it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.randn(3))
+
+
+def test_reset_draws_parameters_of_a_users_encoder() -> None:
+    model = GraphTransformer(encoder=Scaled(), hidden_channels=8, heads=2, num_layers=1)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(5)
-        fresh, encoder = Activated(), Activated()
+        model.reset_parameters()
         torch.manual_seed(5)
-        encoder.reset_parameters()
-        encoder.own = nn.Parameter(torch.zeros(3))
-        with pytest.raises(NotImplementedError, match="reset_parameters"):
-            encoder.reset_parameters()
-    assert torch.equal(encoder.net[0].weight, fresh.net[0].weight)
-    assert torch.equal(encoder.net[2].bias, fresh.net[2].bias)
+        assert torch.equal(model.encoder.scale, torch.randn(3))
 
 
 @pytest.mark.parametrize(

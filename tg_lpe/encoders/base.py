@@ -18,7 +18,6 @@ from tg_lpe.arguments import check_devices, check_generator, check_rows
 from tg_lpe.checkpoints.checkpoint import CheckpointMixin
 from tg_lpe.data.spec import DataSpec
 from tg_lpe.graph.graph import Graph, make_graph
-from tg_lpe.nn._util import reset_parts
 from tg_lpe.ops.checks import ValueChecks
 
 FEATURES = ("x", "edge_attr", "edge_weight")
@@ -353,12 +352,15 @@ class Encoder(CheckpointMixin, nn.Module, ABC):
                 parameter.requires_grad_(flag)
 
     def reset_parameters(self) -> None:
-        """Draw all weights again from torch's global generator.
+        """Draw all weights again from torch's global generator, as the constructor does.
 
         Raises:
-            NotImplementedError: if this module or a submodule has parameters but no ``reset_parameters``.
+            TypeError: if an argument of the constructor is not JSON-able.
         """
-        reset_parts(self)
+        if self.state_dict():
+            arguments = self.config_dict()
+            del arguments["class"]
+            self.load_state_dict(type(self)(**arguments).state_dict())
 
     @classmethod
     def data_arguments(cls, spec: DataSpec, arguments: Mapping[str, Any]) -> dict[str, Any]:

@@ -169,6 +169,11 @@ class Combined(Encoder):
             part.requires_grad_(requires_grad)
         return self
 
+    def reset_parameters(self) -> None:
+        """Reset each encoder, see :meth:`Encoder.reset_parameters`."""
+        for part in self._parts:
+            part.reset_parameters()
+
     def learned(self) -> list[LearnedTable]:
         """Return the tables of all encoders, with the encoder's class in each title."""
         return [

@@ -362,11 +362,11 @@ class _Parameters(nn.Module):
         shape = (k,) if diagonal else (k, k)
         self.w_q, self.w_k, self.w_v = (nn.Parameter(torch.empty(shape)) for _ in range(3))
         self.w_r = nn.Parameter(torch.empty(() if diagonal else shape))
-        self.reset_parameters()
+        self._draw()
 
     @torch.no_grad()
-    def reset_parameters(self) -> None:
-        """Draw the weights again.
+    def _draw(self) -> None:
+        """Draw the weights.
 
         A layer starts near ``Phi <- (1.5 I - S) Phi``, a low-pass filter and the first step of the subspace iteration
         of Corollary 7; the ``P`` term adds a little orthogonalisation.

@@ -80,15 +80,9 @@ class LPE(EigenpairEncoder):
         self.num_largest = num_largest
         if num_largest:
             self.kind += f"_{num_largest}_largest"
-        self.first_epsilon = epsilon
-        self.epsilon = nn.Parameter(torch.empty(num_eigenpairs))
+        self.epsilon = nn.Parameter(epsilon * torch.arange(num_eigenpairs))
         self.phi = perceptron(2, 2 * out_channels, out_channels)
         self.rho = perceptron(out_channels, 2 * out_channels, out_channels)
-        self._reset_parameters()
-
-    def _reset_parameters(self) -> None:
-        with torch.no_grad():
-            self.epsilon.copy_(self.first_epsilon * torch.arange(self.num_eigenpairs))
 
     def precompute(self, graph: Graph) -> dict[str, Tensor]:
         """Return eigenvalues and eigenvectors, in the dtype of the weights."""

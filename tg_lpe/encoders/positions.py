@@ -15,11 +15,10 @@ from tg_lpe.encoders.registry import register
 from tg_lpe.graph.components import component_labels
 from tg_lpe.graph.graph import Graph
 from tg_lpe.graph.subspace import Cut, Subspace, leading_subspace, looped_subspace
-from tg_lpe.nn._util import Resettable
 from tg_lpe.nn.probes import with_random_signs
 
 
-class LearnedCut(Resettable, Cut):
+class LearnedCut(nn.Module, Cut):
     """Learned cut of each loop of the filter, from the Ritz values of the previous loop.
 
     ``cut = last + tanh(f) (kth - last)``, where ``last`` is the smallest Ritz value, ``kth`` is the ``k``-th largest,
@@ -35,10 +34,6 @@ class LearnedCut(Resettable, Cut):
         super().__init__()
         self.start = nn.Parameter(torch.zeros(()))
         self.hidden, self.out = nn.Linear(4, hidden_channels), nn.Linear(hidden_channels, 1)
-        self._reset_parameters()
-
-    def _reset_parameters(self) -> None:
-        """Set the net's output to zero."""
         for parameter in (self.start, self.out.weight, self.out.bias):
             nn.init.zeros_(parameter)
 

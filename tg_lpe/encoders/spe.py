@@ -96,9 +96,6 @@ class SPE(EigenpairEncoder):
         self.first = nn.Linear(num_filters, out_channels)
         self.second = nn.Linear(out_channels, out_channels)
 
-    def _reset_parameters(self) -> None:
-        nn.init.zeros_(self.epsilon)
-
     def precompute(self, graph: Graph) -> dict[str, Tensor]:
         """Return eigenvalues and eigenvectors, in the dtype of the weights.
 

@@ -15,7 +15,7 @@ from tg_lpe.encoders.base import Encoder, Encoding, check_precomputed
 from tg_lpe.encoders.registry import register
 from tg_lpe.graph.eigenspaces import bottom_eigenvectors, eigenspaces
 from tg_lpe.graph.graph import Graph
-from tg_lpe.nn._util import reset_parts, without_autocast
+from tg_lpe.nn._util import without_autocast
 from tg_lpe.nn.dot_product import token_attention
 from tg_lpe.nn.probes import with_random_signs
 from tg_lpe.ops.operator import constant, is_transforming
@@ -373,14 +373,6 @@ class TokenTransformer(nn.Module):
         self.linear = nn.Linear(in_channels, out_channels)
         layer = nn.TransformerEncoderLayer(out_channels, heads, feedforward_channels, dropout, batch_first=True)
         self.layers = nn.TransformerEncoder(layer, num_layers, enable_nested_tensor=False).layers
-
-    def reset_parameters(self) -> None:
-        """Draw the weights of the first layer again and copy them to the other layers."""
-        self.linear.reset_parameters()
-        first, *others = self.layers
-        reset_parts(first)
-        for layer in others:
-            layer.load_state_dict(first.state_dict())
 
     def forward(self, tokens: Tensor, absent: Tensor) -> Tensor:
         """Encode each row independently.

@@ -192,9 +192,8 @@ class Whitened(Encoder):
 
     def reset_parameters(self) -> None:
         """Draw the weights of the inner encoder again, if it has any; :meth:`fit` must then be called again."""
-        super().reset_parameters()
         if any(True for _ in self.encoder.parameters()):
-            self.num_fitted.zero_()
+            super().reset_parameters()
 
     def requires_grad_(self, requires_grad: bool = True) -> Whitened:
         """Return this encoder; the inner encoder stays frozen, because the statistics belong to its weights."""

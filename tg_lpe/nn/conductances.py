@@ -8,11 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from tg_lpe.graph.graph import Graph
-from tg_lpe.nn._util import Resettable
 from tg_lpe.nn.features import Feature
 
 
-class LearnedConductances(Resettable):
+class LearnedConductances(nn.Module):
     r"""Learn positive conductances of edges and ground conductances of nodes, one set per filter.
 
     An edge of type ``b`` has the conductance ``softplus(g[b])``, a node of type ``a`` the ground conductance
@@ -126,11 +125,11 @@ class _PositiveMap(nn.Module):
         self.weight = None
         if feature.channels is not None:
             self.weight = nn.Parameter(torch.empty(feature.channels, num_filters))
-        self.reset_parameters()
+        self._draw()
 
     @torch.no_grad()
-    def reset_parameters(self) -> None:
-        """Draw the weights again: the first filter starts as a random walk, the others spread around the median."""
+    def _draw(self) -> None:
+        """Draw the weights: the first filter starts as a random walk, the others spread around the median."""
         median, spread = self.start
         value = median * (spread * self.table.new_empty(self.table.size(0), self.num_filters).normal_()).exp()
         value[:, 0] = 1.0 if self.start == EDGE_START else 0.01

@@ -6,7 +6,6 @@ import torch
 from torch import Tensor, nn
 
 from tg_lpe.graph.graph import Graph
-from tg_lpe.nn._util import Resettable
 
 
 def neighbour_sums(graph: Graph, h: Tensor) -> Tensor:
@@ -15,7 +14,7 @@ def neighbour_sums(graph: Graph, h: Tensor) -> Tensor:
     return (graph.laplacian_diagonal(rows).unsqueeze(1) * rows - graph.laplacian(rows)).view_as(h)
 
 
-class GINLayer(Resettable):
+class GINLayer(nn.Module):
     r"""Compute :math:`\mathrm{MLP}((1 + \epsilon) h_u + \sum_{w \sim u} h_w)`, with layer norm in the perceptron.
 
     `How Powerful are Graph Neural Networks? <https://arxiv.org/abs/1810.00826>`_, eq. (4.1). The sum is weighted by
@@ -29,9 +28,6 @@ class GINLayer(Resettable):
         super().__init__()
         self.epsilon = nn.Parameter(torch.zeros(()))
         self.net = normed_perceptron(in_channels, hidden_channels, out_channels)
-
-    def _reset_parameters(self) -> None:
-        nn.init.zeros_(self.epsilon)
 
     def forward(self, graph: Graph, h: Tensor) -> Tensor:
         """Map ``h``, ``[num_nodes, ..., in_channels]``, to ``[num_nodes, ..., out_channels]``."""

@@ -10,7 +10,6 @@ from torch import Tensor, nn
 from tg_lpe.arguments import check_choice
 from tg_lpe.graph.graph import Graph
 from tg_lpe.nn import parallel
-from tg_lpe.nn._util import Resettable
 from tg_lpe.nn.features import Feature
 from tg_lpe.ops.checks import ValueChecks
 from tg_lpe.ops.random import counter_normal
@@ -21,7 +20,7 @@ CACHED_ROWS = 256
 """Rows of random probes that are cached."""
 
 
-class FeatureProbes(Resettable):
+class FeatureProbes(nn.Module):
     """Compute ``Phi_0`` from node features; equivariant under relabelling of the nodes.
 
     Args:
@@ -128,12 +127,7 @@ class LearnedProbes(nn.Module):
 
     def __init__(self, k: int, max_nodes: int) -> None:
         super().__init__()
-        self.rows = nn.Parameter(torch.empty(max_nodes, k))
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Draw the rows again, standard normal."""
-        nn.init.normal_(self.rows)
+        self.rows = nn.Parameter(torch.randn(max_nodes, k))
 
     def forward(self, graph: Graph, x: Tensor | None, generator: torch.Generator | None) -> Tensor:
         """Return ``Phi_0``, ``[num_nodes, k]``; ``x`` and ``generator`` are not read."""
