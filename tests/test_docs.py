@@ -123,6 +123,13 @@ def test_the_page_of_encodings_says_what_the_classes_say() -> None:
             assert link in (cls.__doc__ or ""), f"{name}: {link}"
 
 
+def test_the_page_of_errors_quotes_the_package() -> None:
+    page = (ROOT / "docs" / "errors.md").read_text(encoding="utf-8")
+    source = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "tg_lpe").rglob("*.py"))
+    quotes = [quote for row in re.findall(r"^\| ([^|]+) \|", page, flags=re.M) for quote in re.findall("`(.+?)`", row)]
+    assert quotes and not [quote for quote in quotes if quote not in source]
+
+
 @pytest.mark.parametrize("page", WITH_PYTHON, ids=lambda path: str(path.relative_to(ROOT)))
 def test_python_of_a_page_needs_no_test_framework(page: Path) -> None:
     assert not any("pytest" in block for block in python_blocks(page))

@@ -124,9 +124,9 @@ def labelled(**options: Any) -> GraphSplits:
         (lambda: masked(torch.ones(3, 2) > 0), r"data.train_mask\[:, i\]"),
         (lambda: masked(None), "random_node_masks"),
         (lambda: AddPositionalEncoding(RandomWalk), "the class RandomWalk"),
-        (lambda: RandomWalk(np.int64(8)), r"steps must .* got np.int64\(8\); int\("),
-        (lambda: LinearTransformerPE(np.int64(8)), r"k must .*; int\("),
-        (lambda: ResistiveEmbedding(8, torch.tensor(0)), r"seed must .*; int\("),
+        (lambda: RandomWalk(np.int64(8)), r"steps must .* got np.int64\(8\); pass a Python number"),
+        (lambda: LinearTransformerPE(np.int64(8)), r"k must .*; pass a Python number"),
+        (lambda: ResistiveEmbedding(8, torch.tensor(0)), r"seed must .*; pass a Python number"),
         (lambda: Graph(RING, batch=torch.zeros(3).long().to("meta")), "edge_index on cpu, batch on meta; data.to"),
         (
             lambda: GraphTransformer(in_channels=1)(torch.rand(3, 1, device="meta"), RING),
@@ -198,7 +198,7 @@ def test_a_graph_with_adj_t_in_place_of_edge_index() -> None:
         lambda: random_link_split(data, seed=0),
         lambda: plot.graph(data, RandomWalk(2)),
     ):
-        with pytest.raises((TypeError, ValueError), match=r"ToSparseTensor, .* comes after .*to_edge_index"):
+        with pytest.raises((TypeError, ValueError), match="edge_index"):
             call()
 
 

@@ -14,10 +14,7 @@ import torch
 from torch_geometric import EdgeIndex, Index
 from torch_geometric.data.data import BaseData
 
-WITHOUT_EDGE_INDEX = (
-    "a graph without edges has an empty edge_index, [2, 0]; T.ToSparseTensor, which replaces edge_index by adj_t, "
-    "comes after the encoding, and torch_geometric.utils.to_edge_index(adj_t.t())[0] restores edge_index"
-)
+WITHOUT_EDGE_INDEX = "a graph without edges has an empty edge_index, [2, 0]"
 """End of the error messages for graphs without ``edge_index``."""
 
 HOMOGENEOUS = "to_homogeneous() makes one graph of HeteroData"
@@ -62,7 +59,7 @@ def as_keyword(name: str, value: object) -> str:
 def check_count(name: str, value: object, least: int = 1) -> None:
     """Raise ``ValueError`` unless ``value`` is an integer of at least ``least``."""
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise ValueError(f"{name} must be an integer of at least {least}, got {value!r}{int_hint(value)}")
+        raise ValueError(f"{name} must be an integer of at least {least}, got {value!r}{number_hint(value)}")
 
 
 def check_counts(*, least: int = 1, **counts: object) -> None:
@@ -74,7 +71,7 @@ def check_counts(*, least: int = 1, **counts: object) -> None:
 def check_seed(seed: object) -> None:
     """Raise ``ValueError`` unless ``seed`` is an integer from 0 to ``2 ** 63 - 1``."""
     if not isinstance(seed, int) or isinstance(seed, bool) or not 0 <= seed < 2**63:
-        raise ValueError(f"seed must be an integer from 0 to 2^63 - 1, got {seed!r}{int_hint(seed)}")
+        raise ValueError(f"seed must be an integer from 0 to 2^63 - 1, got {seed!r}{number_hint(seed)}")
 
 
 def check_folder(name: str, path: object) -> None:
@@ -83,10 +80,10 @@ def check_folder(name: str, path: object) -> None:
         raise ValueError(f"{name} must name a folder, got ''; '.' is the current folder")
 
 
-def int_hint(value: object) -> str:
-    """Return the end of an error message for integers of NumPy and PyTorch, which a checkpoint cannot hold."""
-    is_one = isinstance(value, np.integer) or (isinstance(value, torch.Tensor) and value.numel() == 1)
-    return "; int(...) makes a Python integer of it" if is_one else ""
+def number_hint(value: object) -> str:
+    """Return the end of an error message for numbers of NumPy and PyTorch, which a checkpoint cannot hold."""
+    is_one = isinstance(value, np.number) or (isinstance(value, torch.Tensor) and value.numel() == 1)
+    return "; pass a Python number" if is_one else ""
 
 
 def check_choice(name: str, value: object, allowed: Sequence[object]) -> None:
@@ -112,20 +109,14 @@ def check_share(name: str, value: object, or_zero: bool = True) -> None:
     """Raise ``ValueError`` unless ``value`` is positive, or zero with ``or_zero``, and below 1."""
     if isinstance(value, bool) or not (isinstance(value, int | float) and 0 <= value < 1 and (or_zero or value)):
         least = "at least 0" if or_zero else "above 0"
-        raise ValueError(f"{name} must be {least} and below 1, got {value!r}{_float_hint(value)}")
+        raise ValueError(f"{name} must be {least} and below 1, got {value!r}{number_hint(value)}")
 
 
 def check_positive(name: str, value: object, or_zero: bool = False) -> None:
     """Raise ``ValueError`` unless ``value`` is finite and positive, or zero with ``or_zero``."""
     if isinstance(value, bool) or not (isinstance(value, int | float) and 0 <= value < math.inf and (or_zero or value)):
         allowed = "finite and at least 0" if or_zero else "positive and finite"
-        raise ValueError(f"{name} must be {allowed}, got {value!r}{_float_hint(value)}")
-
-
-def _float_hint(value: object) -> str:
-    """Return the end of an error message for numbers of NumPy and PyTorch, which a checkpoint cannot hold."""
-    is_one = isinstance(value, np.number) or (isinstance(value, torch.Tensor) and value.numel() == 1)
-    return "; float(...) makes a Python number of it" if is_one and not isinstance(value, float) else ""
+        raise ValueError(f"{name} must be {allowed}, got {value!r}{number_hint(value)}")
 
 
 def checked_numbers(name: str, values: object) -> tuple[float, ...]:
@@ -240,13 +231,9 @@ def rows_hint(name: str, rows: int, expected: int, what: str) -> str:
     """
     if rows == expected or what not in ("node", "edge"):
         return ""
-    if what == "node":
-        return f"; {name} needs a row for each of the {expected} nodes, also for those without edges"
-    hint = f"; {name} needs a row for each of the {expected} columns of edge_index"
-    if 2 * rows == expected:
-        both = f"edge_index, {name} = torch_geometric.utils.to_undirected(edge_index, {name})"
-        hint += f": from edges in one direction, make both by {both}"
-    return hint
+    counted = f"{expected} nodes" if what == "node" else f"{expected} columns of edge_index"
+    both = f", in both directions: to_undirected(edge_index, {name})" * (what == "edge" and 2 * rows == expected)
+    return f"; {name} needs a row for each of the {counted}{both}"
 
 
 def outside_nodes(num_nodes: int, low: int, high: int) -> str:
@@ -262,10 +249,7 @@ def outside_nodes(num_nodes: int, low: int, high: int) -> str:
 def check_generator(generator: object) -> None:
     """Raise ``TypeError`` unless ``generator`` is a ``torch.Generator`` or ``None``."""
     if isinstance(generator, torch.fx.Proxy):  # torch.fx passes one for each argument
-        raise TypeError(
-            "torch.fx, on which PyTorch Geometric's to_hetero and to_hetero_with_bases rely, cannot trace this module; "
-            "for HeteroData, call it with data.to_homogeneous() and its node_type and edge_type, and do not convert it"
-        )
+        raise TypeError(f"torch.fx, and so to_hetero, cannot trace this module; {HOMOGENEOUS}")
     if generator is not None and not isinstance(generator, torch.Generator):
         raise TypeError(
             f"generator must be a torch.Generator or None, got {generator!r}; pass torch.Generator().manual_seed(0)"

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tg_lpe.arguments import check_count, int_hint, rows_hint
+from tg_lpe.arguments import check_count, number_hint, rows_hint
 from tg_lpe.nn._util import Resettable
 from tg_lpe.nn.norms import RowBatchNorm, UnitColumns
 from tg_lpe.ops.checks import ValueChecks
@@ -49,7 +49,7 @@ class Feature:
             if not self.counts or not all(
                 isinstance(count, int) and count >= 1 and count is not True for count in self.counts
             ):
-                got = f"{num_types!r}{int_hint(num_types)}"
+                got = f"{num_types!r}{number_hint(num_types)}"
                 raise ValueError(f"numbers of {what} types must be integers of at least 1, got {got}")
             self.width = sum(self.counts)
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch_geometric.data.datapipes import functional_transform
 
-from tg_lpe.arguments import int_hint
+from tg_lpe.arguments import number_hint
 from tg_lpe.checkpoints.checkpoint import Checkpoint
 from tg_lpe.encoders.base import Encoder, check_encoder
 from tg_lpe.encoders.registry import load_encoder
@@ -79,7 +79,7 @@ class LinearTransformerPE(AddPositionalEncoding):
                 if isinstance(k, str):
                     hint = f"from_pretrained({k!r}) takes the name of an encoder"
                 allowed = f"1..{encoder.out_channels}, the channels of the encoder"
-                raise ValueError(f"k must lie in {allowed}, got {k!r}{int_hint(k)}; {hint}")
+                raise ValueError(f"k must lie in {allowed}, got {k!r}{number_hint(k)}; {hint}")
         super().__init__(encoder, attr_name, edge_attr_name, edge_weight, reduce=reduce, hetero=hetero)
         self.k = self.out_channels = self.out_channels if k is None else k
         self.encoder_on(torch.device("cpu")).keep_channels(self.k)
