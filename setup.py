@@ -14,10 +14,8 @@ OPERATIONS = (
     "polynomials",
     "estimates",
     "balls",
-    "triangles",
     "layers",
     "eigenvectors",
-    "products",
     "attention",
 )
 

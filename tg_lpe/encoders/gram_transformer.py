@@ -24,7 +24,6 @@ from tg_lpe.nn.probes import draw_seed
 from tg_lpe.ops.balls import ball_orders, ball_polynomials
 from tg_lpe.ops.estimates import estimated_polynomials
 from tg_lpe.ops.polynomials import BASES, EdgePositions, matrix_polynomials
-from tg_lpe.ops.triangles import triangle_products
 
 CONDUCTANCES = ("learned", "ground", "fixed")
 GRAM_PROBES = ("auto", "identity", "rademacher")
@@ -40,10 +39,6 @@ EXACT_WORK_ONCE = 3e11
 
 BALL_VISITS = 640
 """On larger graphs, an order is exact if its walks see at most this number of edges, counted from both ends."""
-
-NEIGHBOURS = 64
-"""On larger graphs, common neighbours of edges are counted if the ends of lower degree have at most so many neighbours
-on average."""
 
 PARTS = {"nodes": ("at nodes", "of currents at nodes"), "edges": ("at edges", "of imaginary parts at edges")}
 """The two halves of a linear map's input; without directions there is only the first."""
@@ -451,13 +446,6 @@ class GramTransformer(Encoder):
             return nodes, estimates[1]
         at_edges = torch.maximum(orders[tail], orders[head]) - 1
         edges = torch.where(layer <= at_edges.unsqueeze(1), exact[1], estimates[1])
-        degree = torch.bincount(torch.cat([tail, head]), minlength=num_nodes)
-        paths = torch.minimum(degree[tail], degree[head]).sum()
-        if layers > 1 and bool(paths <= NEIGHBOURS * tail.numel()):
-            # Near hubs, walks see too many edges, but the second order at an edge only needs common neighbours.
-            squares = triangle_products(adjacency, adjacency, tail, head, num_nodes) * (BASES[self.basis][0] / 2)
-            second = edges.view(-1, self.num_filters, layers)[:, :, 1]
-            second.copy_(torch.where(at_edges.unsqueeze(1) < 2, squares.mT, second))
         return nodes, edges
 
 

@@ -20,7 +20,6 @@ from tg_lpe.models.registry import register
 from tg_lpe.nn._util import reset_all
 from tg_lpe.nn.attention import make_attention, shared_of
 from tg_lpe.nn.features import EncodingChannels, EncodingEmbedding, FeatureEmbedding, GraphFeatures
-from tg_lpe.nn.linear import Linear
 from tg_lpe.nn.norms import NORMS
 from tg_lpe.ops.segment import RowGroups
 
@@ -175,7 +174,7 @@ class GraphTransformer(FeatureModel):
         maps: list[nn.Module] = []
         for in_width, out_width in pairwise(widths):
             # A single hidden unit with a ReLU starts dead with probability one half; the paper's net has no ReLU.
-            maps += [Linear(in_width, out_width), nn.Identity() if reading.hidden == "paper" else nn.ReLU()]
+            maps += [nn.Linear(in_width, out_width), nn.Identity() if reading.hidden == "paper" else nn.ReLU()]
         self.readout = nn.Sequential(*maps, OutputLinear(widths[-1], out_channels))
         pool_norm = reading.norm or ("batch" if reading.pooling == "both" else None)
         self.pool_norm = None if pool_norm is None else NORMS[pool_norm](pooled)

@@ -15,7 +15,6 @@ from tg_lpe.nn.attention.global_attention import key_mask
 from tg_lpe.nn.attention.local import Local
 from tg_lpe.nn.attention.registry import register_attention
 from tg_lpe.nn.dot_product import dot_product_attention
-from tg_lpe.nn.linear import Linear
 
 MAX_NODES = 1024
 """Default of the largest graph: its scores of eight heads take 32 MiB in float32 in each layer."""
@@ -74,9 +73,9 @@ class BiasAttention(nn.Module):
         super().__init__()
         check_heads(hidden_channels, heads)
         self.heads = heads
-        self.query_key_value = Linear(hidden_channels, 3 * hidden_channels)
-        self.pair = Linear(pair_channels, heads, bias=False) if pair_channels else None
-        self.edge = Linear(hidden_channels, heads, bias=False)
+        self.query_key_value = nn.Linear(hidden_channels, 3 * hidden_channels)
+        self.pair = nn.Linear(pair_channels, heads, bias=False) if pair_channels else None
+        self.edge = nn.Linear(hidden_channels, heads, bias=False)
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, h: Tensor, e: Tensor, graph: Graph, state: PairState) -> Tensor:

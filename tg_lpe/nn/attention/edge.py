@@ -13,7 +13,6 @@ from tg_lpe.graph.graph import Graph
 from tg_lpe.nn._util import Resettable
 from tg_lpe.nn.attention.local import Convolution, Local
 from tg_lpe.nn.attention.registry import register_attention
-from tg_lpe.nn.linear import Linear
 from tg_lpe.nn.norms import NORMS
 from tg_lpe.ops.attention import edge_attention
 from tg_lpe.ops.segment import RowGroups
@@ -46,9 +45,9 @@ class EdgeAttention(Resettable):
         check_heads(hidden_channels, heads)
         self.hidden_channels = hidden_channels
         self.heads = heads
-        self.query = Linear(hidden_channels, hidden_channels)
-        self.key_value = Linear(hidden_channels, 2 * hidden_channels)
-        self.edge = Linear(hidden_channels, hidden_channels)
+        self.query = nn.Linear(hidden_channels, hidden_channels)
+        self.key_value = nn.Linear(hidden_channels, 2 * hidden_channels)
+        self.edge = nn.Linear(hidden_channels, hidden_channels)
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, h: Tensor, e: Tensor, graph: Graph) -> tuple[Tensor, Tensor]:
@@ -164,7 +163,7 @@ class FeatureUpdate(nn.Module):
     def __init__(self, channels: int, dropout: float, norm: str, residual: bool, drop_path: float) -> None:
         super().__init__()
         self.residual = residual
-        self.out = Linear(channels, channels)
+        self.out = nn.Linear(channels, channels)
         self.norm_attention = NORMS[norm](channels)
         self.feed_forward = _FeedForward(channels)
         self.norm_feed_forward = NORMS[norm](channels)
@@ -188,7 +187,7 @@ class _FeedForward(nn.Sequential):
     """Two linear maps with a ReLU between them."""
 
     def __init__(self, channels: int) -> None:
-        super().__init__(Linear(channels, channels), nn.ReLU(), Linear(channels, channels))
+        super().__init__(nn.Linear(channels, channels), nn.ReLU(), nn.Linear(channels, channels))
 
     def forward(self, x: Tensor, dropout: nn.Module | None = None) -> Tensor:
         """Apply the maps, with a dropout before the second."""

@@ -8,7 +8,6 @@ from torch import Tensor, nn
 from tg_lpe.arguments import check_share
 from tg_lpe.graph.graph import Graph
 from tg_lpe.nn._util import Resettable
-from tg_lpe.nn.linear import Linear
 from tg_lpe.nn.norms import NORMS
 
 
@@ -53,15 +52,15 @@ class GatedGCN(Resettable):
     ) -> None:
         super().__init__()
         check_share("dropout", dropout)
-        self.own = Linear(hidden_channels, hidden_channels)  # A, B, C, D, E
-        self.value = Linear(hidden_channels, hidden_channels)
-        self.edge = Linear(hidden_channels, hidden_channels)
-        self.target = Linear(hidden_channels, hidden_channels)
-        self.source = Linear(hidden_channels, hidden_channels)
+        self.own = nn.Linear(hidden_channels, hidden_channels)  # A, B, C, D, E
+        self.value = nn.Linear(hidden_channels, hidden_channels)
+        self.edge = nn.Linear(hidden_channels, hidden_channels)
+        self.target = nn.Linear(hidden_channels, hidden_channels)
+        self.source = nn.Linear(hidden_channels, hidden_channels)
         self.node_norm = NORMS[norm](hidden_channels)
         self.edge_norm = NORMS[norm](hidden_channels) if update_edges else None
         self.pe_gate = (
-            nn.Sequential(Linear(1, hidden_channels), nn.ReLU(), Linear(hidden_channels, 1), nn.Sigmoid())
+            nn.Sequential(nn.Linear(1, hidden_channels), nn.ReLU(), nn.Linear(hidden_channels, 1), nn.Sigmoid())
             if pe_gate
             else None
         )

@@ -15,7 +15,6 @@ from tg_lpe.graph.graph import Graph
 from tg_lpe.graph.progress import warn_of_pairs
 from tg_lpe.nn._util import Resettable
 from tg_lpe.nn.dot_product import dot_product_attention
-from tg_lpe.nn.linear import Linear
 
 L = TypeVar("L", bound=type[nn.Module])
 
@@ -55,8 +54,8 @@ class SoftmaxAttention(Resettable):
         super().__init__()
         check_heads(hidden_channels, heads)
         self.heads = heads
-        self.query_key_value = Linear(hidden_channels, 3 * hidden_channels)
-        self.out = Linear(hidden_channels, hidden_channels)
+        self.query_key_value = nn.Linear(hidden_channels, 3 * hidden_channels)
+        self.out = nn.Linear(hidden_channels, hidden_channels)
 
     def forward(self, h: Tensor, graph: Graph, state: None) -> tuple[Tensor, None]:
         """Attend to all nodes of a graph, see :func:`register_global_attention`."""

@@ -15,7 +15,7 @@ from tg_lpe.nn.attention.gatedgcn import GatedGCN
 from tg_lpe.nn.attention.global_attention import GLOBAL_ATTENTIONS
 from tg_lpe.nn.attention.local import Convolution, Local
 from tg_lpe.nn.attention.registry import check_arguments, register_attention, shared_of
-from tg_lpe.nn.linear import feed_forward
+from tg_lpe.nn.feed_forward import feed_forward
 from tg_lpe.nn.norms import NORMS
 
 

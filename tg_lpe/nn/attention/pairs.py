@@ -13,10 +13,9 @@ from tg_lpe.nn._util import Resettable
 from tg_lpe.nn.attention.bias import PairState
 from tg_lpe.nn.attention.global_attention import key_mask
 from tg_lpe.nn.attention.registry import register_attention
-from tg_lpe.nn.linear import Linear, feed_forward
+from tg_lpe.nn.feed_forward import feed_forward
 from tg_lpe.nn.norms import NORMS
 from tg_lpe.ops.operator import is_transforming, reference_gradients
-from tg_lpe.ops.products import linear
 
 MAX_NODES = 512
 """Default of the largest graph: features of its pairs take 64 MiB in float32 at 64 channels, about ten times a layer.
@@ -35,7 +34,7 @@ class PairEmbedding(Resettable):
     def __init__(self, channels: int, pair_channels: int, max_nodes: int) -> None:
         super().__init__()
         self.max_nodes = max_nodes
-        self.linear = Linear(pair_channels, channels) if pair_channels else None
+        self.linear = nn.Linear(pair_channels, channels) if pair_channels else None
 
     def forward(self, graph: Graph, pairs: Tensor | None, e: Tensor) -> PairState:
         """Return the initial state of the layers."""
@@ -73,10 +72,10 @@ class PairAttention(Resettable):
         super().__init__()
         check_heads(hidden_channels, heads)
         self.heads, self.width = heads, hidden_channels // heads
-        self.query = Linear(hidden_channels, hidden_channels)
-        self.key_value = Linear(hidden_channels, 2 * hidden_channels, bias=False)
-        self.pair_scale = Linear(hidden_channels, hidden_channels)
-        self.pair_shift = Linear(hidden_channels, hidden_channels)
+        self.query = nn.Linear(hidden_channels, hidden_channels)
+        self.key_value = nn.Linear(hidden_channels, 2 * hidden_channels, bias=False)
+        self.pair_scale = nn.Linear(hidden_channels, hidden_channels)
+        self.pair_shift = nn.Linear(hidden_channels, hidden_channels)
         self.score = nn.Parameter(torch.empty(heads, self.width))
         self.pair_value = nn.Parameter(torch.empty(heads, self.width, self.width))
         self.dropout = nn.Dropout(dropout)
@@ -103,12 +102,12 @@ class PairAttention(Resettable):
         pairs = _related(both, self.pair_scale(state.values), self.pair_shift(state.values))
         # Products with a matrix of a block for each head: broadcasting over heads takes several times as long.
         blocks = torch.eye(self.heads, dtype=self.score.dtype, device=h.device).repeat_interleave(self.width, 0)
-        scores = linear(pairs, (blocks * self.score.view(-1, 1)).t(), None)
+        scores = pairs @ (blocks * self.score.view(-1, 1))
         weight = self._weights(scores, graph, state.keys).to(pairs.dtype)
         values = graph.pad(value.unflatten(1, (self.heads, -1))).transpose(1, 2)
         from_nodes = graph.unpad((weight @ values).transpose(1, 2))
         flat = graph.unpad_pairs(weight.permute(0, 2, 3, 1))
-        weighted = graph.pair_rows.sum(pairs * linear(flat, blocks, None)).unflatten(1, (self.heads, -1))
+        weighted = graph.pair_rows.sum(pairs * (flat @ blocks.t())).unflatten(1, (self.heads, -1))
         from_pairs = torch.einsum("nhd,hde->nhe", weighted, self.pair_value)
         return (from_nodes + from_pairs).flatten(1), pairs
 
@@ -210,9 +209,9 @@ class PairAttentionLayer(Resettable):
         self.channels, self.pair_channels, self.max_nodes = channels, pair_channels, max_nodes
         self.attention = PairAttention(channels, heads, attention_dropout)
         self.scale, self.degree_scale = nn.Parameter(torch.ones(channels)), nn.Parameter(torch.zeros(channels))
-        self.out = Linear(channels, channels)
+        self.out = nn.Linear(channels, channels)
         self.norm_attention = NORMS[norm](channels)
-        self.pair_out = Linear(channels, channels) if update_edges else None
+        self.pair_out = nn.Linear(channels, channels) if update_edges else None
         self.pair_norm = NORMS[norm](channels) if update_edges else None
         self.feed_forward = feed_forward(channels, dropout)
         self.norm_feed_forward = NORMS[norm](channels)

@@ -12,7 +12,6 @@ from tg_lpe.graph.graph import Graph
 from tg_lpe.nn import parallel
 from tg_lpe.nn._util import Resettable
 from tg_lpe.nn.attention.global_attention import register_global_attention
-from tg_lpe.nn.linear import Linear
 from tg_lpe.ops.segment import RowGroups
 
 FORMS = ("folded", "published")
@@ -79,8 +78,8 @@ class FeatureMaps(nn.Module):
         super().__init__()
         check_heads(hidden_channels, heads)
         self.heads = heads
-        self.query = Linear(hidden_channels, hidden_channels, bias=False)
-        self.key = Linear(hidden_channels, hidden_channels, bias=False)
+        self.query = nn.Linear(hidden_channels, hidden_channels, bias=False)
+        self.key = nn.Linear(hidden_channels, hidden_channels, bias=False)
 
     def forward(self, h: Tensor) -> Tensor:
         """Return features of queries and keys, ``[num_nodes, heads, 2, hidden_channels // heads]``."""
@@ -165,11 +164,11 @@ class PrimalAttention(Resettable):
         self.heads, self.form, self.pooling, self.regularizer, self.eta = heads, form, pooling, regularizer, eta
         self.features = FeatureMaps(hidden_channels, heads)
         width = hidden_channels // heads
-        self.virtual = Linear(hidden_channels, rank)
+        self.virtual = nn.Linear(hidden_channels, rank)
         self.weight_e = nn.Parameter(torch.empty(num_rows, heads, width))
         self.weight_r = nn.Parameter(torch.empty(num_rows, heads, width))
         self.lambda_ = nn.Parameter(torch.empty(heads, rank))
-        self.out = Linear(2 * rank, width)
+        self.out = nn.Linear(2 * rank, width)
         self._reset_parameters()
 
     def _reset_parameters(self) -> None:

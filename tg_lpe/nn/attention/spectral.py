@@ -14,7 +14,7 @@ from tg_lpe.graph.buckets import DENSE_NODES, PaddedRows, matrices
 from tg_lpe.graph.graph import Graph
 from tg_lpe.nn._util import Resettable
 from tg_lpe.nn.attention.registry import register_attention
-from tg_lpe.nn.linear import Linear, feed_forward
+from tg_lpe.nn.feed_forward import feed_forward
 from tg_lpe.nn.norms import NORMS
 from tg_lpe.ops.attention import SCORE_BOUND
 from tg_lpe.ops.operator import is_transforming
@@ -254,7 +254,7 @@ def _product(weight: Tensor, values: Tensor) -> Tensor:
 
 
 def _linear(channels: int) -> nn.Linear:
-    return Linear(channels, channels, bias=False)
+    return nn.Linear(channels, channels, bias=False)
 
 
 def _masked_weights(logits: Tensor, mask: Tensor) -> Tensor:
@@ -363,7 +363,7 @@ class SpectralAttentionLayer(Resettable):
         check_flags(residual=residual)
         check_share("dropout", dropout)
         self.attention = SpectralAttention(hidden_channels, heads, full, gamma, learn_gamma, softmax)
-        self.out = Linear(hidden_channels, hidden_channels)
+        self.out = nn.Linear(hidden_channels, hidden_channels)
         self.norm_attention = NORMS[norm](hidden_channels)
         self.feed_forward = feed_forward(hidden_channels, dropout)
         self.norm_feed_forward = NORMS[norm](hidden_channels)
