@@ -568,7 +568,8 @@ TABLES: dict[str, Table] = {
     "scaling": Table(
         "graph: {graph} | nodes: {num_nodes:,} | edges: {num_edges:,} | seconds to build: {build_seconds:.2f}"
         " | to encode: {seconds:.3f} | ns an edge and layer: {ns_per_edge_and_layer:.1f}"
-        " | times floor: {times_floor:.1f} | peak GiB: {peak_gib:.1f}"
+        " | times floor: {times_floor:.1f} | peak GiB: {peak_gib:.1f}",
+        arrange=only(lambda entry: entry["num_nodes"] >= 90_000),
     ),
     "primal": Table(
         f"attention: {{attention}} | {cells(PRIMAL_SIZES)} | bytes kept, {PRIMAL_SIZES[1]}: {{kept:,.0f}}",
@@ -626,7 +627,7 @@ TABLES: dict[str, Table] = {
     "large_graph_error": Table(
         "graph: {family} | method: {probes}, {num_probes} probes | error, nodes: {error_nodes:.3f}"
         " | edges: {error_edges:.3f}",
-        arrange=only(lambda entry: entry["num_nodes"] >= 90_000),
+        arrange=only(lambda entry: entry["num_nodes"] >= 90_000 and entry["num_probes"] == 64),
     ),
     "large_graph": Table(
         "nodes: {num_nodes:,} | edges: {num_edges:,} | seconds: {seconds:.1f}"

@@ -1,4 +1,4 @@
-"""The patches of docs/upstream: their tests fail with the installed PyTorch Geometric, and pass with the patches."""
+"""The patches of benchmarks: their tests fail with the installed PyTorch Geometric, and pass with the patches."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 import torch_geometric
 from pages import ROOT
 
-PATCHES = sorted((ROOT / "docs" / "upstream").glob("*.patch"))
+PATCHES = sorted((ROOT / "benchmarks").glob("*.patch"))
 VERSION = "2.8.1"
 
 
