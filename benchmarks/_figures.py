@@ -67,8 +67,7 @@ def draw_curves(axes: Any, rows: Rows, title: str) -> None:
             continue
         for number, values in enumerate(row["val_mae_by_epoch"]):
             label = f"{ENCODING_NAMES.get(encoding, encoding)}, test {row['test_mae']:.3f}" if number == 0 else None
-            epochs = range(1, len(values) + 1)
-            axes.plot(epochs, values, color=ENCODING_COLORS[encoding], label=label, linewidth=1.1)
+            axes.plot(range(1, len(values) + 1), values, color=ENCODING_COLORS[encoding], label=label, linewidth=1.1)
     axes.set(xlabel="epoch", ylabel="validation MAE", yscale="log", ylim=(None, 1.0))
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.yaxis.set_major_formatter("{x:.2f}")

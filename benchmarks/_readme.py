@@ -646,8 +646,7 @@ TABLES: dict[str, Table] = {
         with_shares,
     ),
 }
-for name in ("throughput", "training", "table2"):
-    TABLES[f"gpu_{name}"] = TABLES[name]
+TABLES |= {f"gpu_{name}": TABLES[name] for name in ("throughput", "training", "table2")}
 
 
 def main() -> None:
