@@ -333,9 +333,6 @@ def _run(grid: Grid, processes: int) -> dict[Cell, Exception]:
         _run_cells(grid, failures)
         for worker in workers:
             worker.join()
-        if died := [worker.exitcode for worker in workers if worker.exitcode]:
-            _LOGGER.warning("training processes died with exit codes %s; their trainings go on in this one", died)
-            _run_cells(grid, failures)
     finally:
         if workers:
             torch.set_num_threads(threads_before)
@@ -359,23 +356,20 @@ def _work(grid: Grid, classes: Sequence[type[Encoder]], threads: int) -> None:
 
 
 def _run_cells(grid: Grid, failures: dict[Cell, Exception]) -> None:
-    """Train the incomplete cells that no other process trains, except ``failures``; add new ones with their errors."""
-    parent, has_run = multiprocessing.parent_process(), True
-    while has_run:  # repeat, because another process may have stopped without completing its cell
-        has_run = False
-        for cell in grid.cells:
-            if parent is not None and not parent.is_alive():
-                return
-            if cell in failures or grid.is_complete(cell):
-                continue
-            try:
-                grid.run(cell)
-            except FolderInUseError:
-                continue
-            except Exception as error:
-                failures[cell] = error
-                _LOGGER.warning("%s failed: %s", cell, error)
-            has_run = True
+    """Train the incomplete cells that no other process trains; add those that fail to ``failures``."""
+    parent = multiprocessing.parent_process()
+    for cell in grid.cells:
+        if parent is not None and not parent.is_alive():
+            return
+        if grid.is_complete(cell):
+            continue
+        try:
+            grid.run(cell)
+        except FolderInUseError:
+            continue
+        except Exception as error:
+            failures[cell] = error
+            _LOGGER.warning("%s failed: %s", cell, error)
 
 
 def _check_types(encoder: Checkpoint, known: Sequence[str]) -> None:
