@@ -107,19 +107,12 @@ def _load(
     if not is_named and not Path(args.source).exists():
         named = ", ".join((*SOURCES, *GENERATED))
         raise ValueError(f"the source must be one of {named}, or an existing file or folder; got {args.source!r}")
-    if args.source.endswith((".pt", ".pth")):
-        hint = "for graphs of PyG use Python: tg_lpe.app.training.train with GraphSplits.of(train, val, test)"
-        raise ValueError(f"the source {args.source} must be a file of molecules, an .npz file or a folder; {hint}")
     if args.data not in (None, args.source) and (not is_named or args.source == "nci"):
         sources = ", ".join(source for source in SOURCES if source != "nci")
         raise ValueError(f"--data {args.data} would have no effect with {args.source}; it is for {sources}")
     if args.data is None and is_named and args.source != "nci":
-        content = "train, val and test as files of molecules"
-        if args.source == "qm9":
-            content = "its properties, such as properties.csv, or that file; qm9-solubility has the penalised logP"
+        content = "its properties, such as properties.csv" if args.source == "qm9" else "train, val and test"
         raise ValueError(f"{args.source} needs --data DIR, a folder with {content}")
-    if args.data is not None and not Path(args.data).exists():
-        raise ValueError(f"--data {args.data} must be an existing folder")
     start_features = None if start is None else features_of(start.data)
     features: Any = args.features or start_features or ("ogb" if args.source == "molhiv" else "types")
     if start is not None and start_features is None:

@@ -37,9 +37,6 @@ def add_run(parser: Parser) -> None:
 
 def check_out(args: Namespace) -> None:
     """Refuse a run folder that is a file, lies in a file or cannot be written, before any data is read."""
-    for path in () if args.out is None else (Path(args.out), *Path(args.out).absolute().parents):
-        if path.exists() and not path.is_dir():
-            raise ValueError(f"--out {args.out} must be a folder, but {path} is a file")
     check_writable(RunFolder(args.out or "runs/run").config)
 
 
