@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import argparse
 import math
+import statistics
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -134,24 +136,32 @@ def draw_rates(axes: Any, rows: dict[str, dict[str, Any]], ours: list[bool], tit
 
 
 REFERENCE, GAP = "walks", "qm9, gap"
-LIMIT = 10
-"""Standard errors of the strongest colours."""
+CERTAIN = 3
+"""Standard errors from which a difference is certain."""
 
-GRID_COLORS = LinearSegmentedColormap.from_list("difference", [RED, "#f3e3e5", "#ffffff", "#e0efe7", OURS])
-"""Colours from worse to better."""
+GRID_COLORS = LinearSegmentedColormap.from_list("difference", [RED, "#ffffff", OURS])
+"""Colours from an error of twice that of random walks to one of half."""
 
 GRID_NAMES = {
-    "walks": "random walks",
-    "whitened-walks": "random walks, whitened",
+    "none": "no encoding",
+    "eigenvectors": "LaplacianEigenvectors",
+    "walks": "RandomWalk",
+    "whitened-walks": "Whitened RandomWalk",
     "gram-k16": "LinearTransformerPE(k=16)",
-    "whitened gram-k16": "LinearTransformerPE, whitened",
-    "heat": "heat kernels",
-    "resistance": "resistances",
-    "cycles": "cycle counts",
-    "distances": "counts of nodes by distance",
-    "LPE": "LPE, Müller and Morris's",
+    "whitened gram-k16": "Whitened LinearTransformerPE",
+    "positions": "Positions",
+    "positions, trained": "Positions, trained",
+    "heat": "HeatKernel",
+    "whitened heat": "Whitened HeatKernel",
+    "resistance": "EffectiveResistance",
+    "whitened resistance": "Whitened EffectiveResistance",
+    "cycles": "CycleCounts",
+    "whitened cycles": "Whitened CycleCounts",
+    "distances": "ShortestPath",
+    "R-PEARL": "RPEARL",
+    "Gram, pairs": "GramTransformer, pairs",
 }
-"""Names of rows in the README."""
+"""Names of rows in the picture."""
 
 GRID_TITLES = {
     "accuracy": "accuracy, % ↑",
@@ -167,19 +177,23 @@ GRID_TITLES = {
 def draw_grid(path: Path) -> None:
     """Draw the reference grid: rows are encodings and columns kinds of data.
 
-    The colour is the paired difference to random walks in standard errors: green means that the encoding is better,
-    nearly white that the difference is within two standard errors, and grey that the cell was not run. Rows with at
-    least half of the columns come first, ordered by mean difference.
+    The colour is the error compared with that of random walks; the error of a share is what it lacks to 100 %. Hatched
+    cells differ by less than three standard errors, grey ones were not run. Rows with at least half of the columns come
+    first, ordered by their mean colour.
     """
     cells = results_of("grid")
     columns, rows = (list(dict.fromkeys(cell[key] for cell in cells)) for key in ("column", "row"))
-    gains = {row: [gain(cell) for cell in cells if cell["row"] == row] for row in rows}
-    rows.sort(key=lambda row: (2 * len(gains[row]) < len(columns), -sum(gains[row]) / len(gains[row])))
-    figure = Figure(figsize=(1.9 + 0.87 * len(columns), 0.9 + 0.25 * len(rows)), layout="constrained")
+    walks = {cell["column"]: error(cell) for cell in cells if cell["row"] == REFERENCE}
+    gains = {(cell["row"], cell["column"]): gain(error(cell), walks[cell["column"]]) for cell in cells}
+    means = {row: statistics.fmean(value for (name, _), value in gains.items() if name == row) for row in rows}
+    counts = Counter(row for row, _ in gains)
+    rows.sort(key=lambda row: (2 * counts[row] < len(columns), -means[row]))
+    figure = Figure(figsize=(2.1 + 0.87 * len(columns), 0.9 + 0.25 * len(rows)), layout="constrained")
     axes = figure.subplots()
-    axes.set_facecolor("#eeeeee")
+    axes.set_facecolor("#e4e4e4")
     for cell in cells:
-        draw_cell(axes, cell, columns.index(cell["column"]), rows.index(cell["row"]))
+        place = columns.index(cell["column"]), rows.index(cell["row"])
+        draw_cell(axes, cell, gains[cell["row"], cell["column"]], *place)
     axes.set(xlim=(-0.5, len(columns) - 0.5), ylim=(len(rows) - 0.5, -0.5))
     titles = {cell["column"]: "meV ↓" if cell["column"] == GAP else GRID_TITLES[cell["metric"]] for cell in cells}
     labels = [f"{column.replace(', no features', '').replace('-func', '')}\n{titles[column]}" for column in columns]
@@ -190,27 +204,30 @@ def draw_grid(path: Path) -> None:
     save(figure, path, 120)
 
 
-def gain(cell: dict[str, Any]) -> float:
-    """Return the lead over random walks in standard errors, clipped to the limit; zero for random walks."""
-    pair = cell["differences"].get(REFERENCE)
-    if pair is None:
-        return 0.0
-    better = pair["mean"] if cell["direction"] == "max" else -pair["mean"]
-    error = pair["error"] or 1e-12  # all parts have the same difference
-    return max(-LIMIT, min(LIMIT, better / error))
+def error(cell: dict[str, Any]) -> float:
+    """Return the mean test error of a cell; for a share, what it lacks to one."""
+    value = float(cell["test"]["mean"])
+    return 1 - value if cell["direction"] == "max" else value
 
 
-def draw_cell(axes: Any, cell: dict[str, Any], x: int, y: int) -> None:
+def gain(own: float, walks: float) -> float:
+    """Return the share by which an error is below (positive) or above (negative) that of random walks."""
+    return (walks - own) / max(walks, own)
+
+
+def draw_cell(axes: Any, cell: dict[str, Any], lead: float, x: int, y: int) -> None:
     """Draw the colour and the figure of a cell."""
-    shade = GRID_COLORS(0.5 + 0.5 * gain(cell) / LIMIT)
-    axes.fill([x - 0.5, x + 0.5, x + 0.5, x - 0.5], [y - 0.5, y - 0.5, y + 0.5, y + 0.5], color=shade)
+    pair = cell["differences"].get(REFERENCE)
+    is_uncertain = pair is not None and abs(pair["mean"]) <= CERTAIN * pair["error"]
+    corners = [x - 0.5, x + 0.5, x + 0.5, x - 0.5], [y - 0.5, y - 0.5, y + 0.5, y + 0.5]
+    hatch = "/////" if is_uncertain else None
+    axes.fill(*corners, facecolor=GRID_COLORS(0.5 + lead), edgecolor="#00000033", linewidth=0, hatch=hatch)
     value = cell["test"]["mean"]
     if cell["column"] == GAP:
         text = f"{MEV_IN[QM9_UNITS['gap']] * value:.0f}"
     else:
-        text = f"{100 * value:.1f}" if cell["direction"] == "max" else f"{value:.2g}"
-    color = "white" if abs(gain(cell)) > 0.8 * LIMIT else "black"
-    axes.text(x, y, text, ha="center", va="center", fontsize=7.5, color=color)
+        text = f"{100 * value:.1f}" if cell["direction"] == "max" else f"{value:#.2g}"
+    axes.text(x, y, text, ha="center", va="center", fontsize=7.5, color="white" if abs(lead) > 0.4 else "black")
 
 
 FURTHER_EPOCHS = (15, 40, 100, 300)

@@ -22,3 +22,19 @@ def test_python_runs() -> None:
     names = run_blocks(python_blocks(README), "readme")
     assert names["data"].pe.shape == (6, 16)
     assert names["model"].predict(names["molecules"]).outside == ()
+
+
+def test_the_better_figure_of_a_column_of_the_grid_has_the_greener_colour(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("matplotlib")
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    figures = pytest.importorskip("_figures")
+    shades = []
+    monkeypatch.setattr(figures, "draw_cell", lambda axes, cell, lead, *place: shades.append((cell, lead)))
+    monkeypatch.setattr(figures, "save", lambda *figure: None)
+    figures.draw_grid(ROOT)
+    assert len({cell["column"] for cell, _ in shades}) == 10
+    for cell, lead in shades:
+        for other, other_lead in shades:
+            sign = 1 if cell["direction"] == "max" else -1
+            if cell["column"] == other["column"] and sign * (cell["test"]["mean"] - other["test"]["mean"]) > 0:
+                assert lead > other_lead, (cell["row"], other["row"], cell["column"])
