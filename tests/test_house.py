@@ -140,3 +140,17 @@ def test_constraints_of_the_oldest_versions_are_those_that_a_users_pip_is_given(
     assert {name: Version(version) for name, version in stated.items()} == {
         name: Version(version) for name, version in oldest.items()
     }
+
+
+@pytest.mark.parametrize(
+    ("guess", "place"),
+    [
+        ("RandomWalk", "tg_lpe.encoders.RandomWalk"),
+        ("AddLaplacianEigenvectorPE", "tg_lpe.transforms.AddLaplacianEigenvectors"),
+        ("TupleTransformer", "tg_lpe.models.TupleTransformer"),
+        ("xyz", "'xyz'"),
+    ],
+)
+def test_a_guessed_name_is_told_its_place(guess: str, place: str) -> None:
+    with pytest.raises(AttributeError, match=rf"{re.escape(place)}$"):
+        getattr(tg_lpe, guess)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -33,14 +34,10 @@ __all__ = [
 __version__ = "1.0.0"
 
 _HOME = {
-    "AddPositionalEncoding": "transforms",
-    "Encoder": "encoders",
-    "Encoding": "encoders",
-    "GramTransformer": "encoders",
+    **dict.fromkeys(("Encoder", "Encoding", "GramTransformer", "LinearTransformer"), "encoders"),
+    **dict.fromkeys(("AddPositionalEncoding", "LinearTransformerPE"), "transforms"),
     "GraphTransformer": "models.graph_transformer",
     "Graph": "graph.graph",
-    "LinearTransformer": "encoders",
-    "LinearTransformerPE": "transforms",
     "compare": "app.comparison",
     "plot": "app.plot",
 }
@@ -50,7 +47,10 @@ _HOME = {
 def __getattr__(name: str) -> Any:
     """Import a name when it is first used, so that ``tg-lpe --help`` does not import torch."""
     if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        rooms = () if name.startswith("_") else ("encoders", "models", "transforms")
+        places = {own: room for room in rooms for own in importlib.import_module(f"{__name__}.{room}").__all__}
+        hint = "".join(f"; there is {__name__}.{places[near]}.{near}" for near in get_close_matches(name, places, n=1))
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}{hint}")
     module = importlib.import_module(f"{__name__}.{_HOME.get(name, name)}")
     globals()[name] = value = getattr(module, name, module)
     return value

@@ -5,11 +5,11 @@ from tg_lpe.transforms.linear_transformer_pe import LinearTransformerPE
 from tg_lpe.transforms.named import AddHeatKernelPE, AddLaplacianEigenvectors, AddResistiveEmbeddingPE
 from tg_lpe.transforms.positional_encoding import AddPositionalEncoding
 
-__all__ = [
+__all__ = [  # in the order of the reference
+    "LinearTransformerPE",
+    "AddPositionalEncoding",
+    "AddLaplacianEigenvectors",
     "AddEffectiveResistance",
     "AddHeatKernelPE",
-    "AddLaplacianEigenvectors",
-    "AddPositionalEncoding",
     "AddResistiveEmbeddingPE",
-    "LinearTransformerPE",
 ]
