@@ -6,7 +6,6 @@ does the work. Only the module of the requested command is imported.
 
 from __future__ import annotations
 
-import difflib
 import errno
 import importlib
 import io
@@ -81,8 +80,12 @@ def _message(error: Exception) -> str | None:
     from tg_lpe.app.cli.parser import as_option
     from tg_lpe.arguments import ArgumentError
 
-    if isinstance(error, OSError) and error.errno in (errno.EPIPE, errno.ENOSPC) and _is_output_lost():
-        return "" if isinstance(error, BrokenPipeError) else f"standard output: {error}"
+    if isinstance(error, OSError) and error.errno in (errno.EPIPE, errno.ENOSPC):
+        try:
+            print(flush=True)
+        except OSError:  # standard output takes no more: drop the rest
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return "" if isinstance(error, BrokenPipeError) else f"standard output: {error}"
     if isinstance(error, ArgumentError):
         return error.told(as_option)
     if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and re.search(_NO_MEMORY, str(error))):
@@ -101,9 +104,7 @@ def _run(command: str, *words: str) -> int:
         print(f"tg-lpe {__version__}")
         return 0
     if command not in COMMANDS:
-        near = difflib.get_close_matches(command, COMMANDS, n=1)
-        hint = f"; did you mean {near[0]}?" if near else ""
-        print(f"tg-lpe: COMMAND must be one of {', '.join(COMMANDS)}, got {command}{hint}", file=sys.stderr)
+        print(f"tg-lpe: COMMAND must be one of {', '.join(COMMANDS)}, got {command}", file=sys.stderr)
         return 2
     logging.basicConfig(format="%(message)s", stream=sys.stderr)
     is_first = os.environ.get("RANK", "0") == "0"  # of the processes started by torchrun
@@ -123,16 +124,6 @@ def short_warnings() -> Iterator[None]:
         yield
     finally:
         warnings.formatwarning = usual
-
-
-def _is_output_lost() -> bool:
-    """Return whether standard output takes no more; if so, drop the rest."""
-    try:
-        print(flush=True)
-    except OSError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return True
-    return False
 
 
 def parse(command: str, words: Sequence[str]) -> tuple[Any, Namespace]:

@@ -21,12 +21,13 @@ from tg_lpe.app.cli.options import (
     settings_of,
 )
 from tg_lpe.app.cli.parser import Parser
-from tg_lpe.app.cli.runs import add_process, check_out, set_threads
+from tg_lpe.app.cli.runs import add_process, set_threads
 from tg_lpe.app.cli.train import add_target, of_target, task_arguments
 from tg_lpe.app.comparison import ENCODINGS, candidates_of, compare
 from tg_lpe.app.comparison.grid import MODEL, SEEDS, default_config
 from tg_lpe.app.training import TrainConfig, task_for
 from tg_lpe.arguments import checked_device
+from tg_lpe.checkpoints.files import check_writable
 from tg_lpe.models.registry import DEFAULT_MODEL
 
 
@@ -36,7 +37,6 @@ def parse(parser: Parser, words: Sequence[str]) -> Namespace:
     parser.usage = "tg-lpe compare SOURCE [options]"
     parser.epilog = "example: tg-lpe compare mine.csv --target y --encodings none walks gram-k16 my_encodings.Mine"
     add_data(parser, has_preset=False)
-    parser.add_argument("--seed", type=int, metavar="N", help="the same as --split_seed; for the trainings use --seeds")
     add_target(parser)
     add_task(parser, chosen)
     rows = parser.add_argument_group("encodings")
@@ -67,11 +67,7 @@ def parse(parser: Parser, words: Sequence[str]) -> Namespace:
 
 def run(args: Namespace) -> None:
     """Train a model with each encoding and seed, skipping complete ones, and write one table and one page."""
-    check_out(args)
-    if args.seed is not None and args.split_seed is not None:
-        both = f"--seed {args.seed} and --split_seed {args.split_seed}"
-        raise ValueError(f"{both} both draw the split: give one of them; --seeds are the seeds of the trainings")
-    args.split_seed = args.seed if args.split_seed is None else args.split_seed
+    check_writable(Path(args.out or "runs/run", "comparison.json"))
     args.seed = args.split_seed or 0
     settings_of(TrainConfig, args)  # raises before any data is read
     set_threads(args.threads)

@@ -22,7 +22,6 @@ from typing import Any, TypeVar
 from jsonargparse import Namespace
 
 from tg_lpe.app.cli.parser import Parser, as_option
-from tg_lpe.app.comparison.candidates import ENCODINGS
 from tg_lpe.app.prediction import Predictor, load
 from tg_lpe.app.training.config import READ_BY, LoopConfig, TrainConfig
 from tg_lpe.app.training.presets import PRESETS
@@ -157,11 +156,7 @@ def class_named(option: str, name: str) -> Any:
         raise ValueError(f"--encoder takes a class, but {name} is a checkpoint: use --pretrained {name}")
     module, _, attribute = name.rpartition(".")
     if not module:
-        row = ENCODINGS[name].encoder if option == "encoder" and name in ENCODINGS else None
-        if isinstance(row, Mapping) and not any(isinstance(value, Mapping) for value in row.values()):
-            near = [" ".join(f"--encoder.{key} {value}".replace(".class", "") for key, value in row.items())]
-        else:
-            near = difflib.get_close_matches(name, registry, n=1)
+        near = difflib.get_close_matches(name, registry, n=1)
         hint = f"; did you mean {near[0]}?" if near else ""
         names = ", ".join([*registry, "none"] if option == "encoder" else registry)
         others = "the import path of a class such as my_module.MyClass (or a name that a module of --import registers)"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 import torch
 from jsonargparse import Namespace
@@ -16,7 +15,6 @@ from tg_lpe.app.prediction import load, load_many, predict_file
 from tg_lpe.app.prediction.predictor import BATCH_SIZE
 from tg_lpe.app.training.units import units_text
 from tg_lpe.arguments import checked_device
-from tg_lpe.checkpoints.files import check_writable
 
 
 def parse(parser: Parser, words: Sequence[str]) -> Namespace:
@@ -62,11 +60,6 @@ def run(args: Namespace) -> None:
     """Predict for the molecules of a file."""
     if not args.output.endswith(".csv") and args.output != "-":
         raise ValueError(f"OUT must end in .csv or be -, got {args.output}")
-    for path in (args.output, args.refused):
-        if path not in (None, "-"):
-            check_writable(Path(path))
-    if args.workers is not None and args.workers < 0:
-        raise ValueError(f"--workers must be at least 0, got {args.workers}")
     device, cores = checked_device("--device", args.device), torch.get_num_threads()
     # Reading a molecule takes a third of the time of predicting it, so one worker for each four cores suffices.
     workers = args.workers if args.workers is not None else 0 if cores == 1 else max(1, cores // 4)

@@ -22,7 +22,7 @@ from tg_lpe.app.cli.options import (
 )
 from tg_lpe.app.cli.parser import Parser
 from tg_lpe.app.cli.pretrained import encoder_to_train
-from tg_lpe.app.cli.runs import add_run, check_out, run_training, set_threads
+from tg_lpe.app.cli.runs import add_run, run_training, set_threads
 from tg_lpe.app.training import (
     EigenvectorPretraining,
     KernelPretrainConfig,
@@ -36,6 +36,7 @@ from tg_lpe.app.training.loop import TrainingLoop
 from tg_lpe.app.training.processes import join
 from tg_lpe.arguments import checked_device
 from tg_lpe.checkpoints.checkpoint import Checkpoint
+from tg_lpe.checkpoints.files import check_writable
 from tg_lpe.data import DataSpec
 from tg_lpe.data.seeding import seeded
 from tg_lpe.encoders.base import Encoder
@@ -102,7 +103,7 @@ def _run_pretraining(
     args: Namespace, command: str, config: Any, training: Any, default: str, widths: Mapping[str, int]
 ) -> tuple[tuple[Path, dict[str, Any]] | None, str]:
     """Build and pretrain the encoder; return the result of :func:`run_training` and the encoder's label."""
-    check_out(args)
+    check_writable(RunFolder(args.out or "runs/run").config)  # before any data is read
     chosen = encoder_to_train(args)
     if chosen is None:
         if args.encoder["class"] is not None:

@@ -14,7 +14,7 @@ from tg_lpe.app.cli.parser import Parser
 from tg_lpe.app.report import draw_curve
 from tg_lpe.app.training import RunFolder
 from tg_lpe.app.training.loop import TrainingLoop, run_in_folder
-from tg_lpe.checkpoints.files import check_writable, subfolder
+from tg_lpe.checkpoints.files import subfolder
 from tg_lpe.nn.parallel import process_number
 
 
@@ -33,11 +33,6 @@ def add_run(parser: Parser) -> None:
     text = "run folder (default: runs/SOURCE-[MODEL-]ENCODER-sSEED; --folds K appends -foldsK)"
     group.add_argument("--out", metavar="DIR", help=text)
     group.add_argument("--resume", action="store_true", help="continue the run in the folder")
-
-
-def check_out(args: Namespace) -> None:
-    """Refuse a run folder that is a file, lies in a file or cannot be written, before any data is read."""
-    check_writable(RunFolder(args.out or "runs/run").config)
 
 
 def run_training(

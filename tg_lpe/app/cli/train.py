@@ -25,7 +25,7 @@ from tg_lpe.app.cli.options import (
 )
 from tg_lpe.app.cli.parser import Parser
 from tg_lpe.app.cli.pretrained import encoder_to_train
-from tg_lpe.app.cli.runs import add_run, check_out, run_training, set_threads
+from tg_lpe.app.cli.runs import add_run, run_training, set_threads
 from tg_lpe.app.report import comparison_table, read_run
 from tg_lpe.app.report.format import DASH, figure_text
 from tg_lpe.app.training import JointTraining, TrainConfig, build_model, check_training, task_for
@@ -37,6 +37,7 @@ from tg_lpe.app.training.tasks import TASKS, Regression
 from tg_lpe.app.training.units import common_unit, in_mev
 from tg_lpe.arguments import check_count, check_seed, checked_device
 from tg_lpe.checkpoints.checkpoint import Checkpoint
+from tg_lpe.checkpoints.files import check_writable
 from tg_lpe.models.registry import DEFAULT_MODEL
 from tg_lpe.nn.parallel import process_number
 
@@ -125,7 +126,7 @@ def of_target(args: Namespace) -> dict[str, Any]:
 
 def run(args: Namespace) -> None:
     """Train a model with a positional encoding, and write a run folder."""
-    check_out(args)
+    check_writable(RunFolder(args.out or "runs/run").config)  # before any data is read
     if args.logger is not None:
         import_logger(args.logger)
     chosen = encoder_to_train(args)
