@@ -19,8 +19,8 @@ from tg_lpe.arguments import WITHOUT_EDGE_INDEX, as_plain, check_choice
 from tg_lpe.data.storage import GraphChunk, check_sequence, in_halves, is_collated, iterate_chunks, with_attribute
 from tg_lpe.graph.graph import REDUCTIONS, Graph, counts_of
 from tg_lpe.ops.blas import torch_threads_for
-from tg_lpe.transforms import hetero as heterogeneous
 from tg_lpe.transforms.attributes import record_slices, warn_of_loss, with_features
+from tg_lpe.transforms.hetero import HETERO, Whole
 
 EDGE_WEIGHT = "edge_weight"
 """Default name of edge weights, which a graph need not have."""
@@ -60,13 +60,8 @@ class GraphTransform(BaseTransform, ABC):
             absent; any other name must exist in the graph, or in some graph of a dataset.
         reduce: how to merge the weights of an edge that is listed several times, ``"error"``, ``"add"`` or ``"mean"``,
             see :class:`~tg_lpe.Graph`.
-        hetero: how to treat ``HeteroData``.
-
-            - ``"error"``: raise an error
-            - ``"whole"``: encode all nodes and edges as one graph, as in ``to_homogeneous``; each node type gets its
-              rows
-            - ``"edge_type"``: encode each edge type, with the nodes at its ends, as a separate graph; the name of the
-              node attribute then ends in the edge type, such as ``pe_user__rates__film``
+        hetero: how to treat ``HeteroData``: ``"error"`` raises an error, ``"whole"`` encodes all nodes and edges as one
+            graph, as in ``to_homogeneous``, and writes to each type its rows.
 
     Raises:
         TypeError: if ``edge_weight`` is not a name.
@@ -84,7 +79,7 @@ class GraphTransform(BaseTransform, ABC):
 
     def __init__(self, edge_weight: str | None, reduce: str = "error", hetero: str = "error") -> None:
         check_choice("reduce", reduce, REDUCTIONS)
-        check_choice("hetero", hetero, heterogeneous.HETERO)
+        check_choice("hetero", hetero, HETERO)
         if not isinstance(edge_weight, str | None):
             raise TypeError(f"edge_weight must be the name of an attribute or None, got {edge_weight!r}")
         self.edge_weight = edge_weight
@@ -112,13 +107,9 @@ class GraphTransform(BaseTransform, ABC):
         if isinstance(data, HeteroData) and self.hetero != "error":
             self._check_weight([data])
             num_graphs = getattr(data, "num_graphs", None) if isinstance(data, Batch) else None  # None if made by hand
-            parts = [
-                (part, self._compute(part.edge_index, part.row.numel(), part.batch, num_graphs, part.attribute))
-                for part in heterogeneous.parts(data, self.hetero)
-            ]
-            for part, computed in parts:  # write only after all are computed: they may append to x
-                for attribute in computed:
-                    heterogeneous.write(part, *attribute)
+            whole = Whole.of(data)
+            for one in self._compute(whole.edge_index, len(whole.row), whole.batch, num_graphs, whole.attribute):
+                whole.write(*one)
             return data
         if not isinstance(data, Data) or isinstance(data, HyperGraphData):
             raise TypeError(_not_one_graph(name, data))
@@ -274,7 +265,7 @@ def _not_one_graph(name: str, data: Any) -> str:
     if isinstance(data, Sequence | InMemoryDataset):
         return f"{name} takes one graph, got {type(data).__name__}; encode_dataset takes several"
     if isinstance(data, HeteroData):
-        ways = "hetero='whole' encodes it as one graph, hetero='edge_type' each edge type by itself"
+        ways = "hetero='whole' encodes it as one graph"
     else:
         ways = "write Data(edge_index=edge_index, num_nodes=n); torch_geometric.utils has from_networkx and others"
     return f"{name} takes Data or Batch of one node type, got {type(data).__name__}; {ways}"
