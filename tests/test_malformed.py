@@ -79,7 +79,7 @@ def test_many_nodes_without_edges_if_their_number_is_given(monkeypatch: pytest.M
 @pytest.mark.parametrize("make", [model, lambda: TupleTransformer(hidden_channels=8), lambda: RandomWalk(4)])
 def test_conversions_to_hetero_are_refused(convert, make) -> None:
     bases = {"num_bases": 2} if convert is to_hetero_with_bases else {}
-    with pytest.raises(TypeError, match=r"to_hetero .* data\.to_homogeneous\(\)"):
+    with pytest.raises(TypeError, match=r"to_hetero.* to_homogeneous\(\)"):
         convert(make(), (["a", "b"], [("a", "to", "b"), ("b", "to", "a")]), **bases)
 
 
