@@ -27,18 +27,13 @@ from torch_geometric.transforms import AddLaplacianEigenvectorPE, AddRandomWalkP
 from torch_geometric.utils import from_networkx
 
 from tg_lpe import AddPositionalEncoding
-from tg_lpe.encoders import RandomWalk
-from tg_lpe.transforms import (
-    AddEffectiveResistance,
-    AddLaplacianEigenvectors,
-    AddResistiveEmbeddingPE,
-    LinearTransformerPE,
-)
+from tg_lpe.encoders import RandomWalk, ResistiveEmbedding
+from tg_lpe.transforms import AddEffectiveResistance, AddLaplacianEigenvectors, LinearTransformerPE
 
 K, NUM_NODES = 8, 23
 TRANSFORMS: dict[str, Callable[[], Any]] = {
     f"AddLaplacianEigenvectors({K})": lambda: AddLaplacianEigenvectors(K),
-    f"AddResistiveEmbeddingPE({K})": lambda: AddResistiveEmbeddingPE(K),
+    f"AddPositionalEncoding(ResistiveEmbedding({K}))": lambda: AddPositionalEncoding(ResistiveEmbedding(K)),
     "AddEffectiveResistance()": AddEffectiveResistance,
     f"LinearTransformerPE({K})": lambda: LinearTransformerPE(K),
     f"AddPositionalEncoding(RandomWalk({K}))": lambda: AddPositionalEncoding(RandomWalk(K)),

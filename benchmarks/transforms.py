@@ -28,8 +28,8 @@ from torch_geometric.utils import get_laplacian, to_scipy_sparse_matrix, to_undi
 from tg_lpe import AddPositionalEncoding, Graph
 from tg_lpe.app.molecules import load_molecules
 from tg_lpe.data.synthetic import grid_edges, random_regular_edges
-from tg_lpe.encoders import LaplacianEigenvectors, RandomWalk
-from tg_lpe.transforms import AddEffectiveResistance, AddHeatKernelPE, AddLaplacianEigenvectors, AddResistiveEmbeddingPE
+from tg_lpe.encoders import HeatKernel, LaplacianEigenvectors, RandomWalk, ResistiveEmbedding
+from tg_lpe.transforms import AddEffectiveResistance, AddLaplacianEigenvectors
 
 K = 8
 SMALL = {"grid of 400 nodes": lambda: grid_edges(20)}
@@ -82,9 +82,9 @@ def main() -> None:
     ours: dict[str, Any] = {
         f"AddLaplacianEigenvectors({K}, normalization=None)": AddLaplacianEigenvectors(K, normalization=None),
         f"AddLaplacianEigenvectors({K}, normalization='sym')": AddLaplacianEigenvectors(K, normalization="sym"),
-        "AddHeatKernelPE()": AddHeatKernelPE(),
+        "AddPositionalEncoding(HeatKernel())": AddPositionalEncoding(HeatKernel()),
         "AddEffectiveResistance()": AddEffectiveResistance(),
-        f"AddResistiveEmbeddingPE({K})": AddResistiveEmbeddingPE(K),
+        f"AddPositionalEncoding(ResistiveEmbedding({K}))": AddPositionalEncoding(ResistiveEmbedding(K)),
     }
     results: list[dict[str, Any]] = []
 

@@ -14,7 +14,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch_geometric.data import Data, InMemoryDataset
 
 import tg_lpe
-from tg_lpe import Encoder, Encoding
+from tg_lpe import AddPositionalEncoding, Encoder, Encoding
+from tg_lpe.encoders import HeatKernel, ResistiveEmbedding
 from tg_lpe.testing.graphs import (
     Batched,
     Graph,
@@ -142,6 +143,16 @@ class Degrees(Encoder):
         node = self.scale * graph.laplacian_diagonal(torch.empty(0)).unsqueeze(1)
         edge = node[graph.edge_index].sum(0) * (graph.edge_index[0] != graph.edge_index[1]).unsqueeze(1)
         return Encoding(node, edge)
+
+
+def heat_pe(**options: Any) -> AddPositionalEncoding:
+    """The transform of a computed encoding of nodes and edges, which writes ``pe``."""
+    return AddPositionalEncoding(HeatKernel(), **options)
+
+
+def resistive_pe(k: int, **options: Any) -> AddPositionalEncoding:
+    """The transform of a computed encoding of nodes, which writes ``pe``."""
+    return AddPositionalEncoding(ResistiveEmbedding(k), **options)
 
 
 class Stored(InMemoryDataset):

@@ -9,7 +9,7 @@ import networkx as nx
 import numpy as np
 import pytest
 import torch
-from helpers import LargestTensor, normal
+from helpers import LargestTensor, heat_pe, normal, resistive_pe
 from torch import Tensor
 from torch_geometric.data import Data, InMemoryDataset
 from torch_geometric.utils import from_networkx
@@ -17,15 +17,15 @@ from torch_geometric.utils import from_networkx
 from tg_lpe import AddPositionalEncoding, GramTransformer, GraphTransformer, LinearTransformer, LinearTransformerPE
 from tg_lpe.data.synthetic import random_regular_edges
 from tg_lpe.encoders import RandomWalk
-from tg_lpe.transforms import AddHeatKernelPE, AddLaplacianEigenvectors, AddResistiveEmbeddingPE
+from tg_lpe.transforms import AddLaplacianEigenvectors
 
 NODE_TRANSFORMS = [
     lambda **options: LinearTransformerPE(attr_name="pe", **options),
     lambda **options: LinearTransformerPE.from_pretrained("positions-k16", attr_name="pe", **options),
     lambda **options: AddPositionalEncoding(RandomWalk(steps=8), **options),
     lambda **options: AddLaplacianEigenvectors(8, attr_name="pe", **options),
-    lambda **options: AddHeatKernelPE(attr_name="pe", **options),
-    lambda **options: AddResistiveEmbeddingPE(8, attr_name="pe", **options),
+    lambda **options: heat_pe(**options),
+    lambda **options: resistive_pe(8, **options),
 ]
 
 
@@ -126,10 +126,10 @@ class OnDisk(InMemoryDataset):
 
 def test_computed_once_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """GraphGPS, issues 7 and 32: positional encodings are computed again at every run."""
-    transform = AddHeatKernelPE(attr_name="pe")
+    transform = heat_pe()
     first = [data.pe for data in OnDisk(tmp_path, transform)]
-    monkeypatch.setattr(AddHeatKernelPE, "compute", lambda *_: pytest.fail("computed again"))
-    for again, expected in zip(OnDisk(tmp_path, AddHeatKernelPE(attr_name="pe")), first, strict=True):
+    monkeypatch.setattr(AddPositionalEncoding, "compute", lambda *_: pytest.fail("computed again"))
+    for again, expected in zip(OnDisk(tmp_path, heat_pe()), first, strict=True):
         assert torch.equal(again.pe, expected)
 
 
@@ -139,7 +139,7 @@ def test_computed_once_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         lambda: LinearTransformerPE(attr_name="pe"),
         lambda: LinearTransformerPE.from_pretrained("positions-k16", 4, attr_name="pe"),
         lambda: AddLaplacianEigenvectors(4, attr_name="pe"),
-        lambda: AddResistiveEmbeddingPE(4, attr_name="pe"),
+        lambda: resistive_pe(4),
     ],
 )
 def test_dgl_5854_no_dense_matrix_of_a_large_graph(make) -> None:

@@ -6,12 +6,12 @@ import copy
 
 import pytest
 import torch
-from helpers import Degrees, normal
+from helpers import Degrees, heat_pe, normal, resistive_pe
 from torch import Tensor
 from torch_geometric.data import Batch, Data, HeteroData
 
 from tg_lpe import AddPositionalEncoding, GramTransformer, LinearTransformerPE
-from tg_lpe.transforms import AddEffectiveResistance, AddHeatKernelPE, AddLaplacianEigenvectors, AddResistiveEmbeddingPE
+from tg_lpe.transforms import AddEffectiveResistance, AddLaplacianEigenvectors
 
 RATES, KNOWS, MAKES = ("user", "rates", "film"), ("user", "knows", "user"), ("studio", "makes", "film")
 
@@ -43,8 +43,8 @@ TRANSFORMS = [
     lambda **options: AddPositionalEncoding(Degrees(), "pe", "edge_pe", **options),
     lambda **options: LinearTransformerPE(k=8, attr_name="pe", **options),
     lambda **options: AddLaplacianEigenvectors(3, attr_name="pe", **options),
-    lambda **options: AddHeatKernelPE(attr_name="pe", edge_attr_name="edge_pe", **options),
-    lambda **options: AddResistiveEmbeddingPE(3, attr_name="pe", **options),
+    lambda **options: heat_pe(edge_attr_name="edge_pe", **options),
+    lambda **options: resistive_pe(3, **options),
     lambda **options: AddEffectiveResistance(attr_name="edge_pe", **options),
 ]
 
@@ -64,7 +64,7 @@ def test_whole_is_the_homogeneous_graph(make) -> None:
 
 
 def test_a_batch_is_its_graphs_one_by_one() -> None:
-    transform = AddHeatKernelPE(attr_name="pe", edge_attr_name="edge_pe", hetero="whole")
+    transform = heat_pe(edge_attr_name="edge_pe", hetero="whole")
     eigenvalues = AddLaplacianEigenvectors(3, attr_name="vectors", eigenvalue_attr_name="values", hetero="whole")
     graphs = [films(4, 3), films(3, 5), films(7, 1)]
     together = eigenvalues(transform(Batch.from_data_list(graphs)))
@@ -99,7 +99,7 @@ def test_features_are_read_and_appended() -> None:
 
 
 def test_the_graph_given_is_not_changed() -> None:
-    transform, data = AddHeatKernelPE(hetero="whole"), films()
+    transform, data = heat_pe(hetero="whole"), films()
     batch = Batch.from_data_list([data, data])
     for given in (data, batch):
         before = copy.deepcopy(given.to_dict())
@@ -122,7 +122,7 @@ def test_refused_unless_the_argument_says_how() -> None:
 
 
 def test_graphs_that_cannot_be_encoded() -> None:
-    whole = AddHeatKernelPE(attr_name="pe", hetero="whole")
+    whole = heat_pe(hetero="whole")
     unknown = films(weighted=False)
     unknown["film", "of", "actor"].edge_index = torch.tensor([[0], [0]])
     with pytest.raises(ValueError, match="num_nodes"):

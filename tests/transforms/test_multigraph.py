@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import pytest
 import torch
-from helpers import normal
+from helpers import heat_pe, normal, resistive_pe
 from torch_geometric.data import Batch, Data
 from torch_geometric.utils import coalesce
 
 from tg_lpe import AddPositionalEncoding, GramTransformer, LinearTransformer
 from tg_lpe.encoders import RandomWalk
-from tg_lpe.transforms import AddEffectiveResistance, AddHeatKernelPE, AddLaplacianEigenvectors, AddResistiveEmbeddingPE
+from tg_lpe.transforms import AddEffectiveResistance, AddLaplacianEigenvectors
 
 TRANSFORMS = [
     lambda **options: AddPositionalEncoding(RandomWalk(steps=4), "pe", "edge_pe", **options),
     lambda **options: AddLaplacianEigenvectors(3, attr_name="pe", **options),
-    lambda **options: AddHeatKernelPE(attr_name="pe", edge_attr_name="edge_pe", **options),
-    lambda **options: AddResistiveEmbeddingPE(3, attr_name="pe", **options),
+    lambda **options: heat_pe(edge_attr_name="edge_pe", **options),
+    lambda **options: resistive_pe(3, **options),
     lambda **options: AddEffectiveResistance(attr_name="edge_pe", **options),
 ]
 
@@ -56,9 +56,9 @@ def test_without_weights_edges_that_are_added_up_count_one_each() -> None:
     ones = multigraph()
     ones.edge_weight = torch.ones(16)
     del data.edge_weight
-    add = AddHeatKernelPE(attr_name="pe", reduce="add")
+    add = heat_pe(reduce="add")
     torch.testing.assert_close(add(data).pe, add(ones).pe)
-    assert not torch.allclose(add(data).pe, AddHeatKernelPE(attr_name="pe")(data).pe)
+    assert not torch.allclose(add(data).pe, heat_pe()(data).pe)
 
 
 @pytest.mark.parametrize("reduce", ["add", "mean"])
@@ -84,4 +84,4 @@ def test_an_encoder_that_reads_no_weights_merges_none() -> None:
     with pytest.raises(ValueError, match="so reduce must not be given"):
         Unweighted()(None, multigraph().edge_index, reduce="add")
     with pytest.raises(ValueError, match="reduce must"):
-        AddHeatKernelPE(reduce="sum")
+        heat_pe(reduce="sum")

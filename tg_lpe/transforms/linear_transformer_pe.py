@@ -59,6 +59,8 @@ class LinearTransformerPE(AddPositionalEncoding):
         torch.Size([6, 8])
     """
 
+    _described = ("k", *AddPositionalEncoding._described)
+
     def __init__(
         self,
         k: int | None = None,
@@ -96,6 +98,3 @@ class LinearTransformerPE(AddPositionalEncoding):
             kwargs: the constructor's other arguments.
         """
         return cls(k, encoder=load_encoder(name_or_dir), **kwargs)
-
-    def __repr__(self) -> str:
-        return super().__repr__().replace("(", f"(k={self.k}, ", 1)

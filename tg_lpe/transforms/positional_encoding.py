@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import torch
 from torch import Tensor
@@ -62,6 +62,9 @@ class AddPositionalEncoding(GraphTransform):
         torch.Size([6, 4])
     """
 
+    _described: ClassVar[tuple[str, ...]] = ("attr_name", "edge_weight", "edge_attr_name", "reduce", "hetero")
+    """The arguments in ``repr``, besides the encoder."""
+
     def __init__(
         self,
         encoder: Encoder,
@@ -100,7 +103,7 @@ class AddPositionalEncoding(GraphTransform):
         frozen = frozen_copy(encoder)
         self._on_device = {torch.device("cpu"): frozen}
         self.features = tuple(name for name in ("x", "edge_attr") if name in encoder.reads)
-        self._described = _describe(frozen)
+        self._encoder = _describe(frozen)
 
     @classmethod
     def from_pretrained(cls: type[T], name_or_dir: str | Path, **kwargs: Any) -> T:
@@ -135,11 +138,8 @@ class AddPositionalEncoding(GraphTransform):
 
     def __repr__(self) -> str:
         """Return a text that changes if the output changes: PyG compares it to detect a stale cache."""
-        return (
-            f"{type(self).__name__}(attr_name={self.attr_name!r}, edge_weight={self.edge_weight!r}, "
-            f"edge_attr_name={self.edge_attr_name!r}, reduce={self.reduce!r}, hetero={self.hetero!r}, "
-            f"encoder={self._described})"
-        )
+        arguments = ", ".join(f"{name}={vars(self)[name]!r}" for name in self._described)
+        return f"{type(self).__name__}({arguments}, encoder={self._encoder})"
 
 
 def _describe(encoder: Encoder) -> str:
