@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from helpers import Stored
+from helpers import Stored, refusals
 from torch import Tensor
 from torch_geometric import EdgeIndex
 from torch_geometric.data import Batch, Data, HeteroData
@@ -69,36 +69,25 @@ def test_sizes_of_several_integer_columns() -> None:
     assert DataSpec.from_dict(json.loads(json.dumps(spec.to_dict()))) == spec
 
 
-@pytest.mark.parametrize(
-    ("datasets", "message"),
-    [
-        ([[graph(x=torch.eye(3, dtype=torch.long))]], "3 integer columns of only 0 and 1"),
-        ([[graph(x=torch.eye(3, dtype=torch.bool))]], "x must be int64 .* got torch.bool; write x.long"),
-        ([[graph(x=torch.tensor([[-1], [0], [1]]))]], "x must be categories from 0 on, got -1"),
-        ([[graph(x=torch.rand(3))]], r"real x must .*; write x.unsqueeze\(1\)"),
-        ([[graph(x=torch.rand(3, 2, 2))]], r"real x must .*; write x.flatten\(1\)"),
-        ([[graph(x=torch.rand(3, 2)), graph(x=torch.rand(3, 1))]], r"x must .* \[3, 2\] in graph 0, \[3, 1\] in 1"),
-        ([[graph(y=torch.ones(1)), graph(y=torch.ones(1, 2))]], r"y must .* \[1\] in graph 0, \[1, 2\] in 1"),
-        ([[graph()], [graph(x=torch.rand(3, 1))]], "x has different forms"),
-        ([[graph(x=torch.rand(3, 2))], [graph(x=torch.rand(3, 1))]], "x has different forms"),
-        ([[graph(), graph(x=None, num_nodes=3)]], r"graph 1 has \["),
-        ([], "at least one dataset"),
-        ([[]], "at least one graph"),
-        ([Stored([graph(), graph()], transform=lambda data: data)], "has a transform"),
-    ],
+test_sizes_that_are_not_clear = refusals(
+    DataSpec.of,
+    (([graph(x=torch.eye(3, dtype=torch.long))],), "only 0 and 1"),
+    (([graph(x=torch.eye(3, dtype=torch.bool))],), "bool"),
+    (([graph(x=torch.tensor([[-1], [0], [1]]))],), "-1"),
+    (([graph(x=torch.rand(3))],), r"x.unsqueeze\(1\)"),
+    (([graph(x=torch.rand(3, 2, 2))],), r"x.flatten\(1\)"),
+    (([graph(x=torch.rand(3, 2)), graph(x=torch.rand(3, 1))],), r"x must .* \[3, 1\] in 1"),
+    (([graph(y=torch.ones(1)), graph(y=torch.ones(1, 2))],), r"y must .* \[1, 2\] in 1"),
+    (([graph()], [graph(x=torch.rand(3, 1))]), "x"),
+    (([graph(x=torch.rand(3, 2))], [graph(x=torch.rand(3, 1))]), "x"),
+    (([graph(), graph(x=None, num_nodes=3)],), "graph 1"),
+    ((), "dataset"),
+    (([],), "graph"),
+    ((Stored([graph(), graph()], transform=lambda data: data),), "transform"),
+    (([1, 2],), TypeError, "graph 0"),
+    ((graph(),), TypeError, r"\[data\]"),
+    (([Data(x=torch.rand(3, 1))],), "edge_index"),
 )
-def test_sizes_that_are_not_clear(datasets: list[Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        DataSpec.of(*datasets)
-
-
-def test_what_is_no_dataset_of_graphs() -> None:
-    with pytest.raises(TypeError, match="graph 0 is of type int"):
-        DataSpec.of([1, 2])
-    with pytest.raises(TypeError, match=r"pass \[data\]"):
-        DataSpec.of(graph())
-    with pytest.raises(ValueError, match="needs edge_index"):
-        DataSpec.of([Data(x=torch.rand(3, 1))])
 
 
 @pytest.mark.parametrize(
@@ -146,9 +135,6 @@ def test_a_shape_that_fits_both_levels_asks() -> None:
 def test_whole_numbers_stay_exact() -> None:
     graphs = [graph(y=torch.tensor([2**24 + 1])), graph(y=torch.tensor([0]))]
     assert GraphSplits.of(graphs, graphs, graphs).labels("train").tolist() == [[2**24 + 1], [0]]
-    named = [graph(y="toxic"), graph(y="harmless")]
-    with pytest.raises(TypeError, match="labels y must"):
-        GraphSplits.of(named, named, named)
 
 
 def test_without_labels() -> None:
@@ -157,26 +143,26 @@ def test_without_labels() -> None:
     assert splits.target.columns == () and splits.labels("train").shape == (2, 0)
 
 
-@pytest.mark.parametrize(
-    ("parts", "options", "message"),
-    [
-        (([graph()], [], [graph()]), {}, "the val split has no graphs"),
-        (([graph()], [graph(y=None)], [graph()]), {}, "train, test has them, val does not"),
-        (([graph()], [graph()], [graph()]), {"level": "edge"}, "'graph', 'node'.*got 'edge'"),
-        (([graph()], [graph()], [graph()]), {"columns": ["a", "b"]}, r"name the 1 columns of y, got \['a', 'b'\]"),
-        (([graph()], [graph()], [graph()]), {"columns": "a"}, "got 'a'"),
-        (([graph()], [graph()], [graph()]), {"level": "node"}, "train: y must have one row per node"),
-        (([graph(y=None)],) * 3, {"columns": ["a"]}, "have no labels y"),
-        (([graph(y=torch.rand(2, 2))],) * 3, {}, "one row per graph or one per node"),
-        (([graph(y=torch.rand(1, 2, 3))],) * 3, {}, r"y must .*got shape \(1, 2, 3\)"),
-        (([graph(y=torch.ones(1) + 1j)],) * 3, {}, "y must be real"),
-        (([graph(y=torch.rand(1, 2))], [graph()], [graph()]), {}, "equally many columns in every split"),
-        ((Stored([graph(), graph()], lambda d: d), [graph()], [graph()]), {}, "train: .* has a transform"),
-    ],
+ONE = [graph()]
+test_splits_that_do_not_fit = refusals(
+    lambda train, val=ONE, test=ONE, options={}: GraphSplits.of(train, val, test, **options),
+    ((ONE, []), "val split"),
+    ((ONE, [graph(y=None)]), "val"),
+    ((ONE, ONE, ONE, {"level": "edge"}), "'edge'"),
+    ((ONE, ONE, ONE, {"columns": ["a", "b"]}), "1 columns"),
+    ((ONE, ONE, ONE, {"columns": "a"}), TypeError, "'a'"),
+    ((ONE, ONE, ONE, {"level": "node"}), "train: y"),
+    (([graph(y=torch.rand(1, 2))],), "columns"),
+    ((Stored([graph(), graph()], lambda d: d),), "train: .* transform"),
 )
-def test_splits_that_do_not_fit(parts: tuple[Any, Any, Any], options: dict[str, Any], message: str) -> None:
-    with pytest.raises((TypeError, ValueError), match=message):
-        GraphSplits.of(*parts, **options)
+test_labels_that_do_not_fit = refusals(
+    lambda y, **options: GraphSplits.of(*3 * [[graph(y=y)]], **options),
+    ({"y": None, "columns": ["a"]}, "y"),
+    ((torch.rand(2, 2),), "one row per graph or one per node"),
+    ((torch.rand(1, 2, 3),), "y"),
+    ((torch.ones(1) + 1j,), TypeError, "real"),
+    (("toxic",), TypeError, "y"),
+)
 
 
 def masks(*chosen: list[int]) -> dict[str, Tensor]:
@@ -214,24 +200,23 @@ def test_masks_become_missing_labels() -> None:
     assert int((~wide.labels("train").isnan()).sum()) == 6
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        (masks([0], [0], [1]), "must not share nodes"),
-        (masks([0], [1], []), "test_mask selects no node"),
-        ({"val_mask": torch.zeros(4)}, "val_mask must"),
-        ({"val_mask": None}, r"got None; .*random_node_masks\(data, seed=0\)"),
-        ({"y": torch.zeros(1)}, r"y must .* got \(1,\)"),
-        ({"y": torch.tensor(1.0)}, r"y must .* got \(\)"),
-        ({"y": torch.rand(4, 1, 1)}, r"y must .* got \(4, 1, 1\)"),
-        ({"y": None}, "got None"),
-    ],
+test_masks_that_do_not_fit = refusals(
+    lambda **changes: GraphSplits.of_masks(node_graph(**changes)),
+    (masks([0], [0], [1]), "share"),
+    (masks([0], [1], []), "test_mask"),
+    ({"val_mask": torch.zeros(4)}, "val_mask"),
+    ({"val_mask": None}, "random_node_masks"),
+    ({"y": torch.zeros(1)}, r"y must .* got \(1,\)"),
+    ({"y": torch.tensor(1.0)}, r"y must .* got \(\)"),
+    ({"y": torch.rand(4, 1, 1)}, r"y must .* got \(4, 1, 1\)"),
+    ({"y": None}, "None"),
 )
-def test_masks_that_do_not_fit(changes: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        GraphSplits.of_masks(node_graph(**changes))
-    with pytest.raises(TypeError, match="got list"):
-        GraphSplits.of_masks([node_graph()])  # type: ignore[arg-type]
+test_columns_of_masks_that_do_not_fit = refusals(
+    lambda **changes: node_splits(node_graph(**changes), 0),
+    ({"train_mask": np.array([True, False, False, False])}, "train_mask"),
+    ({"train_mask": torch.empty(4, 0, dtype=torch.bool)}, "train_mask"),
+    ({"train_mask": torch.eye(4, 2, dtype=torch.bool), "val_mask": np.array([False, True, False, False])}, "val_mask"),
+)
 
 
 @pytest.mark.parametrize("store", [list, Stored])
@@ -249,35 +234,25 @@ def test_random_split(store: Any) -> None:
     assert GraphSplits.of(*random_split(dataset, 0)).labels("val").flatten().tolist() == parts[1]
 
 
-def test_one_graph_is_no_dataset_to_split() -> None:
-    with pytest.raises(TypeError, match="random_node_masks"):
-        random_split(graph(), 0)
-    with pytest.raises(TypeError, match="got one HeteroData"):
-        random_split(HeteroData(), 0)
-    with pytest.raises(TypeError, match=r"got one DataBatch; .*batch\.to_data_list\(\)"):
-        random_split(Batch.from_data_list([graph()] * 20), 0)
-
-
 def test_shares_of_a_split() -> None:
     for number in (*range(3, 200), 10_000, 70_000):
         assert [len(part) for part in split_indices(number, 0)][1:] == [max(1, number // 10)] * 2
-    with pytest.raises(ValueError, match="2 rows are too few"):
-        split_indices(2, 0)
-    with pytest.raises(ValueError, match=r"got 0\.5 and 0\.5"):
-        split_indices(10, 0, 0.5, 0.5)
-    with pytest.raises(ValueError, match=r"got '0\.1' and 0\.1"):
-        split_indices(10, 0, "0.1")  # type: ignore[arg-type]
-    for seed in ("0", True):
-        with pytest.raises(TypeError, match=f"got {seed!r}"):
-            split_indices(10, seed)  # type: ignore[arg-type]
 
 
-def test_shares_of_a_fold() -> None:
-    for val in (-1.0, 0.0, 0.8, 1.5):
-        with pytest.raises(ValueError, match=f"got {val} and 0.2"):
-            random_folds(range(20), 0, val=val)
-    with pytest.raises(TypeError, match="seed must"):
-        random_folds(range(20), "0")  # type: ignore[arg-type]
+test_what_cannot_be_split = refusals(
+    lambda split, *arguments: split(*arguments),
+    ((split_indices, 2, 0), "2 rows"),
+    ((split_indices, 10, 0, 0.5, 0.5), r"0\.5"),
+    ((split_indices, 10, 0, "0.1"), r"'0\.1'"),
+    ((split_indices, 10, "0"), TypeError, "'0'"),
+    ((split_indices, 10, True), TypeError, "True"),
+    *(((random_folds, range(20), 0, 5, val), f"{val}") for val in (-1.0, 0.0, 0.8, 1.5)),
+    ((random_folds, range(20), "0"), TypeError, "seed"),
+    ((random_split, graph(), 0), TypeError, "random_node_masks"),
+    ((random_split, HeteroData(), 0), TypeError, "HeteroData"),
+    ((random_split, Batch.from_data_list([graph()] * 20), 0), TypeError, "to_data_list"),
+    ((GraphSplits.of_masks, [node_graph()]), TypeError, "list"),
+)
 
 
 def test_several_published_splits_with_one_test_mask() -> None:
@@ -291,18 +266,6 @@ def test_several_published_splits_with_one_test_mask() -> None:
     assert found.split == {"kind": "published", "number": 1}
 
 
-def test_a_mask_of_numpy_or_without_columns_is_refused_by_its_name() -> None:
-    data = node_graph(train_mask=np.array([True, False, False, False]))
-    with pytest.raises(ValueError, match="train_mask must"):
-        node_splits(data, 0)
-    data = node_graph(train_mask=torch.empty(4, 0, dtype=torch.bool))
-    with pytest.raises(ValueError, match="train_mask must"):
-        node_splits(data, 0)
-    data = node_graph(val_mask=np.array([False, True, False, False]), train_mask=torch.eye(4, 2, dtype=torch.bool))
-    with pytest.raises(ValueError, match="val_mask must"):
-        node_splits(data, 0)
-
-
 def test_random_node_masks() -> None:
     data = Data(x=torch.rand(50, 1), edge_index=EDGES)
     masked = random_node_masks(data, seed=3)
@@ -310,12 +273,13 @@ def test_random_node_masks() -> None:
     assert bool((masked.train_mask ^ masked.val_mask ^ masked.test_mask).all())
     assert "train_mask" not in data
     assert torch.equal(masked.train_mask, random_node_masks(data, seed=3).train_mask)
-    with pytest.raises(TypeError, match="data"):
-        random_node_masks(50, seed=3)  # type: ignore[arg-type]
+
+
+CLASSES = torch.tensor([3] * 9 + [0] * 4 + [7] * 5)
 
 
 def test_node_masks_of_each_class() -> None:
-    y = torch.tensor([3] * 9 + [0] * 4 + [7] * 5)[torch.randperm(18, generator=torch.Generator().manual_seed(0))]
+    y = CLASSES[torch.randperm(18, generator=torch.Generator().manual_seed(0))]
     data = Data(x=torch.rand(18, 1), edge_index=EDGES, y=y)
     state = torch.get_rng_state()
     masked = random_node_masks(data, seed=3, val=1, test=2)
@@ -328,23 +292,20 @@ def test_node_masks_of_each_class() -> None:
     assert torch.equal(masked.val_mask, again.val_mask) and not torch.equal(masked.test_mask, other.test_mask)
     drawn = torch.stack([random_node_masks(data, seed, 1, 2).val_mask for seed in range(60)])
     assert bool(drawn.any(0).all()), "every node may be drawn"
-    with pytest.raises(ValueError, match="val="):
-        random_node_masks(data, 3, 2, 2)
-    for wrong, form in (
-        (None, "None"),
-        (y.float(), r"torch\.float32 \[18\]"),
-        (y + 0j, "torch.complex64"),
-        (y[:3], r"torch\.int64 \[3\]"),
-    ):
-        with pytest.raises(ValueError, match=rf"need a class of each node, y int64 \[18\], got {form}"):
-            random_node_masks(Data(x=data.x, edge_index=EDGES, y=wrong), 3, 1, 2)
-    for given, message in (((0, 2), "val must"), ((True, 2), "got True")):
-        with pytest.raises(ValueError, match=message):
-            random_node_masks(data, 3, *given)
-    with pytest.raises(ValueError, match=r"positive shares that add up to less than one, got 0\.2 and 5"):
-        random_node_masks(data, 3, 0.2, 5)
-    with pytest.raises(TypeError, match="seed must"):
-        random_node_masks(data, "a", 1, 2)  # type: ignore[arg-type]
+
+
+test_refused_node_masks = refusals(
+    lambda y=CLASSES, seed=3, val=1, test=2: random_node_masks(Data(x=torch.rand(18, 1), y=y), seed, val, test),
+    ({"val": 2}, "val="),
+    ({"y": None}, "y"),
+    ({"y": CLASSES.float()}, "y"),
+    ({"y": CLASSES + 0j}, "y"),
+    ({"y": CLASSES[:3]}, "y"),
+    ({"val": 0}, "val"),
+    ({"val": True}, "True"),
+    ({"val": 0.2, "test": 5}, "shares"),
+    ({"seed": "a"}, TypeError, "seed"),
+)
 
 
 def edge_set(edge_index: Tensor) -> set[tuple[int, int]]:
@@ -414,31 +375,24 @@ def test_encodings_of_a_link_split_know_no_hidden_edge(encoder: Any) -> None:
     assert not torch.allclose(test.pe, train.pe)
 
 
-@pytest.mark.parametrize(
-    ("edge_index", "message"),
-    [
-        ([[0, 1, 2, 3], [1, 2, 3, 0]], "one direction"),
-        ([[0, 1, 1, 0, 0, 1], [1, 0, 2, 1, 1, 0]], "twice"),
-        ([[0, 1, 2, 2], [1, 0, 2, 2]], "self-loops"),
-        ([[0, 4], [4, 0]], r"edge_index must lie in 0\.\.3 .*got 0\.\.4"),
-        ([[0, -1], [-1, 0]], r"edge_index must lie in .*got -1\.\.0"),
-        ([[0.0, 1.0], [1.0, 0.0]], "edge_index must be int64 or int32"),
-        ([0, 1], "edge_index must be int64 or int32"),
-    ],
+test_link_split_refuses_edges_that_would_leak = refusals(
+    lambda edges: random_link_split(Data(edge_index=edges, num_nodes=4), seed=0),
+    ((torch.tensor([[0, 1, 2, 3], [1, 2, 3, 0]]),), "one direction"),
+    ((torch.tensor([[0, 1, 1, 0, 0, 1], [1, 0, 2, 1, 1, 0]]),), "twice"),
+    ((torch.tensor([[0, 1, 2, 2], [1, 0, 2, 2]]),), "self-loops"),
+    ((torch.tensor([[0, 4], [4, 0]]),), r"edge_index .*0\.\.4"),
+    ((torch.tensor([[0, -1], [-1, 0]]),), r"edge_index .*-1\.\.0"),
+    ((torch.tensor([[0.0, 1.0], [1.0, 0.0]]),), "edge_index"),
+    ((torch.tensor([0, 1]),), "edge_index"),
+    ((EDGES.numpy(),), TypeError, "edge_index"),
 )
-def test_link_split_refuses_edges_that_would_leak(edge_index: list[Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        random_link_split(Data(edge_index=torch.tensor(edge_index), num_nodes=4), seed=0)
 
 
-def test_link_split_refuses_other_arguments() -> None:
-    data = cluster_graphs(1, 0)[0]
-    for shares in ({"val": 0.0}, {"test": 1.0}, {"val": 0.5, "test": 0.5}):
-        with pytest.raises(ValueError, match="val and test"):
-            random_link_split(data, 0, **shares)
-    with pytest.raises(TypeError, match="seed"):
-        random_link_split(data, None)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="data"):
-        random_link_split([data], 0)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="edge_index must"):
-        random_link_split(Data(edge_index=data.edge_index.numpy(), num_nodes=data.num_nodes), 0)
+test_link_split_refuses_other_arguments = refusals(
+    lambda data=None, seed=0, **shares: random_link_split(data or cluster_graphs(1, 0)[0], seed, **shares),
+    ({"val": 0.0}, "val and test"),
+    ({"test": 1.0}, "val and test"),
+    ({"val": 0.5, "test": 0.5}, "val and test"),
+    ({"seed": None}, TypeError, "seed"),
+    ({"data": [graph()]}, TypeError, "data"),
+)

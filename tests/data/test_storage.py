@@ -81,43 +81,27 @@ def test_rows_that_match_the_nodes_by_coincidence() -> None:
     assert node_slices(Stored(by_edge)).tolist() == [0, 2, 4]
 
 
+@pytest.mark.parametrize(("name", "unit"), [("pe", "node"), ("edge_pe", "edge")])
 @few
 @given(lists)
-def test_a_new_attribute_on_a_copy_that_shares_the_rest(parts: list[Graph]) -> None:
+def test_a_new_attribute_on_a_copy_that_shares_the_rest(name: str, unit: str, parts: list[Graph]) -> None:
     expected = [as_data(graph, i, y=torch.tensor([float(i)])) for i, graph in enumerate(parts)]
     dataset = Stored(expected)
     _ = [dataset[i] for i in range(len(dataset))]  # fills PyG's cache of elements
-    values = normal(sum(graph.num_nodes for graph in parts), 3)
-    result = with_attribute(dataset, "pe", "node", values)
+    sizes = [data.num_nodes if unit == "node" else data.num_edges for data in expected]
+    values = normal(sum(sizes), 3)
+    result = with_attribute(dataset, name, unit, values)
     assert type(result) is Stored and len(result) == len(dataset)
-    rows = values.split([graph.num_nodes for graph in parts])
+    rows = values.split(sizes)
     for i, data in enumerate(expected):
-        assert torch.equal(result[i].pe, rows[i])
-        for name in ("x", "edge_index", "edge_weight", "y"):
-            assert torch.equal(result[i][name], data[name])
-        assert "pe" not in dataset[i]
+        assert torch.equal(result[i][name], rows[i]) and name not in dataset[i]
+        assert all(torch.equal(result[i][other], data[other]) for other in ("x", "edge_index", "edge_weight", "y"))
     assert result._data.x.data_ptr() == dataset._data.x.data_ptr()
-    assert "pe" not in dataset._data and (dataset.slices is None or "pe" not in dataset.slices)
-    again = with_attribute(result, "pe", "node", -values)
-    assert torch.equal(again[0].pe, -rows[0]) and torch.equal(result[0].pe, rows[0])
-
-
-@few
-@given(lists)
-def test_a_new_edge_attribute_follows_the_edges(parts: list[Graph]) -> None:
-    expected = [as_data(graph, i) for i, graph in enumerate(parts)]
-    dataset = Stored(expected)
-    _ = [dataset[i] for i in range(len(dataset))]
-    values = normal(sum(data.num_edges for data in expected), 3)
-    result = with_attribute(with_attribute(dataset, "pe", "node", dataset._data.x), "edge_pe", "edge", values)
-    rows = values.split([data.num_edges for data in expected])
-    for i, data in enumerate(expected):
-        assert torch.equal(result[i].edge_pe, rows[i]) and torch.equal(result[i].pe, data.x)
-        assert torch.equal(result[i].edge_index, data.edge_index)
-        assert "edge_pe" not in dataset[i]
-    assert "edge_pe" not in dataset._data and (dataset.slices is None or "edge_pe" not in dataset.slices)
+    assert name not in dataset._data and (dataset.slices is None or name not in dataset.slices)
+    again = with_attribute(result, name, unit, -values)
+    assert torch.equal(again[0][name], -rows[0]) and torch.equal(result[0][name], rows[0])
     batch = Batch.from_data_list([result[i] for i in range(len(result))])
-    assert torch.equal(batch.edge_pe, values), "stacked, nothing added to the values"
+    assert torch.equal(batch[name], values), "stacked, nothing added to the values"
 
 
 @pytest.mark.parametrize(
