@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import networkx as nx
@@ -39,6 +41,7 @@ __all__ = [
     "Graph",
     "LargestTensor",
     "Stored",
+    "assert_same_run",
     "assert_same_gradients",
     "batch_of",
     "corner_cases",
@@ -161,3 +164,14 @@ class Stored(InMemoryDataset):
     def __init__(self, graphs: Sequence[Data], transform: Callable[[Data], Data] | None = None) -> None:
         super().__init__(None, transform)
         self.data, self.slices = self.collate(list(graphs))
+
+
+def assert_same_run(one: Path, other: Path) -> None:
+    """Check that two run folders have the same metrics, except times, results and weights, bit by bit."""
+    rows = [
+        [{**json.loads(line), "seconds": 0, "graphs_per_second": 0} for line in (folder / "metrics.jsonl").open()]
+        for folder in (one, other)
+    ]
+    assert rows[0] == rows[1] and rows[0]
+    for name in ("result.json", "model.safetensors"):
+        assert (one / name).read_bytes() == (other / name).read_bytes(), name

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from helpers import assert_same_run
 from torch import Tensor, nn
 from torch_geometric.data import Batch, InMemoryDataset
 
@@ -231,41 +232,9 @@ def test_gradients_are_clipped_by_group_or_jointly(splits: MoleculeSplits) -> No
     assert math.hypot(model, encoder) == pytest.approx(1e-3, rel=1e-3) and encoder < 0.9e-3
 
 
-@pytest.mark.usefixtures("one_thread")
-@pytest.mark.parametrize("stop", [1, 3, 4])
-def test_resumption_inside_a_process(splits: MoleculeSplits, tmp_path: Path, stop: int) -> None:
-    """Stopped after a metrics line, before that epoch's checkpoint: the epoch runs again, with the same figures."""
-
-    class Stopped(JointTraining):
-        def _checkpoint(self) -> None:
-            if self.epoch == stop:
-                raise KeyboardInterrupt
-            super()._checkpoint()
-
-    whole = RunFolder(tmp_path / "whole")
-    train(splits, EXACT, whole).fit()
-    broken = RunFolder(tmp_path / "broken")
-    broken.path.mkdir()
-    with pytest.raises(KeyboardInterrupt):
-        train(splits, EXACT, broken, Stopped).fit()
-    assert len(read_metrics(broken.metrics)) == stop and not broken.result.exists()
-    train(splits, EXACT, broken).fit(resume=True)
-    assert_same_run(whole.path, broken.path)
-
-
-def assert_same_run(one: Path, other: Path) -> None:
-    """Metrics except times, result and weights, bit by bit."""
-    rows = [
-        [{name: v for name, v in row.items() if name not in ("seconds", "graphs_per_second")} for row in metrics]
-        for metrics in (read_metrics(folder / "metrics.jsonl") for folder in (one, other))
-    ]
-    assert rows[0] == rows[1] and rows[0]
-    for name in ("result.json", "model.safetensors"):
-        assert (one / name).read_bytes() == (other / name).read_bytes(), name
-
-
 RUNNING = {"pooling": "both", "norm": "running"}
-REGULAR: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+OPTIONS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "none": ({}, {}),
     "dropout": ({"attention_options": {"dropout": 0.5}}, {}),
     "dropout of attention and paths": ({"attention_options": {"attention_dropout": 0.5, "drop_path": 0.3}}, {}),
     "message passing": ({"attention_options": {"local": "gine"}}, {}),
@@ -273,42 +242,39 @@ REGULAR: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "plateau": ({}, {"schedule": "plateau", "patience": 0, "lr": 0.2}),
     "statistics taken anew": ({"readout": RUNNING}, {"recalibrate": 20}),
 }
-"""Arguments of the model and settings of the loop against noise and overfitting."""
+"""Arguments of the model and settings of the loop, mostly against noise and overfitting."""
 
 
-@pytest.mark.parametrize("name", REGULAR)
+@pytest.mark.parametrize(("name", "stop"), [("none", 1), ("none", 3), ("none", 4), *((name, 2) for name in OPTIONS)])
 @pytest.mark.usefixtures("one_thread")
-def test_a_run_with_options_is_decided_by_its_seed_and_can_be_resumed(
-    splits: MoleculeSplits, tmp_path: Path, name: str
+def test_a_run_is_decided_by_its_seed_and_can_be_resumed(
+    splits: MoleculeSplits, tmp_path: Path, name: str, stop: int
 ) -> None:
-    model, loop = REGULAR[name]
+    """Stopped after an epoch's checkpoint, or (at an odd one, or the last) after its line of metrics: it runs again."""
+    model, loop = OPTIONS[name]
 
     class Stopped(JointTraining):
         def _checkpoint(self) -> None:
-            super()._checkpoint()
-            if self.epoch == 2:
+            if stop == 2 or self.epoch < stop:
+                super()._checkpoint()
+            if self.epoch == stop:
                 raise KeyboardInterrupt
 
     folders = [RunFolder(tmp_path / name) for name in ("one", "other", "stopped")]
     for number, folder in enumerate(folders):
         folder.path.mkdir()
         torch.manual_seed(number)  # the caller's generator is not used
-        before = torch.get_rng_state()
-        training = train(splits, EXACT, folder, Stopped if number == 2 else JointTraining, model, **loop)
         if number == 2:
             with pytest.raises(KeyboardInterrupt):
-                training.fit()
-            torch.manual_seed(17)
-            before = torch.get_rng_state()
-            training = train(splits, EXACT, folder, model=model, **loop)
-        training.fit(resume=True)
+                train(splits, EXACT, folder, Stopped, model, **loop).fit()
+            assert len(read_metrics(folder.metrics)) == stop and not folder.result.exists()
+        before = torch.get_rng_state()
+        train(splits, EXACT, folder, model=model, **loop).fit(resume=True)
         assert torch.equal(torch.get_rng_state(), before)
     assert_same_run(folders[0].path, folders[1].path)
     assert_same_run(folders[0].path, folders[2].path)
-    without = RunFolder(tmp_path / "without")
-    without.path.mkdir()
-    train(splits, EXACT, without).fit()
-    assert without.model.read_bytes() != folders[0].model.read_bytes(), "the options had an effect"
+    without = train(splits, EXACT).fit()
+    assert (without == read_json(folders[0].result)) == (name == "none"), "the options have an effect"
 
 
 def recorded(training: JointTraining) -> list[dict[str, Tensor]]:

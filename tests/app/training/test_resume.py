@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from helpers import assert_same_run
 
 from tg_lpe.app.cli import main
 from tg_lpe.app.training.run_folder import RunFolder
@@ -89,10 +90,7 @@ def test_a_stopped_run_goes_on_to_the_same_end(
     stopped = stop_after_one_epoch(arguments(molecules, cache, out), out, how)
     if how == signal.SIGINT:
         assert stopped.returncode == 130
-        assert stopped.stderr.splitlines()[-1] == (
-            "tg-lpe train: stopped; the same command with --resume continues after the last complete epoch"
-        )
-        assert "Traceback" not in stopped.stderr
+        assert "--resume" in stopped.stderr.splitlines()[-1] and "Traceback" not in stopped.stderr
     else:
         assert stopped.returncode == -signal.SIGKILL
     assert 1 <= len(read_metrics(out / "metrics.jsonl")) < EPOCHS, "stopped on the way"
@@ -100,20 +98,14 @@ def test_a_stopped_run_goes_on_to_the_same_end(
 
     capsys.readouterr()
     assert main(arguments(molecules, cache, out)) == 1
-    assert "already holds a run: --resume continues it, another --out starts a new one" in capsys.readouterr().err
+    assert "--resume" in capsys.readouterr().err
     assert main(arguments(molecules, cache, out, "--lr", "0.5", "--resume")) == 1
-    assert "loop.lr was 0.001, is 0.5" in capsys.readouterr().err
+    assert "loop.lr" in capsys.readouterr().err
     assert main(arguments(molecules, cache, out, "--resume")) == 0
 
-    times = ("seconds", "graphs_per_second")
-    rows = [
-        [{name: value for name, value in row.items() if name not in times} for row in metrics]
-        for metrics in (read_metrics(folder / "metrics.jsonl") for folder in (expected, out))
-    ]
-    assert rows[0] == rows[1] and len(rows[0]) == EPOCHS
-    for name in ("result.json", "model.safetensors", "config.json"):
-        assert (out / name).read_bytes() == (expected / name).read_bytes(), name
-
+    assert_same_run(expected, out)
+    assert (out / "config.json").read_bytes() == (expected / "config.json").read_bytes()
+    assert len(read_metrics(out / "metrics.jsonl")) == EPOCHS
     before = (out / "result.json").stat().st_mtime_ns
     (out / "curve.png").unlink()
     assert main(arguments(molecules, cache, out, "--resume")) == 0

@@ -63,13 +63,17 @@ def test_models_that_do_not_fit_are_refused_and_left_alone() -> None:
     for trained, message in (
         (model(1, hidden_channels=16), "node_embedding"),
         (model(1, num_node_types=4), "node_embedding"),
-        (model(1, num_layers=1), r"is \[8, 8\] here and absent there"),
+        (model(1, num_layers=1), "absent there"),
         (model(1, encoder=RandomWalk(4)), "pe_embedding"),
-        (model(1, heads=4), "the weights do not fit: heads is 2 here and 4 there"),
-        (Other(**SMALL), "a GraphTransformer cannot start from a Other"),
+        (model(1, heads=4), "heads"),
+        (Other(**SMALL), "Other"),
     ):
         with pytest.raises(ValueError, match=message):
             fresh.start_from(trained)
+    with pytest.raises(ValueError, match="fresh"):
+        fresh.start_from(model(1), fresh=("embedding",))
+    with pytest.raises(TypeError, match="fresh"):
+        fresh.start_from(model(1), fresh="layers")
     assert all(torch.equal(value, before[name]) for name, value in fresh.state_dict().items())
 
 
@@ -80,10 +84,6 @@ def test_parts_that_stay_fresh() -> None:
     for name, value in fresh.state_dict().items():
         own = name.startswith(("readout.", "node_embedding.")) and not name.startswith(LAST)
         assert name.startswith(LAST) or torch.equal(value, before[name] if own else other[name]), name
-    with pytest.raises(ValueError, match="fresh must"):
-        fresh.start_from(trained, fresh=("embedding",))
-    with pytest.raises(TypeError, match="fresh must"):
-        fresh.start_from(trained, fresh="layers")
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 import torch
-from helpers import few
+from helpers import few, refusals
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from torch import Tensor
@@ -55,21 +55,6 @@ def scored(draw: st.DrawFn, columns: int = 1, missing: bool = False) -> tuple[Te
     )
 
 
-@few
-@given(scored())
-def test_one_column_is_scikit_learns(column: tuple[Tensor, Tensor]) -> None:
-    scores, labels = column
-    assume(0 < int(labels.sum()) < labels.numel())
-    found = METRICS["roc_auc"](scores, labels).mean
-    assert found == pytest.approx(metrics.roc_auc_score(labels.numpy(), scores.numpy()), rel=1e-12)
-    found = METRICS["average_precision"](scores, labels).mean
-    assert found == pytest.approx(metrics.average_precision_score(labels.numpy(), scores.numpy()), rel=1e-12)
-    right = (scores > 0).double()
-    assert METRICS["accuracy"](right, labels).mean == pytest.approx(
-        metrics.accuracy_score(labels.numpy(), right.numpy()), rel=1e-12
-    )
-
-
 def ogb_evaluator(metric: str, columns: int) -> Any:
     """ogb's code on its own: constructed, it would read a table of its data sets."""
     evaluate = pytest.importorskip("ogb.graphproppred.evaluate")
@@ -93,8 +78,6 @@ def test_hits_are_ogbs(column: tuple[Tensor, Tensor], k: int) -> None:
 def test_hits_where_they_are_not_defined() -> None:
     assert hits_at(torch.tensor([1.0, 2.0]), torch.ones(2), 1) is None
     assert math.isnan(hits_at(torch.tensor([NAN, 2.0]), torch.tensor([1.0, 0.0]), 1))
-    with pytest.raises(ValueError, match="k must"):
-        hits_at(torch.tensor([1.0, 2.0]), torch.tensor([1.0, 0.0]), 0)
 
 
 @pytest.mark.parametrize(
@@ -232,7 +215,7 @@ def test_figures_are_json_and_count_missing_labels(task: Task, target: Tensor) -
     assert set(task.figures) <= set(figures) and next(iter(figures)) == task.metric
     assert json.loads(json.dumps(figures)) == figures
     assert make_task(json.loads(json.dumps(task.to_dict()))) == task
-    with pytest.raises(ValueError, match="needs a column with"):
+    with pytest.raises(ValueError, match="column"):
         task.evaluate(outputs(task), torch.full_like(target, NAN))
 
 
@@ -251,7 +234,7 @@ def test_a_column_of_one_class_is_named() -> None:
     labels = torch.tensor([[0.0, 1.0, NAN], [1.0, 1.0, NAN], [0.0, 1.0, 1.0]])
     figures = task.evaluate(torch.randn(3, 3, generator=torch.Generator().manual_seed(0)), labels)
     assert figures["undefined_columns"] == [1, 2]
-    with pytest.raises(ValueError, match="average precision needs"):
+    with pytest.raises(ValueError, match="average precision"):
         Multilabel(num_targets=2).evaluate(torch.zeros(3, 2), labels[:, 1:])
 
 
@@ -276,38 +259,42 @@ def test_what_tasks_say_and_predict() -> None:
     assert Regression().predict(torch.ones(1, 1)).item() == 1
 
 
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: Regression(level="edge"), "level of regression must"),
-        (lambda: Regression(metric="roc_auc"), "metric of regression must"),
-        (lambda: Regression(num_targets=0), "num_targets must"),
-        (lambda: Regression(loss_function="huber"), "'l1' or 'mse', got 'huber'"),
-        (lambda: Binary(num_targets=2), "num_targets"),
-        (lambda: Multiclass(num_classes=1), "at least 2, got 1"),
-        (lambda: make_task({"name": "ranking"}), "task must"),
-        (lambda: make_task({"name": "binary", "num_classes": 2}), "num_classes"),
-        (lambda: Binary().check(torch.tensor([0.0, 2.0, NAN])), "0 or 1, or NaN where missing; there are 0, 2"),
-        (lambda: Multiclass(num_classes=2).check(torch.tensor([0.0, 2.0])), r"integers in 0..1.*there are 0, 2"),
-        (lambda: Multiclass(num_classes=2).check(torch.tensor([0.5])), r"there are 0.5"),
-        (lambda: Regression().check(torch.tensor([math.inf])), "finite"),
-        (lambda: Regression().loss(torch.zeros(3, 2), torch.zeros(3)), "num_rows"),
-        (lambda: Regression().loss(torch.zeros(3, 1), torch.zeros(4)), "labels must"),
-        (lambda: Multilabel(num_targets=2).loss(torch.zeros(3, 2), torch.zeros(2, 3)), r"got \(2, 3\)"),
-        (lambda: METRICS["mae"](torch.zeros(3, 1), torch.zeros(3)), r"got \(3, 1\) and \(3,\)"),
-        (lambda: Regression(mean=[1.0]), "mean="),
-        (lambda: Regression(mean=[1.0], std=[0.0]), "std must"),
-        (lambda: Regression(mean=[1.0, 2.0], std=[1.0, 1.0]), "mean must"),
-        (lambda: Regression(mean=[NAN], std=[1.0]), "mean must"),
-        (lambda: Regression(mean=0.5, std=1.0), "mean must .* got 0.5"),
-        (lambda: Regression(mean=["0.5"], std=[1.0]), r"mean must .* got \['0.5'\]"),
-        (lambda: Multiclass(num_classes=2, values=3), "values must .* got 3"),
-        (lambda: Multiclass(num_classes=2, balanced="no"), "balanced must be True or False, got 'no'"),
-    ],
+test_refused_arguments = refusals(
+    lambda task, **arguments: task(**arguments),
+    ({"task": Regression, "level": "edge"}, "level"),
+    ({"task": Regression, "metric": "roc_auc"}, "metric"),
+    ({"task": Regression, "num_targets": 0}, "num_targets"),
+    ({"task": Regression, "loss_function": "huber"}, "huber"),
+    ({"task": Regression, "mean": [1.0]}, "mean="),
+    ({"task": Regression, "mean": [1.0], "std": [0.0]}, "std"),
+    ({"task": Regression, "mean": [1.0, 2.0], "std": [1.0, 1.0]}, "mean"),
+    ({"task": Regression, "mean": [NAN], "std": [1.0]}, "mean"),
+    ({"task": Regression, "mean": 0.5, "std": 1.0}, TypeError, "mean"),
+    ({"task": Regression, "mean": ["0.5"], "std": [1.0]}, TypeError, "mean"),
+    ({"task": Binary, "num_targets": 2}, "num_targets"),
+    ({"task": Multiclass, "num_classes": 1}, "num_classes"),
+    ({"task": Multiclass, "num_classes": 2, "values": 3}, TypeError, "values"),
+    ({"task": Multiclass, "num_classes": 3, "values": (1.0, 2.0)}, "values"),
+    ({"task": Multiclass, "num_classes": 2, "balanced": "no"}, "balanced"),
+    ({"task": lambda: make_task({"name": "ranking"})}, "task"),
+    ({"task": lambda: make_task({"name": "binary", "num_classes": 2})}, "num_classes"),
 )
-def test_mistakes(make: Any, message: str) -> None:
-    with pytest.raises((TypeError, ValueError), match=message):
-        make()
+test_refused_labels = refusals(
+    lambda task, *labels: task.check(torch.tensor(labels)),
+    ((Binary(), 0.0, 2.0, NAN), "0 or 1, .* 0, 2"),
+    ((Multiclass(num_classes=2), 0.0, 2.0), "0..1, .* 0, 2"),
+    ((Multiclass(num_classes=2), 0.5), r"0\.5"),
+    ((Multiclass(num_classes=3, values=(1.0, 2.0, 3.0)), 0.0, 1.0), "1, 2, 3, .* 0, 1"),
+    ((Regression(), math.inf), "finite"),
+)
+test_refused_shapes = refusals(
+    lambda of, outputs, labels: of(torch.zeros(outputs), torch.zeros(labels)),
+    ((Regression().loss, (3, 2), 3), "num_rows"),
+    ((Regression().loss, (3, 1), 4), "labels"),
+    ((Multilabel(num_targets=2).loss, (3, 2), (2, 3)), r"\(2, 3\)"),
+    ((METRICS["mae"], (3, 1), 3), r"\(3, 1\) and \(3,\)"),
+    ((lambda *columns: hits_at(*columns, 0), 2, 2), "k"),
+)
 
 
 def test_the_scale_of_labels_may_be_tensors() -> None:
@@ -319,6 +306,18 @@ def splits_with(labels: list[list[float]]) -> GraphSplits:
     edge = torch.tensor([[0, 1], [1, 0]])
     graphs = [Data(x=torch.ones(2, 3), edge_index=edge, y=torch.tensor([row])) for row in labels]
     return GraphSplits.of(graphs, graphs, graphs, level="graph")
+
+
+test_a_dataset_that_leaves_the_task_open = refusals(
+    lambda labels, name=None: task_for(splits_with(labels), name),
+    (([[0.0], [1.0]],), "task="),
+    (([[0.0, 1.0], [1.0, NAN]],), "task="),
+    (([[0.0], [7.0]],), "task='multiclass'"),
+    (([[-1.0], [1.0]],), "task='multiclass'"),
+    (([[0.5], [math.inf]],), "y"),
+    (([[0.0], [math.inf]], "multiclass"), "y"),
+    (([[0.0], [2.0]], "binary"), "0 or 1"),
+)
 
 
 def test_the_task_of_a_dataset() -> None:
@@ -337,23 +336,12 @@ def test_classes_with_other_numbers_than_their_places() -> None:
     labels = torch.tensor([[1.0], [3.0], [2.0], [NAN]])
     task = task_for(splits_with(labels.tolist()), "multiclass")
     assert task == Multiclass(num_classes=3, values=(1.0, 2.0, 3.0)) and task.out_channels == 3
-    assert (
-        make_task(json.loads(json.dumps(task.to_dict()))) == task
-        and "values" not in Multiclass(num_classes=3).to_dict()
-    )
+    assert make_task(json.loads(json.dumps(task.to_dict()))) == task
+    assert "values" not in Multiclass(num_classes=3).to_dict()
     out = torch.randn(4, 3, generator=torch.Generator().manual_seed(0))
     assert torch.equal(task.loss(out, labels), Multiclass(num_classes=3).loss(out, labels - 1))
     certain = 9 * torch.eye(3)[[0, 2, 1, 0]]
-    assert task.evaluate(certain, labels) == {
-        "accuracy": 1.0,
-        "balanced_accuracy": 1.0,
-        "num_labels": 3,
-        "num_missing": 1,
-    }
-    with pytest.raises(ValueError, match=r"1, 2, 3.*there are 0, 1"):
-        task.check(torch.tensor([[0.0], [1.0]]))
-    with pytest.raises(ValueError, match="values"):
-        Multiclass(num_classes=3, values=(1.0, 2.0))
+    assert list(task.evaluate(certain, labels).values()) == [1.0, 1.0, 3, 1]
     Multiclass(num_classes=2, values=(0.1, 0.2)).check(torch.tensor([[0.1], [0.2]]))  # of another precision
 
 
@@ -428,23 +416,6 @@ def test_a_loss_of_ones_own_is_given_the_labels_as_they_are() -> None:
             return (prediction - target).square().mean()
 
     assert Own.arguments_for_training(torch.full((3, 1), 300.0)) == {}
-
-
-@pytest.mark.parametrize(
-    ("labels", "name", "message"),
-    [
-        ([[0.0], [1.0]], None, "task="),
-        ([[0.0, 1.0], [1.0, NAN]], None, "task="),
-        ([[0.0], [7.0]], None, "task='multiclass'"),
-        ([[-1.0], [1.0]], None, "task='multiclass'"),
-        ([[0.5], [math.inf]], None, "y must be finite"),
-        ([[0.0], [math.inf]], "multiclass", "y must be finite"),
-        ([[0.0], [2.0]], "binary", "0 or 1"),
-    ],
-)
-def test_a_dataset_that_leaves_the_task_open(labels: list[list[float]], name: str | None, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        task_for(splits_with(labels), name)
 
 
 def test_a_class_that_may_mark_missing_labels(caplog: pytest.LogCaptureFixture) -> None:
