@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from helpers import refusals
 from torch_geometric import EdgeIndex, Index
 from torch_geometric.data import Batch, Data, HeteroData, InMemoryDataset
 from torch_geometric.data.hypergraph_data import HyperGraphData
@@ -39,28 +40,29 @@ def model(**options: object) -> GraphTransformer:
     return GraphTransformer(hidden_channels=8, heads=2, num_layers=1, **options)
 
 
-@pytest.mark.parametrize("make", [Graph, lambda edges, **given: model()(None, edges, **given)])
-@pytest.mark.parametrize(
-    ("edges", "given", "error", "message"),
-    [
-        (EDGES.to_sparse(), {}, ValueError, "edge_index must be dense"),
-        (EDGES, {"num_nodes": -3}, ValueError, "num_nodes must not be negative, got -3"),
-        (EDGES, {"num_nodes": 2**62}, ValueError, "num_nodes must not be more than 3,037,000,499, got 4611"),
-        (EDGES * 10**9, {}, ValueError, r"edge_index has .* num_nodes=2,000,000,001: .* torch.unique\(edge_index"),
-        (EDGES * 10**12, {}, ValueError, r"num_nodes=2,000,000,000,001: .* torch.unique\(edge_index"),
-        ((EDGES * 10**9).int(), {}, ValueError, r"torch.unique\(edge_index"),
-        (EDGES, {"batch": BATCH + 10**9}, ValueError, r"num_graphs=1,000,000,001: .* torch.unique\(batch"),
-        (EDGES, {"batch": BATCH, "num_graphs": 10**9}, ValueError, r"num_graphs=1,000,000,000: "),
-        (EDGES, {"num_nodes": 3.5}, TypeError, "num_nodes must be an integer, got 3.5"),
-        (EDGES, {"batch": BATCH, "num_nodes": 3, "num_graphs": 10**12}, ValueError, "num_graphs must not be more than"),
-        (EDGES, {"batch": BATCH, "num_nodes": 3, "num_graphs": "1"}, TypeError, "num_graphs must be an integer"),
-        (EDGES, {"batch": [0, 0, 0], "num_nodes": 3}, TypeError, "batch must be"),
-        (EDGES.tolist(), {"num_nodes": 3}, TypeError, "edge_index must be"),
-    ],
+MANY = EDGES * 10**9
+test_counts_and_indices = refusals(
+    lambda make, edges, **given: make(edges, **given),
+    *(
+        ({"make": make, "edges": edges, **given}, error, name)
+        for make in (Graph, lambda edges, **given: model()(None, edges, **given))
+        for edges, given, error, name in (
+            (EDGES.to_sparse(), {}, ValueError, "edge_index"),
+            (EDGES, {"num_nodes": -3}, ValueError, "num_nodes"),
+            (EDGES, {"num_nodes": 2**62}, ValueError, "num_nodes"),
+            (MANY, {}, ValueError, r"num_nodes=2,000,000,001: .* torch.unique\(edge_index"),
+            (1000 * MANY, {}, ValueError, r"num_nodes=2,000,000,000,001: .* torch.unique\(edge_index"),
+            (MANY.int(), {}, ValueError, r"torch.unique\(edge_index"),
+            (EDGES, {"batch": BATCH + 10**9}, ValueError, r"num_graphs=1,000,000,001: .* torch.unique\(batch"),
+            (EDGES, {"batch": BATCH, "num_graphs": 10**9}, ValueError, "num_graphs=1,000,000,000"),
+            (EDGES, {"num_nodes": 3.5}, TypeError, "num_nodes"),
+            (EDGES, {"batch": BATCH, "num_nodes": 3, "num_graphs": 10**12}, ValueError, "num_graphs"),
+            (EDGES, {"batch": BATCH, "num_nodes": 3, "num_graphs": "1"}, TypeError, "num_graphs"),
+            (EDGES, {"batch": [0, 0, 0], "num_nodes": 3}, TypeError, "batch"),
+            (EDGES.tolist(), {"num_nodes": 3}, TypeError, "edge_index"),
+        )
+    ),
 )
-def test_counts_and_indices(make, edges: object, given: dict[str, object], error: type, message: str) -> None:
-    with pytest.raises(error, match=message):
-        make(edges, **given)
 
 
 def test_many_nodes_without_edges_if_their_number_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,26 +81,38 @@ def test_many_nodes_without_edges_if_their_number_is_given(monkeypatch: pytest.M
 @pytest.mark.parametrize("make", [model, lambda: TupleTransformer(hidden_channels=8), lambda: RandomWalk(4)])
 def test_conversions_to_hetero_are_refused(convert, make) -> None:
     bases = {"num_bases": 2} if convert is to_hetero_with_bases else {}
-    with pytest.raises(TypeError, match=r"to_hetero.* to_homogeneous\(\)"):
+    with pytest.raises(TypeError, match="to_homogeneous"):
         convert(make(), (["a", "b"], [("a", "to", "b"), ("b", "to", "a")]), **bases)
 
 
-@pytest.mark.parametrize("wrong", [NAN, INFINITE])
-def test_features_that_are_not_finite(wrong: torch.Tensor) -> None:
-    with pytest.raises(ValueError, match="node features must be finite, got 2 values that are not"):
-        model(in_channels=2)(wrong, EDGES)
-    with pytest.raises(ValueError, match="edge features must be finite"):
-        model(edge_dim=2)(None, EDGES, wrong)
-    with pytest.raises(ValueError, match="pe must be finite"):
-        model(pe_channels=2)(None, EDGES, pe=wrong)
-    with pytest.raises(ValueError, match="edge_pe must be finite"):
-        model(pe_options={"edge_channels": 2})(None, EDGES, edge_pe=wrong)
-    with pytest.raises(ValueError, match="node features must be finite"):
-        GramTransformer(4, in_channels=2)(wrong, EDGES)
-    with pytest.raises(ValueError, match="edge features must be finite"):
-        GramTransformer(4, edge_dim=2)(None, EDGES, wrong)
-    with pytest.raises(ValueError, match="node features must be finite"):
-        LinearTransformer(4, probes="features", in_channels=2)(wrong, EDGES)
+SPARSE = torch.ones(3, 2).to_sparse()
+test_features = refusals(
+    lambda call, x=None, edge_attr=None, **more: call(x, EDGES, edge_attr, **more),
+    *(
+        ({"call": call, "x": x}, error, name)
+        for call in (
+            model(in_channels=2),
+            GramTransformer(4, in_channels=2),
+            LinearTransformer(4, probes="features", in_channels=2),
+        )
+        for x, error, name in (
+            (NAN, ValueError, "finite"),
+            (INFINITE, ValueError, "finite"),
+            (SPARSE, ValueError, "layout"),
+            (torch.ones(3, 2).to_sparse_csr(), ValueError, "layout"),
+            ([[1.0, 1.0]] * 3, TypeError, "x"),
+        )
+    ),
+    ({"call": model(edge_dim=2), "edge_attr": NAN}, "edge features"),
+    ({"call": GramTransformer(4, edge_dim=2), "edge_attr": NAN}, "edge features"),
+    ({"call": model(pe_channels=2), "pe": NAN}, "pe"),
+    ({"call": model(pe_options={"edge_channels": 2}), "edge_pe": NAN}, "edge_pe"),
+    ({"call": model(graph_dim=2), "graph_attr": [[1.0, 2.0]]}, TypeError, "graph_attr"),
+    *(
+        ({"call": call, "generator": 0}, TypeError, "generator")
+        for call in (LinearTransformer(4), RandomWalk(4), model(encoder=RandomWalk(4)))
+    ),
+)
 
 
 def test_gradients_of_conductances_that_vanish() -> None:
@@ -129,14 +143,14 @@ def test_results_that_are_no_object(tmp_path: Path, content: str) -> None:
     folder.start("train", {}, resume=False)
     folder.release()
     folder.result.write_text(content)
-    with pytest.raises(ValueError, match=r"result\.json must hold a JSON object, got"):
+    with pytest.raises(ValueError, match=r"result\.json"):
         run_in_folder(lambda: pytest.fail("a run that is complete is not run"), folder, "train", {}, resume=True)
 
 
 def test_metrics_that_are_no_text(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     path.write_bytes(b"\xff\xfe")
-    with pytest.raises(ValueError, match=r"metrics\.jsonl is no metrics file"):
+    with pytest.raises(ValueError, match=r"metrics\.jsonl"):
         read_metrics(path)
 
 
@@ -201,21 +215,18 @@ def test_a_default_device_that_is_not_the_cpu() -> None:
             assert torch.equal(transform(data).pe, expected)
 
 
-@pytest.mark.parametrize(
-    ("edges", "error", "message"),
-    [
-        (torch.tensor([1, 2]), ValueError, r"edge_index must be int64 .* \[2\]"),
-        (torch.rand(2, 3), ValueError, r"edge_index must be int64 .* got torch.float32"),
-        (torch.zeros(3, 2, dtype=torch.int64), ValueError, r"edge_index must be int64 .* \[3, 2\]"),
-        ([[0], [1]], TypeError, "edge_index must be an int64 .* got list"),
-    ],
+def encode_type(edges: object) -> None:
+    data = HeteroData({"a": {"num_nodes": 3}, ("a", "to", "a"): {"edge_index": edges}})
+    LinearTransformerPE(4, hetero="whole")(data)
+
+
+test_edges_of_a_type = refusals(
+    encode_type,
+    ((torch.tensor([1, 2]),), "edge_index"),
+    ((torch.rand(2, 3),), "edge_index"),
+    ((torch.zeros(3, 2, dtype=torch.int64),), "edge_index"),
+    (([[0], [1]],), TypeError, "edge_index"),
 )
-def test_edges_of_a_type(edges: object, error: type, message: str) -> None:
-    data = HeteroData()
-    data["a"].num_nodes = 3
-    data["a", "to", "a"].edge_index = edges
-    with pytest.raises(error, match=message):
-        LinearTransformerPE(4, hetero="whole")(data)
 
 
 def test_attributes_of_some_types() -> None:
@@ -258,34 +269,9 @@ def test_what_is_no_graph() -> None:
     assert out.edge_index.size(1) == out.effective_resistance.numel() == 4
 
 
-@pytest.mark.parametrize("layout", ["to_sparse", "to_sparse_csr"])
-def test_sparse_features(layout: str) -> None:
-    x = getattr(torch.ones(3, 2), layout)()
-    for call in (
-        GramTransformer(4, in_channels=2),
-        LinearTransformer(4, probes="features", in_channels=2),
-        model(in_channels=2),
-    ):
-        with pytest.raises(ValueError, match=r"must be dense, got the layout torch\.sparse"):
-            call(x, EDGES)
-
-
-@pytest.mark.parametrize("call", [LinearTransformer(4), RandomWalk(4), model(encoder=RandomWalk(4))])
-def test_a_seed_is_no_generator(call: torch.nn.Module) -> None:
-    with pytest.raises(TypeError, match=r"generator must be a torch.Generator or None, got 0"):
-        call(None, EDGES, generator=0)
-
-
 @pytest.mark.parametrize("encoder", [RandomWalk(4), LaplacianEigenvectors(2), ResistiveEmbedding(2)])
 def test_what_was_precomputed_comes_in_the_dtype_of_the_module(encoder: Encoder) -> None:
     found = copy.deepcopy(encoder).double().precompute(Graph(EDGES, 3))
     assert encoder(None, EDGES, precomputed=found).node.dtype == torch.float32
     with pytest.raises(TypeError, match="precomputed must be a mapping of names to tensors, got list"):
         encoder(None, EDGES, precomputed=[1])
-
-
-def test_features_that_are_no_tensor() -> None:
-    with pytest.raises(TypeError, match="x must be a tensor with a row for each node"):
-        GramTransformer(4)([[1.0]] * 3, EDGES)
-    with pytest.raises(TypeError, match="graph_attr must be a tensor"):
-        model(graph_dim=2)(None, EDGES, graph_attr=[[1.0, 2.0]])

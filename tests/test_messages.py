@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import torch_geometric
+from helpers import refusals
 from torch_geometric.data import Data, HeteroData, InMemoryDataset
 from torch_geometric.loader import DataLoader
 from torch_geometric.transforms import ToSparseTensor
@@ -44,105 +44,106 @@ def labelled(**options: Any) -> GraphSplits:
     return GraphSplits.of(graphs, graphs, graphs, **options)
 
 
-@pytest.mark.parametrize(
-    ("call", "named"),
-    [
-        (lambda: GraphTransformer()(torch.rand(3, 2), RING), "in_channels=2"),
-        (lambda: GraphTransformer()(torch.zeros(3, dtype=torch.int64), RING), "num_node_types="),
-        (lambda: GraphTransformer(in_channels=2)(torch.rand(3, 2), RING, torch.rand(6, 4)), "edge_dim=4"),
-        (lambda: GraphTransformer(in_channels=2)(None, RING, num_nodes=3), "x is missing"),
-        (lambda: GraphTransformer(num_node_types=3)(torch.rand(3, 2), RING), "in_channels=2"),
-        (lambda: GramTransformer(num_edge_types=3)(None, RING, torch.rand(6, 4), num_nodes=3), "edge_dim=4"),
-        (lambda: LinearTransformerPE(8)([Data(edge_index=RING, num_nodes=3)]), "encode_dataset"),
-        (lambda: LinearTransformerPE("positions-k16"), r"from_pretrained\('positions-k16'\)"),  # type: ignore[arg-type]
-        (lambda: AddPositionalEncoding(RandomWalk), r"write RandomWalk\("),  # type: ignore[arg-type]
-        (lambda: AddPositionalEncoding("RandomWalk"), r"write RandomWalk\("),  # type: ignore[arg-type]
-        (lambda: AddPositionalEncoding("gram-k16"), "from_pretrained"),  # type: ignore[arg-type]
-        (lambda: GraphTransformer(encoder=RandomWalk), r"write RandomWalk\("),  # type: ignore[arg-type]
-        (
-            lambda: AddPositionalEncoding(GramTransformer(8))(Data(edge_index=RING, edge_weight=WEIGHTS, num_nodes=3)),
-            "edge_weight=None",
-        ),
-        (lambda: GraphTransformer(in_channels=4)(torch.rand(3, 2), RING), "in_channels=2, not 4$"),
-        (lambda: GraphTransformer(dropout=0.1), "'dropout'; .* such as dropout, are entries of attention_options"),  # type: ignore[call-arg]
-        (lambda: RandomWalk(k=8), "RandomWalk has no argument 'k'; its arguments are steps"),  # type: ignore[call-arg]
-        (lambda: GraphTransformer(encoder=LinearTransformerPE(8)), "as pre_transform, .* pe_channels="),  # type: ignore[arg-type]
-        (lambda: Graph(RING.numpy()), r"torch.as_tensor\(edge_index\)"),  # type: ignore[arg-type]
-        (lambda: Graph(RING, edge_weight=WEIGHTS.numpy()), r"torch.as_tensor\(edge_weight\)"),  # type: ignore[arg-type]
-        (lambda: GraphTransformer(in_channels=1)([[1.0]] * 3, RING), r"torch.as_tensor\(x\)"),
-        (lambda: GraphTransformer(num_node_types=3)(torch.rand(3), RING), r"pass x.long\(\)$"),
-        (
-            lambda: GraphTransformer(num_node_types=3)(RING.t()[:3], RING),
-            r"num_node_types=\[...\] .* each column, 2 in all$",
-        ),
-        (lambda: GraphTransformer(in_channels=1)(RING[0, :3].unsqueeze(1), RING), r"pass x.float\(\)$"),
-        (lambda: GraphTransformer(in_channels=1)(RING[0, :3], RING), r"pass x.unsqueeze\(1\).float\(\)$"),
-        (lambda: GraphTransformer(edge_dim=1)(None, RING, torch.rand(6)), r"pass edge_attr.unsqueeze\(1\)$"),
-        (lambda: GraphTransformer(edge_dim=2)(None, RING, torch.rand(6)), r"got torch.float32 \[6\]$"),
-        (
-            lambda: GraphTransformer()(None, RING, WEIGHTS),
-            r"edge_dim=1 and pass edge_attr.unsqueeze\(1\), .* edge_weight=$",
-        ),
-        (lambda: GraphTransformer()(None, RING, torch.rand(6, 2)), "edge_dim=2, or call it with edge_attr=None$"),
-        (lambda: GraphTransformer()(torch.rand(3), RING), r"in_channels=1 and pass x.unsqueeze\(1\), .* x=None$"),
-        (lambda: RandomWalk(4)(None, Graph(RING), reduce="add", num_nodes=3), "own num_nodes and reduce: pass them to"),
-        (lambda: GraphTransformer(in_channels=1)(torch.rand(4, 1), RING, torch.zeros(4).long()), "batch=batch"),
-        (lambda: make_encoder({"class": "Elsewhere"}), "--import"),
-        (
-            lambda: LinearTransformerPE(8, hetero="whole")(HeteroData({("a", "to", "b"): {"edge_index": RING}})),
-            r"set data\['a'\].num_nodes",
-        ),
-        (lambda: GraphTransformer()(Data(edge_index=RING, num_nodes=3)), r"write model\(data.x, data.edge_index"),
-        (lambda: RandomWalk(4)(Data(edge_index=RING, num_nodes=3)), r"data.x, data.edge_index"),
-        (lambda: GraphTransformer()(None), "edge_index must be an int64 or int32 tensor"),
-        (lambda: GraphTransformer(edge_dim=1)(None, RING, torch.rand(3, 1)), r"to_undirected\(edge_index, edge_attr\)"),
-        (
-            lambda: GraphTransformer(num_edge_types=1)(None, RING, RING[0, :3]),
-            r"to_undirected\(edge_index, edge_attr\)",
-        ),
-        (lambda: GraphTransformer(edge_dim=1)(None, RING, torch.rand(9, 1)), "each of the 6 columns of edge_index$"),
-        (lambda: GraphTransformer(pe_channels=1)(None, RING, pe=torch.rand(2, 1), num_nodes=3), "each of the 3 nodes"),
-        (lambda: GraphTransformer(pe_channels=1)(None, RING, pe=torch.rand(3, 5)), "pe_channels, 5 in place of 1$"),
-        (lambda: GraphTransformer(pe_channels=1)(None, RING, num_nodes=3), "pass pe=$"),
-        (lambda: Graph(RING, edge_weight=WEIGHTS[:3]), r"to_undirected\(edge_index, edge_weight\)"),
-        (lambda: Graph(RING, 3, batch=RING[0, :2]), "batch needs a row for each of the 3 nodes"),
-        (lambda: Graph(RING, 3, batch=torch.zeros(3).int()), r"pass batch.long\(\)"),
-        (lambda: GraphTransformer(in_channels=1)(torch.rand(2, 1), RING), "rows of x, batch or pe, must count 3 nodes"),
-        (lambda: Graph(RING + 1, 3), "pass edge_index - 1$"),
-        (lambda: Graph(RING - 1, 3), r"got -1\.\.1$"),
-        (lambda: Graph(RING.t()), r"pass edge_index.t\(\)$"),
-        (lambda: Graph(RING.t().float()), r"pass edge_index.t\(\).long\(\)$"),
-        (lambda: Graph(RING[:, :2].float()), r"pass edge_index.long\(\)$"),
-        (lambda: Graph(torch.tensor([[], []])), r"pass edge_index.long\(\)$"),
-        (lambda: GraphTransformer()(RING, torch.rand(3, 3)), r"got torch.float32 \[3, 3\]$"),  # exchanged
-        (lambda: Graph(RING, edge_weight=WEIGHTS.unsqueeze(1)), r"pass edge_weight.squeeze\(1\)$"),
-        (lambda: Graph(RING, edge_weight=WEIGHTS.long()), r"pass edge_weight.float\(\)"),
-        (lambda: Graph(RING, edge_weight=WEIGHTS.long().unsqueeze(1)), r"squeeze\(1\).float\(\)"),
-        (lambda: Graph.from_data(HeteroData()), r"to_homogeneous\(\)"),
-        (lambda: masked(torch.tensor([0, 1])), r"index_to_mask\(data.train_mask, 3\)"),
-        (lambda: masked(torch.ones(3, dtype=torch.uint8)), r"pass data.train_mask.bool\(\)"),
-        (lambda: masked(torch.ones(3, 2) > 0), r"data.train_mask\[:, i\]"),
-        (lambda: masked(None), "random_node_masks"),
-        (lambda: AddPositionalEncoding(RandomWalk), "the class RandomWalk"),
-        (lambda: RandomWalk(np.int64(8)), r"steps must .* got np.int64\(8\); pass a Python number"),
-        (lambda: LinearTransformerPE(np.int64(8)), r"k must .*; pass a Python number"),
-        (lambda: ResistiveEmbedding(8, torch.tensor(0)), r"seed must .*; pass a Python number"),
-        (lambda: Graph(RING, batch=torch.zeros(3).long().to("meta")), "edge_index on cpu, batch on meta; data.to"),
-        (
-            lambda: GraphTransformer(in_channels=1)(torch.rand(3, 1, device="meta"), RING),
-            "edge_index on cpu, x on meta",
-        ),
-        (lambda: GraphTransformer(edge_dim=1)(None, RING, torch.rand(6, 1, device="meta")), "edge_attr on meta"),
-        (lambda: GramTransformer(in_channels=1)(torch.rand(3, 1), RING.to("meta")), "edge_index on meta, x on cpu"),
-        (lambda: store_precomputed("LPE", []), "encoder must be an Encoder, got str"),  # type: ignore[arg-type]
-        (lambda: precomputed_of([]), "data must be a Data, got list"),  # type: ignore[arg-type]
-        (lambda: labelled(columns=[3]), r"columns must .* got \[3\]"),
-        (lambda: labelled(spec={"in_channels": 1}), "spec must be a DataSpec, got dict"),
-    ],
+def meta(*shape: int) -> torch.Tensor:
+    return torch.zeros(shape, device="meta")
+
+
+test_graphs = refusals(
+    Graph,
+    ((RING.numpy(),), TypeError, r"torch.as_tensor\(edge_index\)"),
+    ((RING + 1, 3), r"edge_index - 1"),
+    ((RING - 1, 3), r"-1\.\.1"),
+    ((RING.t(),), r"edge_index.t\(\)"),
+    ((RING.t().float(),), r"edge_index.t\(\).long\(\)"),
+    ((RING[:, :2].float(),), r"edge_index.long\(\)"),
+    ((torch.tensor([[], []]),), r"edge_index.long\(\)"),
+    ({"edge_index": RING, "edge_weight": WEIGHTS.numpy()}, TypeError, r"torch.as_tensor\(edge_weight\)"),
+    ({"edge_index": RING, "edge_weight": WEIGHTS[:3]}, r"to_undirected\(edge_index, edge_weight\)"),
+    ({"edge_index": RING, "edge_weight": WEIGHTS.unsqueeze(1)}, r"edge_weight.squeeze\(1\)"),
+    ({"edge_index": RING, "edge_weight": WEIGHTS.long()}, r"edge_weight.float\(\)"),
+    ({"edge_index": RING, "edge_weight": WEIGHTS.long().unsqueeze(1)}, r"squeeze\(1\).float\(\)"),
+    ({"edge_index": RING, "num_nodes": 3, "batch": RING[0, :2]}, "batch"),
+    ({"edge_index": RING, "num_nodes": 3, "batch": torch.zeros(3).int()}, r"batch.long\(\)"),
+    ({"edge_index": RING, "batch": meta(3).long()}, "edge_index on cpu, batch on meta"),
 )
-def test_what_to_write_is_named(call: Callable[[], Any], named: str) -> None:
-    with pytest.raises((ValueError, TypeError), match=named):
-        call()
+test_graph_transformers = refusals(
+    lambda options, *arguments, **more: GraphTransformer(**options)(*arguments, **more),
+    (({}, torch.rand(3, 2), RING), "in_channels=2"),
+    (({}, torch.zeros(3, dtype=torch.int64), RING), "num_node_types="),
+    (({"in_channels": 2}, torch.rand(3, 2), RING, torch.rand(6, 4)), "edge_dim=4"),
+    (({"in_channels": 2}, None, RING), "x is missing"),
+    (({"num_node_types": 3}, torch.rand(3, 2), RING), "in_channels=2"),
+    (({"in_channels": 4}, torch.rand(3, 2), RING), "in_channels=2, not 4"),
+    (({"in_channels": 1}, [[1.0]] * 3, RING), TypeError, r"torch.as_tensor\(x\)"),
+    (({"num_node_types": 3}, torch.rand(3), RING), r"x.long\(\)"),
+    (({"num_node_types": 3}, RING.t()[:3], RING), r"num_node_types=\[...\]"),
+    (({"in_channels": 1}, RING[0, :3].unsqueeze(1), RING), r"x.float\(\)"),
+    (({"in_channels": 1}, RING[0, :3], RING), r"x.unsqueeze\(1\).float\(\)"),
+    (({"edge_dim": 1}, None, RING, torch.rand(6)), r"edge_attr.unsqueeze\(1\)"),
+    (({"edge_dim": 2}, None, RING, torch.rand(6)), r"torch.float32 \[6\]"),
+    (({}, None, RING, WEIGHTS), r"edge_dim=1 .* edge_attr.unsqueeze\(1\), .* edge_weight="),
+    (({}, None, RING, torch.rand(6, 2)), "edge_dim=2, .* edge_attr=None"),
+    (({}, torch.rand(3), RING), r"in_channels=1 .* x.unsqueeze\(1\), .* x=None"),
+    (({"in_channels": 1}, torch.rand(4, 1), RING, torch.zeros(4).long()), "batch=batch"),
+    (({}, Data(edge_index=RING, num_nodes=3)), TypeError, r"model\(data.x, data.edge_index"),
+    (({}, None), TypeError, "edge_index"),
+    (({"edge_dim": 1}, None, RING, torch.rand(3, 1)), r"to_undirected\(edge_index, edge_attr\)"),
+    (({"num_edge_types": 1}, None, RING, RING[0, :3]), r"to_undirected\(edge_index, edge_attr\)"),
+    (({"edge_dim": 1}, None, RING, torch.rand(9, 1)), "6 columns of edge_index"),
+    (({}, RING, torch.rand(3, 3)), r"torch.float32 \[3, 3\]"),  # exchanged
+    (({"in_channels": 1}, torch.rand(2, 1), RING), "rows of x, batch or pe"),
+    (({"in_channels": 1}, meta(3, 1), RING), "edge_index on cpu, x on meta"),
+    (({"edge_dim": 1}, None, RING, meta(6, 1)), "edge_attr on meta"),
+    (({"dropout": 0.1},), TypeError, "'dropout'; .* attention_options"),
+    (({"encoder": RandomWalk},), TypeError, r"RandomWalk\("),
+    (({"encoder": LinearTransformerPE(8)},), TypeError, "pre_transform, .* pe_channels="),
+    (({"pe_channels": 1}, None, RING), "pe="),
+)
+test_given_encodings = refusals(
+    lambda pe, **more: GraphTransformer(pe_channels=1)(None, RING, pe=pe, **more),
+    ({"pe": torch.rand(2, 1), "num_nodes": 3}, "3 nodes"),
+    ({"pe": torch.rand(3, 5)}, "pe_channels, 5 in place of 1"),
+)
+test_encoders = refusals(
+    lambda encoder, *arguments, **more: encoder(*arguments, **more),
+    ((GramTransformer(num_edge_types=3), None, RING, torch.rand(6, 4)), "edge_dim=4"),
+    ((GramTransformer(in_channels=1), torch.rand(3, 1), RING.to("meta")), "edge_index on meta, x on cpu"),
+    (
+        {"encoder": RandomWalk(4), "x": None, "edge_index": Graph(RING), "reduce": "add", "num_nodes": 3},
+        "num_nodes and reduce",
+    ),
+    ((RandomWalk(4), Data(edge_index=RING, num_nodes=3)), TypeError, r"data.x, data.edge_index"),
+    ({"encoder": RandomWalk, "k": 8}, TypeError, "'k'; .* steps"),
+    ((RandomWalk, np.int64(8)), r"steps must .* Python number"),
+    ((LinearTransformerPE, np.int64(8)), r"k must .* Python number"),
+    ((ResistiveEmbedding, 8, torch.tensor(0)), r"seed must .* Python number"),
+    ((make_encoder, {"class": "Elsewhere"}), "--import"),
+    ((store_precomputed, "LPE", []), TypeError, "encoder"),
+    ((precomputed_of, []), TypeError, "data"),
+)
+HETERO = HeteroData({("a", "to", "b"): {"edge_index": RING}})
+test_transforms = refusals(
+    lambda make, argument, data=None: make(argument)(data),
+    ((LinearTransformerPE, 8, [Data(edge_index=RING, num_nodes=3)]), TypeError, "encode_dataset"),
+    ((LinearTransformerPE, "positions-k16"), r"from_pretrained\('positions-k16'\)"),
+    ((AddPositionalEncoding, RandomWalk), TypeError, r"class RandomWalk; write RandomWalk\("),
+    ((AddPositionalEncoding, "RandomWalk"), TypeError, r"RandomWalk\("),
+    ((AddPositionalEncoding, "gram-k16"), TypeError, "from_pretrained"),
+    (
+        (AddPositionalEncoding, GramTransformer(8), Data(edge_index=RING, edge_weight=WEIGHTS, num_nodes=3)),
+        "edge_weight=None",
+    ),
+    ((lambda k: LinearTransformerPE(k, hetero="whole"), 8, HETERO), r"data\['a'\].num_nodes"),
+)
+test_masks = refusals(
+    masked,
+    ((torch.tensor([0, 1]),), r"index_to_mask\(data.train_mask, 3\)"),
+    ((torch.ones(3, dtype=torch.uint8),), r"data.train_mask.bool\(\)"),
+    ((torch.ones(3, 2) > 0,), r"data.train_mask\[:, i\]"),
+)
+test_splits = refusals(
+    labelled, ({"columns": [3]}, TypeError, "columns"), ({"spec": {"in_channels": 1}}, TypeError, "spec")
+)
 
 
 @pytest.mark.parametrize(
@@ -173,14 +174,6 @@ def test_a_dataset_with_columns_of_its_own_is_no_table() -> None:
     assert [len(part) for part in random_split(dataset, seed=0)] == [16, 2, 2]
 
 
-def test_the_edges_of_adj_t() -> None:
-    adj_t = ToSparseTensor(layout=torch.sparse_coo)(Data(edge_index=RING[:, :3], num_nodes=3)).adj_t
-    with pytest.raises(ValueError, match=r"pass torch_geometric.utils.to_edge_index\(adj_t.t\(\)\)\[0\]"):
-        GraphTransformer()(None, adj_t)
-    edge_index = torch_geometric.utils.to_edge_index(adj_t.t())[0]
-    assert edge_index.tolist() == [[2, 0, 1], [0, 1, 2]]
-
-
 def test_a_graph_with_adj_t_in_place_of_edge_index() -> None:
     sparse = ToSparseTensor(layout=torch.sparse_coo)
     data = sparse(Data(edge_index=RING, num_nodes=3, y=torch.tensor([1.5])))
@@ -194,6 +187,7 @@ def test_a_graph_with_adj_t_in_place_of_edge_index() -> None:
         lambda: DataSpec.of([data, data]),
         lambda: Graph.from_data(data),
         lambda: GraphTransformer()(None, data.edge_index, num_nodes=3),
+        lambda: GraphTransformer()(None, data.adj_t),
         lambda: wl.exact_walks(data),
         lambda: random_link_split(data, seed=0),
         lambda: plot.graph(data, RandomWalk(2)),
@@ -217,32 +211,6 @@ def test_several_node_types_where_one_is_taken() -> None:
             call()
     with pytest.raises(TypeError, match=r"got one HeteroData: pass \[...\]"):
         predictor.predict(data)
-
-
-@pytest.mark.parametrize("layout", [torch.sparse_coo, torch.sparse_csr])
-def test_sparse_features(layout: torch.layout) -> None:
-    """PyG joins sparse features of several graphs to a list."""
-    data = Data(x=torch.eye(3).to_sparse(layout=layout), edge_index=RING)
-    for graphs in ([data], [data, data]):
-        with pytest.raises(ValueError, match=r"x must be dense, got the layout .*; write x.to_dense\(\)"):
-            DataSpec.of(graphs)
-
-
-def test_labels_that_are_strings_are_quoted() -> None:
-    graphs = [Data(edge_index=RING, num_nodes=3, y="1.5")] * 20
-    with pytest.raises(TypeError, match=r"y must be tensors or numbers, got '1\.5'"):
-        GraphSplits.of(*random_split(graphs, seed=0))
-
-
-def test_that_directions_are_dropped_is_said_where_it_is_so() -> None:
-    from tg_lpe import transforms
-
-    one_way, both = RING[:, :3], RING
-    encode = LinearTransformerPE(8)
-    values = [encode(Data(edge_index=index, num_nodes=3)).linear_transformer_pe for index in (one_way, both)]
-    torch.testing.assert_close(*values)
-    for name in transforms.__all__:
-        assert "irections" in (getattr(transforms, name).__doc__ or ""), name
 
 
 def test_an_encoder_of_ones_own_shows_its_arguments() -> None:

@@ -87,6 +87,8 @@ test_sizes_that_are_not_clear = refusals(
     (([1, 2],), TypeError, "graph 0"),
     ((graph(),), TypeError, r"\[data\]"),
     (([Data(x=torch.rand(3, 1))],), "edge_index"),
+    (([graph(x=torch.eye(3).to_sparse())],), r"x.to_dense\(\)"),
+    (([graph(x=torch.eye(3).to_sparse_csr())] * 2,), r"x.to_dense\(\)"),  # which PyG joins to a list
 )
 
 
