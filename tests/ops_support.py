@@ -129,4 +129,4 @@ def eq_16(graph: Graph, phi: np.ndarray, model: LinearTransformer, options: dict
 def encoded_twice(model: LinearTransformer, graph: tg_lpe.Graph, phi: Tensor) -> tuple[Tensor, Tensor]:
     """The encoding by all layers at once in a backend, and by padded batches in torch."""
     assert model._has_backend(graph, phi)
-    return model.encode(graph, probes=phi).node, model._run_fixed(graph, phi)
+    return model.encode(graph, probes=phi).node, model.readout(model._run_fixed(graph, phi))

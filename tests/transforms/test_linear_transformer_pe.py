@@ -174,7 +174,7 @@ def test_edges_are_encoded_on_request_alone(gram, both) -> None:
 def test_k_columns_of_a_gram_encoder(gram, both, k: int) -> None:
     data = typed_sample()[5]
     out, full = LinearTransformerPE(k=k, encoder=gram, edge_attr_name=EDGE_PE)(data), both(data)
-    assert torch.equal(out.linear_transformer_pe, full.linear_transformer_pe[:, :k])
+    torch.testing.assert_close(out.linear_transformer_pe, full.linear_transformer_pe[:, :k])  # a smaller product
     assert out.linear_transformer_pe.is_contiguous() and torch.equal(out[EDGE_PE], full[EDGE_PE])
 
 

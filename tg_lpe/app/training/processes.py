@@ -48,7 +48,15 @@ def join(device: str | torch.device) -> torch.device:
             counts = f"this machine has {torch.cuda.device_count()}, this is process {device.index}, counted from 0"
             raise ValueError(f"each process needs its own GPU: {counts}; start fewer with --nproc-per-node")
         torch.cuda.set_device(device)
-    dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+    # Some builds of torch lack these.
+    from torch.distributed.distributed_c10d import PrefixStore
+    from torch.distributed.rendezvous import rendezvous
+
+    store, number, count = next(rendezvous("env://"))
+    # torchrun keeps its store when it restarts processes; a prefix hides the addresses of the previous ones.
+    store = PrefixStore(f"attempt {os.environ['TORCHELASTIC_RESTART_COUNT']}", store)
+    backend = "nccl" if device.type == "cuda" else "gloo"
+    dist.init_process_group(backend, store=store, rank=number, world_size=count)
     atexit.register(dist.destroy_process_group)
     return device
 
