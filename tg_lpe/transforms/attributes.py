@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch_geometric.data import Batch, Data
+from torch_geometric.data import Batch
 
 from tg_lpe.data.storage import RESERVED, starts
 
 TAKEN = ("", "adj_t", "face", "num_nodes", "ptr")
 """Names with another meaning in PyTorch Geometric, and the empty name."""
-
 
 FEATURES = ("x", "y", "z", "pos", "edge_attr", "edge_weight", "train_mask", "val_mask", "test_mask")
 """Names of features, labels, weights and masks of the user's graphs."""
@@ -29,59 +27,21 @@ def warn_of_loss(store: Any, name: str | None) -> None:
         )
 
 
-def check_names(names: Mapping[str, str | None], required: Sequence[str] = (), *, of_edges: bool = False) -> None:
-    """Check that attribute names differ and have no other meaning in PyTorch Geometric.
-
-    Args:
-        names: the names by argument; ``None`` for no attribute.
-        required: arguments that must not be ``None``.
-        of_edges: whether ``attr_name`` is an attribute of edges.
+def check_names(**names: str | None) -> None:
+    """Check that attribute names, by argument, differ and have no other meaning in PyTorch Geometric.
 
     Raises:
-        TypeError: if a name is not a string.
+        TypeError: if a name is neither a string nor ``None``, which stands for no attribute.
         ValueError: if a name is empty, has another meaning in PyTorch Geometric, or occurs twice.
-
-    Warns:
-        UserWarning: if PyTorch Geometric may mistake a node attribute of this name for an edge attribute, or the
-            reverse.
     """
-    seen: dict[str, str] = {}
     for argument, name in names.items():
-        if not isinstance(name, str) and (name is not None or argument in required):
-            allowed = "a string" if argument in required else "a string or None"
-            raise TypeError(f"{argument} must be {allowed}, got {name!r}")
-        if name is None:
-            continue
-        if any(word in name for word in RESERVED):
-            raise ValueError(
-                f"{argument}={name!r} is a name that PyTorch Geometric reads as node numbers; choose one without "
-                f"{', '.join(RESERVED)}"
-            )
-        if name in TAKEN:
-            raise ValueError(f"{argument} must be a name that is none of {TAKEN}, got {name!r}")
-        if _is_a_method(name):
-            raise ValueError(f"{argument}={name!r} would hide {name} of torch_geometric.data.Data; choose another name")
-        if argument == "edge_attr_name" and "edge" not in name:
-            warnings.warn(
-                f"edge_attr_name={name!r} has no 'edge' in it: if a graph has as many nodes as edges, PyTorch "
-                f"Geometric's subgraph and others take it for an attribute of nodes; 'edge_{name}' is safe",
-                stacklevel=3,
-            )
-        if argument == "attr_name" and "edge" in name and not of_edges:
-            warnings.warn(
-                f"attr_name={name!r} has 'edge' in it: if a graph has as many nodes as edges, PyTorch Geometric's "
-                "subgraph and others take it for an attribute of edges; choose a name without 'edge'",
-                stacklevel=3,
-            )
-        if name in seen:
-            raise ValueError(f"{seen[name]} and {argument} must differ, got {name!r} for both")
-        seen[name] = argument
-
-
-def _is_a_method(name: str) -> bool:
-    """Return whether ``Data`` has a method or a read-only property of this name."""
-    attribute = getattr(Data, name, None)
-    return attribute is not None and not (isinstance(attribute, property) and attribute.fset is not None)
+        if not isinstance(name, str | None):
+            raise TypeError(f"{argument} must be a string or None, got {name!r}")
+        if name is not None and (name in TAKEN or any(word in name for word in RESERVED)):
+            raise ValueError(f"{argument} must be none of {TAKEN} and have none of {RESERVED} in it, got {name!r}")
+    given = [name for name in names.values() if name is not None]
+    if len(set(given)) < len(given):
+        raise ValueError(f"{' and '.join(names)} must differ, got {given[0]!r} for both")
 
 
 def record_slices(batch: Batch, kind: Any, name: str, level: str) -> None:
@@ -113,8 +73,7 @@ def with_features(x: Tensor | None, name: str | None, encoding: Tensor) -> Tenso
     """Return an encoding of the nodes, ``[num_nodes, k]``, appended to the features ``x`` if ``name`` is ``None``.
 
     Raises:
-        ValueError: if ``x`` is not a dense vector or matrix with a row for each node, or has integers that the
-            encoding's dtype cannot represent.
+        ValueError: if ``x`` is not a dense vector or matrix with a row for each node.
     """
     if name is not None or x is None:
         return encoding
@@ -127,17 +86,4 @@ def with_features(x: Tensor | None, name: str | None, encoding: Tensor) -> Tenso
         )
     x = x.unsqueeze(-1) if x.dim() == 1 else x
     dtype = torch.promote_types(x.dtype, encoding.dtype)
-    floats = x.to(dtype)
-    if not (x.is_floating_point() or x.is_complex()) and (changed := _differs(floats, x)).any():
-        raise ValueError(
-            f"attr_name=None appends the encoding to x as {dtype}, which changes x={x[changed][0].item()} of {x.dtype};"
-            " attr_name='pe' writes it to data.pe"
-        )
-    return torch.cat([floats, encoding.to(dtype)], dim=-1)
-
-
-def _differs(floats: Tensor, integers: Tensor) -> Tensor:
-    """Return whether the conversion of each integer to a float changed its value."""
-    floats, integers = floats.cpu(), integers.cpu()  # not every device has float64
-    # On some processors, a float outside of the integer's range converts back to the integer: compare as floats too.
-    return (floats.double() != integers.double()) | (floats.to(integers.dtype) != integers)
+    return torch.cat([x.to(dtype), encoding.to(dtype)], dim=-1)

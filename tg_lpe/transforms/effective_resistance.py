@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data.datapipes import functional_transform
 
-from tg_lpe.arguments import check_choice
+from tg_lpe.arguments import check_choice, check_type
 from tg_lpe.graph.graph import Graph
 from tg_lpe.graph.resistance import effective_resistances, resistance_pairs
 from tg_lpe.graph.solvers import check_method
@@ -65,7 +65,8 @@ class AddEffectiveResistance(GraphTransform):
         check_method(method)
         if pairs == "all" and hetero != "error":
             raise ValueError(f"pairs='all' numbers the nodes of one type, so hetero must be 'error', got {hetero!r}")
-        check_names({"attr_name": attr_name}, required=("attr_name",), of_edges=pairs == "edges")
+        check_type("attr_name", attr_name, str)
+        check_names(attr_name=attr_name)
         super().__init__(edge_weight, reduce, hetero)
         self.pairs, self.attr_name, self.method = pairs, attr_name, method
         self.one_by_one = pairs == "all"

@@ -53,7 +53,7 @@ class AddLaplacianEigenvectors(AddPositionalEncoding):
         hetero: str = "error",
     ) -> None:
         encoder = LaplacianEigenvectors(k, normalization=normalization, which=which, method=method, seed=seed)
-        check_names({"attr_name": attr_name, "eigenvalue_attr_name": eigenvalue_attr_name})
+        check_names(attr_name=attr_name, eigenvalue_attr_name=eigenvalue_attr_name)
         super().__init__(encoder, attr_name, None, edge_weight, reduce=reduce, hetero=hetero)
         self.eigenvalue_attr_name = eigenvalue_attr_name
         self._eigenvalues = f"graph_eigenvalues_{encoder.kind}"

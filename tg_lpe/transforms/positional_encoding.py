@@ -37,7 +37,8 @@ class AddPositionalEncoding(GraphTransform):
         attr_name: attribute to write, ``[num_nodes, out_channels]``; an earlier encoding of this name is overwritten.
             ``None`` appends the columns to ``x``. Nothing is written at nodes if the encoder only encodes edges.
         edge_attr_name: attribute to write for edges, ``[num_edges, edge_out_channels]``, one row for each column of
-            ``edge_index``; ``None`` to compute no edge encoding.
+            ``edge_index``; ``None`` to compute no edge encoding. PyG's ``subgraph`` takes it for an attribute of nodes
+            unless its name contains ``edge``, if a graph has as many nodes as edges.
         edge_weight: name of the attribute with edge weights, ``None`` to ignore weights. It is not read if the encoder
             does not read edge weights.
         reduce, hetero: how to merge weights of edges that are listed several times, and how to treat ``HeteroData``,
@@ -81,7 +82,7 @@ class AddPositionalEncoding(GraphTransform):
             raise TypeError(f"encoder must be a tg_lpe.Encoder, got {got}{hint}")
         check_encoder(encoder)
         warn_if_untrained(encoder)
-        check_names({"attr_name": attr_name, "edge_attr_name": edge_attr_name})
+        check_names(attr_name=attr_name, edge_attr_name=edge_attr_name)
         if edge_attr_name is None and not encoder.out_channels:
             raise ValueError(f"{type(encoder).__name__} only encodes edges, so it needs edge_attr_name, got None")
         if edge_attr_name is None:
