@@ -238,7 +238,7 @@ def test_attributes_of_some_types() -> None:
         LinearTransformerPE(4, hetero="whole")(data)
     del data["a"].batch
     data["a", "to", "b"].edge_attr = [1]
-    with pytest.raises(TypeError, match=r"edge_attr of .* must be a tensor, got list"):
+    with pytest.raises(ValueError, match=r"edge_attr must be a tensor .*'list'"):
         AddPositionalEncoding(GramTransformer(4, num_edge_types=2), hetero="whole")(data)
 
 

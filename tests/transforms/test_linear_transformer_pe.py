@@ -65,7 +65,7 @@ def test_errors_say_what_came(encoder) -> None:
     with pytest.raises(TypeError, match="got Linear;"):
         LinearTransformerPE(encoder=torch.nn.Linear(2, 2))
     for k in (0, 9, -1, "8", 8.0, True):
-        with pytest.raises(ValueError, match=rf"k must lie in 1\.\.8, .* got {k!r};"):
+        with pytest.raises(ValueError, match=rf"k must lie in 1\.\.8, .* got {k!r}"):
             LinearTransformerPE(k=k, encoder=encoder)
     learned = LinearTransformerPE(encoder=LinearTransformer(k=2, probes="learned", max_nodes=3))
     with pytest.raises(ValueError, match="max_nodes=3"):

@@ -69,6 +69,15 @@ def record_slices(batch: Batch, kind: Any, name: str, level: str) -> None:
         setattr(batch, attribute, {**records, **update})
 
 
+def write(data: Any, kind: Any, name: str | None, level: str, values: Tensor) -> None:
+    """Write rows of an attribute to a graph or batch, or to a node or edge type of it; arguments as above."""
+    store, key = data if kind is None else data[kind], "x" if name is None else name
+    warn_of_loss(store, name)
+    setattr(store, key, with_features(store.get("x"), name, values) if level == "node" else values)
+    if isinstance(data, Batch):
+        record_slices(data, kind, key, level)
+
+
 def with_features(x: Tensor | None, name: str | None, encoding: Tensor) -> Tensor:
     """Return an encoding of the nodes, ``[num_nodes, k]``, appended to the features ``x`` if ``name`` is ``None``.
 

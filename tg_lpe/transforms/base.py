@@ -6,6 +6,7 @@ import copy
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -19,13 +20,11 @@ from tg_lpe.arguments import WITHOUT_EDGE_INDEX, as_plain, check_choice
 from tg_lpe.data.storage import GraphChunk, check_sequence, in_halves, is_collated, iterate_chunks, with_attribute
 from tg_lpe.graph.graph import REDUCTIONS, Graph, counts_of
 from tg_lpe.ops.blas import torch_threads_for
-from tg_lpe.transforms.attributes import record_slices, warn_of_loss, with_features
+from tg_lpe.transforms.attributes import warn_of_loss, with_features, write
 from tg_lpe.transforms.hetero import HETERO, Whole
 
 EDGE_WEIGHT = "edge_weight"
 """Default name of edge weights, which a graph need not have."""
-
-EXPAND = "the second row of its edge_index numbers hyperedges: make a graph of it, by clique or star expansion"
 
 CHUNK = 4096
 """Most graphs that are encoded at once."""
@@ -103,7 +102,6 @@ class GraphTransform(BaseTransform, ABC):
             ValueError: if ``edge_index``, a required feature or a named edge weight is missing, or the graph is
                 malformed.
         """
-        name = type(self).__name__
         if isinstance(data, HeteroData) and self.hetero != "error":
             self._check_weight([data])
             num_graphs = getattr(data, "num_graphs", None) if isinstance(data, Batch) else None  # None if made by hand
@@ -112,14 +110,14 @@ class GraphTransform(BaseTransform, ABC):
                 whole.write(*one)
             return data
         if not isinstance(data, Data) or isinstance(data, HyperGraphData):
-            raise TypeError(_not_one_graph(name, data))
+            raise TypeError(_not_one_graph(data))
         if data.edge_index is None:
-            raise ValueError(f"{name} needs edge_index, got data with {data.keys()}; {WITHOUT_EDGE_INDEX}")
+            raise ValueError(f"a transform needs edge_index, got data with {data.keys()}; {WITHOUT_EDGE_INDEX}")
         self._check_weight([data])
         num_nodes, num_graphs = counts_of(data)
         computed = self._compute(data.edge_index, num_nodes, data.get("batch"), num_graphs, data.get)
         for attribute in computed:
-            _write(data, attribute)
+            write(data, None, *attribute)
         return data
 
     def encode_dataset(
@@ -140,17 +138,19 @@ class GraphTransform(BaseTransform, ABC):
             TypeError: if ``dataset`` is a single graph or not a sequence, or an element is not a single graph.
             ValueError: if a graph is invalid, see :meth:`forward`.
         """
-        check_dataset(dataset)
+        if isinstance(dataset, Data | HeteroData):
+            one = "batch.to_data_list()" if isinstance(dataset, Batch) else "a list of one"
+            must = "encode_dataset takes a dataset or a sequence of Data, got one"
+            raise TypeError(f"{must} {type(dataset).__name__}; call the transform itself, or pass {one}")
+        check_sequence(dataset, "encode_dataset takes")
         if len(dataset) == 0:
             return dataset if isinstance(dataset, InMemoryDataset) else []
         collated = is_collated(dataset) and not self.one_by_one
         # Access each graph only once, because a dataset's transform may return another graph at each access.
         graphs = [] if collated else [copy.copy(dataset[i]) for i in range(len(dataset))]
-        wrong = next((number for number, data in enumerate(graphs) if not isinstance(data, Data | HeteroData)), None)
-        if wrong is not None:
-            raise TypeError(f"encode_dataset takes graphs, graph {wrong} is {type(graphs[wrong]).__name__}")
-        if any(isinstance(data, HyperGraphData) for data in graphs):
-            raise TypeError(f"encode_dataset takes graphs, got HyperGraphData; {EXPAND}")
+        for number, data in enumerate(graphs):
+            if not isinstance(data, Data | HeteroData) or isinstance(data, HyperGraphData):
+                raise TypeError(f"graph {number}: {_not_one_graph(data)}")
         if self.one_by_one or any(isinstance(data, HeteroData) for data in graphs):
             for number, data in enumerate(tqdm(graphs, **bar_options(progress))):
                 try:
@@ -166,12 +166,13 @@ class GraphTransform(BaseTransform, ABC):
         with tqdm(total=len(dataset), **bar_options(progress)) as bar:
             for chunk in iterate_chunks(dataset if collated else graphs, CHUNK, names, CHUNK_PAIRS):
                 try:
-                    parts.append(self._of_chunk(chunk))
+                    parts.append(self._of_part(chunk, 0, chunk.num_graphs))
                 except (ValueError, TypeError) as error:
-                    refused = self._first_refused(chunk) if len(dataset) > 1 else None
-                    if refused is None:
-                        raise
-                    raise _about_graph(start + refused[0], refused[1], error) from error
+                    encode = partial(self._of_part, chunk)
+                    for number, found in in_halves(encode, 0, chunk.num_graphs, (ValueError, TypeError)):
+                        if isinstance(found, str) and len(dataset) > 1:
+                            raise _about_graph(start + number, found, error) from error
+                    raise
                 start += chunk.num_graphs
                 if not collated:
                     sizes += torch.bincount(chunk.batch, minlength=chunk.num_graphs).tolist()
@@ -184,12 +185,12 @@ class GraphTransform(BaseTransform, ABC):
                 warn_of_loss(result._data, name)
                 if level == "node":
                     values = with_features(result._data.get("x"), name, values)
-                result = with_attribute(result, _written_to(name), level, values)
+                result = with_attribute(result, "x" if name is None else name, level, values)
                 continue
             edges = [data.edge_index.size(1) for data in graphs]
             rows = values.split({"node": sizes, "edge": edges, "graph": [1] * len(graphs)}[level])
             for data, data_values in zip(graphs, rows, strict=True):
-                _write(data, Attribute(name, level, data_values))
+                write(data, None, name, level, data_values)
         return result if collated else graphs
 
     def _check_weight(self, graphs: Sequence[Data | HeteroData]) -> None:
@@ -214,17 +215,9 @@ class GraphTransform(BaseTransform, ABC):
                     stacklevel=4,  # the call of the transform
                 )
 
-    def _of_chunk(self, chunk: GraphChunk) -> list[Attribute]:
-        return self._compute(chunk.edge_index, chunk.num_nodes, chunk.batch, chunk.num_graphs, chunk.attributes.get)
-
-    def _first_refused(self, chunk: GraphChunk) -> tuple[int, str] | None:
-        """Return the first graph of a chunk that cannot be encoded by itself, and why; ``None`` without one."""
-
-        def encoded(start: int, stop: int) -> list[Attribute]:
-            return self._of_chunk(chunk.part(start, stop))
-
-        results = in_halves(encoded, 0, chunk.num_graphs, (ValueError, TypeError))
-        return next(((number, result) for number, result in results if isinstance(result, str)), None)
+    def _of_part(self, chunk: GraphChunk, start: int, stop: int) -> list[Attribute]:
+        part = chunk.part(start, stop)
+        return self._compute(part.edge_index, part.num_nodes, part.batch, part.num_graphs, part.attributes.get)
 
     def _compute(
         self,
@@ -258,43 +251,18 @@ def _about_graph(number: int, message: str, error: Exception) -> Exception:
     return (ValueError if isinstance(error, ValueError) else TypeError)(f"graph {number}: {message}")
 
 
-def _not_one_graph(name: str, data: Any) -> str:
+def _not_one_graph(data: Any) -> str:
     """Return the error message for an unsupported type of data."""
+    hint = "write Data(edge_index=edge_index, num_nodes=n)"
     if isinstance(data, HyperGraphData):
-        return f"{name} takes graphs, got HyperGraphData; {EXPAND}"
-    if isinstance(data, Sequence | InMemoryDataset):
-        return f"{name} takes one graph, got {type(data).__name__}; encode_dataset takes several"
-    if isinstance(data, HeteroData):
-        ways = "hetero='whole' encodes it as one graph"
-    else:
-        ways = "write Data(edge_index=edge_index, num_nodes=n); torch_geometric.utils has from_networkx and others"
-    return f"{name} takes Data or Batch of one node type, got {type(data).__name__}; {ways}"
-
-
-def check_dataset(dataset: Any) -> None:
-    """Raise ``TypeError`` if ``dataset`` is a single graph or cannot be indexed."""
-    message = f"encode_dataset takes a dataset or a sequence of Data, got one {type(dataset).__name__}"
-    if isinstance(dataset, Batch):
-        raise TypeError(f"{message}; call the transform itself, or pass batch.to_data_list()")
-    if isinstance(dataset, Data | HeteroData):
-        raise TypeError(f"{message}; call the transform itself, or pass a list of one")
-    check_sequence(dataset, "encode_dataset takes")
+        hint = "its edge_index numbers hyperedges: make a graph of it, by clique or star expansion"
+    elif isinstance(data, Sequence | InMemoryDataset):
+        hint = "encode_dataset takes several"
+    elif isinstance(data, HeteroData):
+        hint = "hetero='whole' encodes it as one graph"
+    return f"a transform takes Data or Batch of one node type, got {type(data).__name__}; {hint}"
 
 
 def bar_options(progress: bool) -> dict[str, Any]:
     """Return the common options of progress bars."""
     return {"desc": "encoding", "unit": "graph", "disable": None if progress else True}
-
-
-def _write(data: Data, attribute: Attribute) -> None:
-    name, level, values = attribute
-    warn_of_loss(data, name)
-    if level == "node":
-        values = with_features(data.x, name, values)
-    data[_written_to(name)] = values
-    if isinstance(data, Batch):
-        record_slices(data, None, _written_to(name), level)
-
-
-def _written_to(name: str | None) -> str:
-    return "x" if name is None else name

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import itertools
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch_geometric.data import Batch, HeteroData
+from torch_geometric.data import HeteroData
 
 from tg_lpe.arguments import as_plain
 from tg_lpe.graph.graph import check_edge_index
-from tg_lpe.transforms.attributes import record_slices, warn_of_loss, with_features
+from tg_lpe.transforms.attributes import write
 
 HETERO = ("error", "whole")
 """Ways to treat ``HeteroData``: raise an error, or encode it as one graph."""
@@ -70,23 +70,19 @@ class Whole(NamedTuple):
         """Return the node attribute ``x`` or an edge attribute of all types.
 
         Raises:
-            TypeError: if an attribute is not a tensor.
-            ValueError: if only some types have the attribute, or its widths differ.
+            ValueError: if only some types have the attribute, its widths differ, or it is not a tensor.
         """
         types = self.data.node_types if name == "x" else self.data.edge_types
-        tensors = {kind: self.data[kind].get(name) for kind in types}
-        for kind, value in tensors.items():
-            if value is not None and not isinstance(value, Tensor):
-                raise TypeError(f"{name} of {kind} must be a tensor, got {type(value).__name__}")
-        if all(value is None for value in tensors.values()):
+        tensors = [self.data[kind].get(name) for kind in types]
+        if all(value is None for value in tensors):
             return None
-        forms = {kind: None if value is None else list(value.shape[1:]) for kind, value in tensors.items()}
-        if len(set(map(str, forms.values()))) > 1:
+        forms = [list(value.shape[1:]) if isinstance(value, Tensor) else type(value).__name__ for value in tensors]
+        if not isinstance(tensors[0], Tensor) or any(form != forms[0] for form in forms):
+            told = dict(zip(types, forms, strict=True))
             raise ValueError(
-                f"{name} of types that are encoded as one graph must have one form [num_rows, ...], and be there for "
-                f"all or none, got {forms}"
+                f"{name} must be a tensor of one form [num_rows, ...] for all types or for none, got {told}"
             )
-        values = torch.cat(list(tensors.values()))
+        values = torch.cat(tensors)
         return values[self.row.argsort()] if name == "x" else values
 
     def write(self, name: str | None, level: str, values: Tensor) -> None:
@@ -97,15 +93,10 @@ class Whole(NamedTuple):
             level: ``"node"``, ``"edge"`` or ``"graph"``.
             values: ``[num_rows, ...]``, in the order of this graph.
         """
-        data, key = self.data, "x" if name is None else name
-        kinds: list[Any] = [None]  # one attribute of the whole
+        data, kinds, sizes = self.data, [None], [len(values)]  # one attribute of the whole
         if level == "node":
             kinds, sizes, values = data.node_types, [data[kind].num_nodes for kind in data.node_types], values[self.row]
         elif level == "edge":
             kinds, sizes = data.edge_types, [data[kind].edge_index.size(1) for kind in data.edge_types]
-        for kind, rows in zip(kinds, [values] if level == "graph" else values.split(sizes), strict=True):
-            store = data if kind is None else data[kind]
-            warn_of_loss(store, name)
-            setattr(store, key, with_features(store.get("x"), name, rows) if level == "node" else rows)
-            if isinstance(data, Batch):
-                record_slices(data, kind, key, level)
+        for kind, rows in zip(kinds, values.split(sizes), strict=True):
+            write(data, kind, name, level, rows)

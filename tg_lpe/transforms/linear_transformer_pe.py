@@ -9,7 +9,6 @@ import torch
 from torch_geometric.data.datapipes import functional_transform
 
 from tg_lpe.arguments import number_hint
-from tg_lpe.checkpoints.checkpoint import Checkpoint
 from tg_lpe.encoders.base import Encoder, check_encoder
 from tg_lpe.encoders.registry import load_encoder
 from tg_lpe.transforms.positional_encoding import AddPositionalEncoding
@@ -76,12 +75,8 @@ class LinearTransformerPE(AddPositionalEncoding):
         if k is not None and isinstance(encoder, Encoder):
             check_encoder(encoder)
             if not isinstance(k, int) or isinstance(k, bool) or not 1 <= k <= encoder.out_channels:
-                largest = Checkpoint.open(DEFAULT_ENCODER).config["out_channels"]
-                hint = f"{DEFAULT_ENCODER}, the default, has {largest}; for more, pass encoder= of larger out_channels"
-                if isinstance(k, str):
-                    hint = f"from_pretrained({k!r}) takes the name of an encoder"
-                allowed = f"1..{encoder.out_channels}, the channels of the encoder"
-                raise ValueError(f"k must lie in {allowed}, got {k!r}{number_hint(k)}; {hint}")
+                hint = f"; from_pretrained({k!r}) takes a name" if isinstance(k, str) else number_hint(k)
+                raise ValueError(f"k must lie in 1..{encoder.out_channels}, the encoder's channels, got {k!r}{hint}")
         super().__init__(encoder, attr_name, edge_attr_name, edge_weight, reduce=reduce, hetero=hetero)
         self.k = self.out_channels = self.out_channels if k is None else k
         self.encoder_on(torch.device("cpu")).keep_channels(self.k)
