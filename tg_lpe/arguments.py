@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from numbers import Real
@@ -19,6 +18,10 @@ WITHOUT_EDGE_INDEX = "a graph without edges has an empty edge_index, [2, 0]"
 
 HOMOGENEOUS = "to_homogeneous() makes one graph of HeteroData"
 """End of the error messages for functions that do not take ``HeteroData``."""
+
+
+LARGEST = 1e30
+"""Largest real argument: products with larger ones overflow in float32."""
 
 
 class ArgumentError(ValueError):
@@ -113,10 +116,10 @@ def check_share(name: str, value: object, or_zero: bool = True) -> None:
 
 
 def check_positive(name: str, value: object, or_zero: bool = False) -> None:
-    """Raise ``ValueError`` unless ``value`` is finite and positive, or zero with ``or_zero``."""
-    if isinstance(value, bool) or not (isinstance(value, int | float) and 0 <= value < math.inf and (or_zero or value)):
-        allowed = "finite and at least 0" if or_zero else "positive and finite"
-        raise ValueError(f"{name} must be {allowed}, got {value!r}{number_hint(value)}")
+    """Raise ``ValueError`` unless ``value`` is positive, or zero with ``or_zero``, and at most :data:`LARGEST`."""
+    if isinstance(value, bool) or not (isinstance(value, int | float) and 0 <= value <= LARGEST and (or_zero or value)):
+        least = "at least 0" if or_zero else "above 0"
+        raise ValueError(f"{name} must be {least} and at most {LARGEST:g}, got {value!r}{number_hint(value)}")
 
 
 def checked_numbers(name: str, values: object) -> tuple[float, ...]:
@@ -130,10 +133,10 @@ def checked_numbers(name: str, values: object) -> tuple[float, ...]:
 
 
 def checked_non_negative(name: str, values: object) -> tuple[float, ...]:
-    """Convert one or more finite numbers of at least 0 to floats; raise ``TypeError`` or ``ValueError`` for others."""
+    """Convert one or more numbers from 0 to :data:`LARGEST` to floats; raise ``TypeError`` or ``ValueError`` else."""
     numbers = checked_numbers(name, values)
-    if not numbers or not all(0 <= number < math.inf for number in numbers):
-        raise ValueError(f"{name} must be one or more finite numbers of at least 0, got {numbers}")
+    if not numbers or not all(0 <= number <= LARGEST for number in numbers):
+        raise ValueError(f"{name} must be one or more numbers from 0 to {LARGEST:g}, got {numbers}")
     return numbers
 
 

@@ -33,7 +33,8 @@ class GraphInput:
         edge_types: categories below :data:`EDGE_TYPES`, int64 ``[num_directed_edges]``.
         edge_features: ``[num_directed_edges, EDGE_CHANNELS]``.
         defect: what is wrong with it, a name in :data:`DEFECTS`; ``None`` for a graph that every function must take.
-        blamed: arguments that are at fault, or what they hold; a refusal names one of these.
+        blamed: arguments that are at fault, or what they hold; a refusal names one of these. Weights of more than 1e6
+            may be refused in a graph without a defect.
     """
 
     edge_index: Any
@@ -61,7 +62,7 @@ def random_graph(
 
     Graphs have no nodes to ``max_nodes``, most of them few, and no edges to all; there are paths, trees, several
     components and nodes without edges. Edges are listed in one or both directions, also repeatedly and with self-loops;
-    weights spread over up to ten orders of magnitude, some of them zero. Indices are int64 or int32, and tensors need
+    weights spread over up to forty orders of magnitude, some of them zero. Indices are int64 or int32, and tensors need
     not be contiguous.
 
     Args:
@@ -104,6 +105,7 @@ def random_graph(
         _form(rng, _spread(generator, (n, NODE_CHANNELS), scale).to(dtype)),
         torch.from_numpy(generator.integers(0, EDGE_TYPES, m)),
         _form(rng, _spread(generator, (m, EDGE_CHANNELS), scale).to(dtype)),
+        blamed=("edge_weight",) if weight is not None and bool((weight > 1e6).any()) else (),
     )
 
 
@@ -116,7 +118,7 @@ def malformed_graph(rng: Random, max_nodes: int = 300, dtype: torch.dtype = torc
         made = DEFECTS[name](rng, graph)
         if made is not None:
             changes, blamed = made
-            return replace(graph, **changes, defect=name, blamed=blamed)
+            return replace(graph, **changes, defect=name, blamed=(*blamed, *graph.blamed))
 
 
 def _size(rng: Random, max_nodes: int) -> int:
@@ -155,7 +157,7 @@ def _weights(rng: Random, generator: np.random.Generator, m: int) -> np.ndarray:
         return np.ones(m)
     if kind == "equal":
         return np.full(m, 10.0 ** rng.randint(-5, 5))
-    weights: np.ndarray = 10.0 ** generator.uniform(*rng.choice(((-2, 2), (-5, 5))), m)
+    weights: np.ndarray = 10.0 ** generator.uniform(*rng.choice(((-2, 2), (-5, 5), (-20, 20))), m)
     return weights * (generator.random(m) < 0.7) if kind == "zeros" else weights
 
 

@@ -123,7 +123,7 @@ def try_graph(seed: int, targets: Sequence[Target], graph: GraphInput, seconds: 
         verdict, message = judge(
             lambda target=target: target.run(graph, seed),
             (*graph.blamed, *target.limits),
-            graph.defect is not None or bool(target.limits),
+            bool(graph.blamed or target.limits),
             seconds,
         )
         if not all(map(same, copies, tensors)):

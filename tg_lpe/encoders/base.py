@@ -19,6 +19,7 @@ from tg_lpe.checkpoints.checkpoint import CheckpointMixin
 from tg_lpe.data.spec import DataSpec
 from tg_lpe.graph.graph import Graph, make_graph
 from tg_lpe.ops.checks import ValueChecks
+from tg_lpe.ops.operator import is_transforming
 
 FEATURES = ("x", "edge_attr", "edge_weight")
 """Features that an encoder may read in addition to the edges."""
@@ -270,8 +271,9 @@ class Encoder(CheckpointMixin, nn.Module, ABC):
             )
         options: dict[str, Any] = {"generator": generator, "precomputed": precomputed}
         if pairs is None:
-            return self.encode(graph, x, edge_attr, **options)
-        return self.encode_with_pairs(graph, pairs, x, edge_attr, **options)
+            return checked_encoding(self, graph, self.encode(graph, x, edge_attr, **options))
+        encoding, values = self.encode_with_pairs(graph, pairs, x, edge_attr, **options)
+        return checked_encoding(self, graph, encoding, checked_pairs(self, pairs.size(1), values)), values
 
     def learned(self) -> list[LearnedTable]:
         """Return tables of learned values that reports draw before and after training; by default, none."""
@@ -463,13 +465,17 @@ def check_precomputed(
         raise ValueError(f"precomputed of this {type(encoder).__name__} must hold tensors of {expected}, got {got}")
 
 
-def checked_encoding(encoder: Encoder, num_nodes: int, num_directed_edges: int, encoding: Any) -> Encoding:
-    """Return an encoding; raise ``TypeError`` or ``ValueError`` unless it has the widths that the encoder declares."""
+def checked_encoding(encoder: Encoder, graph: Graph, encoding: Any, pairs: Tensor | None = None) -> Encoding:
+    """Return an encoding; raise ``TypeError`` or ``ValueError`` unless it has the widths that the encoder declares.
+
+    With edge weights, it is also an error if a value, or one of ``pairs``, is not finite.
+    """
+    num_directed_edges = graph.num_directed_edges
     if not isinstance(encoding, Encoding) or not isinstance(encoding.node, Tensor):
         got = type(encoding.node if isinstance(encoding, Encoding) else encoding).__name__
         raise TypeError(f"{type(encoder).__name__}.encode must return an Encoding of tensors, got {got}")
     width, edge_width = encoder.out_channels, encoder.edge_out_channels
-    _check_shape(encoder, "node", "out_channels", encoding.node, num_nodes, width)
+    _check_shape(encoder, "node", "out_channels", encoding.node, graph.num_nodes, width)
     edge = encoding.edge
     if edge_width and isinstance(edge, Tensor):
         _check_shape(encoder, "edge", "edge_out_channels", edge, num_directed_edges, edge_width)
@@ -480,6 +486,15 @@ def checked_encoding(encoder: Encoder, num_nodes: int, num_directed_edges: int, 
             f"{type(encoder).__name__} has edge_out_channels={edge_width}, so its edge encoding must be {expected}, "
             f"got {got}"
         )
+    w = graph.conductance
+    if w is not None and len(w) and not torch.compiler.is_compiling() and not is_transforming():
+        parts = [part.isfinite().all() for part in (*encoding, pairs) if part is not None]
+        if not bool(torch.stack(parts).all()):
+            low, high = w.aminmax()
+            raise ValueError(
+                f"{type(encoder).__name__} gives values that are not finite: its parameters, or edge_weight from "
+                f"{float(low):.3g} to {float(high):.3g}, are too large or too small"
+            )
     return encoding
 
 

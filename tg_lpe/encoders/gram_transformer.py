@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -366,7 +365,7 @@ class GramTransformer(Encoder):
             diagonal = graph.laplacian_diagonal(self.unit).expand(self.num_filters, -1)
         else:
             # Scale conductances into the dtype's range; P does not depend on their scale.
-            factor = None if graph.conductance is None else _factor(graph, graph.conductance, q is not None)
+            factor = None if graph.conductance is None else graph.power_of_two(at_most_half=q is not None)
             w = (w if factor is None else w * factor[graph.batch[graph.tail]]).to(self.unit.dtype)
             diagonal = w.new_zeros(self.num_filters, graph.num_nodes)
             diagonal = diagonal.index_add(1, graph.tail, w).index_add(1, graph.head, w)
@@ -447,20 +446,3 @@ class GramTransformer(Encoder):
         at_edges = torch.maximum(orders[tail], orders[head]) - 1
         edges = torch.where(layer <= at_edges.unsqueeze(1), exact[1], estimates[1])
         return nodes, edges
-
-
-@torch.no_grad()
-def _factor(graph: Graph, conductance: Tensor, at_least_one: bool) -> Tensor:
-    """Return a power of two for each graph that scales its largest conductance into [1/2, 1), ``[num_graphs]``.
-
-    With ``at_least_one``, the factor is at most 1/2: it also scales learned ground conductances of about one.
-    """
-    largest = conductance.new_zeros(graph.num_graphs)
-    largest = largest.scatter_reduce(0, graph.batch[graph.tail], conductance, "amax")
-    if graph.ground is not None:
-        largest = largest.scatter_reduce(0, graph.batch, graph.ground.to(largest.dtype), "amax")
-    if at_least_one:
-        largest = largest.clamp(min=1.0)
-    exponent = torch.frexp(torch.where(largest > 0, largest, 1.0)).exponent
-    most = math.frexp(torch.finfo(largest.dtype).max)[1] - 1
-    return torch.ldexp(torch.ones_like(largest), (-exponent).clamp(-most, most))

@@ -383,10 +383,14 @@ def polynomial_entries(
     return nodes, edges
 
 
+HEAT_TERMS = 2**20
+"""Most terms of a series of heat kernels, each a pass over the edges."""
+
+
 def heat_terms(times: tuple[float, ...], bound: float) -> int:
     """Return the terms of the Chebyshev series of ``exp(-s L)`` to rounding, for eigenvalues up to ``bound``."""
     x = max(times) * max(bound, 1e-300) / 2  # the series is that of exp(-x (1 + t)) on [-1, 1]
-    return int(10 + 9 * math.sqrt(x) + min(x, 40.0))
+    return int(min(10 + 9 * math.sqrt(x) + min(x, 40.0), 2.0**62))
 
 
 def heat_series(times: tuple[float, ...], bound: float) -> Array:
@@ -401,6 +405,8 @@ def heat_series(times: tuple[float, ...], bound: float) -> Array:
     Returns:
         ``[num_times, num_terms]``.
     """
+    if heat_terms(times, bound) > HEAT_TERMS:
+        raise ValueError(f"edge_weight or times {times} are too large for an iterative heat kernel: divide the weights")
     j = np.arange(heat_terms(times, bound))
     x = np.array(times)[:, None] * bound / 2
     series = np.where(j == 0, 1.0, 2.0) * (-1.0) ** j * ive(j, x)

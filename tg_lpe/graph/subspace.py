@@ -302,6 +302,9 @@ def looped_subspace(graph: Graph, k: int, loops: int, *, seed: int = 0, like: Te
         ValueError: on ground conductances.
     """
     _check_ground(graph)
+    if graph.conductance is not None:  # the normalized adjacency does not depend on their scale
+        scale = graph.power_of_two()[graph.batch[graph.tail]]
+        graph = graph.with_conductances(graph.conductance * scale)
     parts, num_columns = Components(graph), _num_columns(k)
     batch = _Batch(graph, parts, like, num_columns)
     x = counter_normal(seed, int(parts.size.max(initial=1)), num_columns, like)[batch.local]

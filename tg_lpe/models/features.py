@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from tg_lpe.arguments import check_devices, check_generator, check_rows, rows_hint
-from tg_lpe.encoders.base import Encoder, checked_encoding, checked_pairs, copy_tensors
+from tg_lpe.encoders.base import Encoder, copy_tensors
 from tg_lpe.graph.graph import Graph, make_graph
 from tg_lpe.models.base import Model
 from tg_lpe.nn.features import EncodingChannels, EncodingEmbedding, FeatureEmbedding, GraphFeatures
@@ -169,13 +169,10 @@ class FeatureModel(Model):
         x, edge_attr, pe, edge_pe, _ = features
         if self.encoder is None:
             return pe, edge_pe, None
-        values = None
         if pairs is None:
-            encoding = self.encoder(x, graph, edge_attr, **options)
-        else:
-            encoding, values = self.encoder(x, graph, edge_attr, pairs=pairs, **options)
-            values = checked_pairs(self.encoder, pairs.size(1), values)
-        return *checked_encoding(self.encoder, graph.num_nodes, graph.num_directed_edges, encoding), values
+            return *self.encoder(x, graph, edge_attr, **options), None
+        encoding, values = self.encoder(x, graph, edge_attr, pairs=pairs, **options)
+        return *encoding, values
 
     def _with_graph_attr(self, rows: Tensor, graph: Graph, graph_attr: Tensor | None) -> Tensor:
         """Add the features of its graph to each row before the read-out."""

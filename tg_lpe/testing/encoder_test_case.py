@@ -366,6 +366,16 @@ class EncoderTestCase:
         for part in self.alone(encoder, graph):
             assert part is None or bool(part.isfinite().all())
 
+    def test_extreme_weights_are_encoded_or_refused(self) -> None:
+        encoder, (index, weight) = self.make(), GRAPH.both_ways()
+        inputs = self.features(encoder, GRAPH), index, self.kinds(encoder, index)
+        for scale in (1e-300, 1e-40, 1e-20, 1e20, 1e37, 1e300) if "edge_weight" in encoder.reads else ():
+            try:
+                encoding = encoder(*inputs, edge_weight=scale * weight, num_nodes=GRAPH.num_nodes)
+            except ValueError:
+                continue
+            assert all(part is None or bool(part.isfinite().all()) for part in encoding), scale
+
     def test_what_is_precomputed_is_a_constant_of_the_graph(self) -> None:
         encoder = self.double()
         if self.learned or type(encoder).precompute is Encoder.precompute or "edge_weight" not in encoder.reads:

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch_geometric.data.datapipes import functional_transform
 
 from tg_lpe.checkpoints.checkpoint import described_arguments, module_digest, module_dtype
-from tg_lpe.encoders.base import Encoder, check_encoder, checked_encoding, frozen_copy, warn_if_untrained
+from tg_lpe.encoders.base import Encoder, check_encoder, frozen_copy, warn_if_untrained
 from tg_lpe.encoders.registry import encoder_hint, load_encoder
 from tg_lpe.graph.graph import Graph
 from tg_lpe.transforms.attributes import check_names
@@ -127,8 +127,7 @@ class AddPositionalEncoding(GraphTransform):
     def compute(self, graph: Graph, features: Mapping[str, Tensor]) -> list[Attribute]:
         """Encode the nodes, and the edges if ``edge_attr_name`` is set."""
         encoder = self.encoder_on(graph.device)
-        encoding = encoder.encode(graph, features.get("x"), features.get("edge_attr"))
-        node, edge = checked_encoding(encoder, graph.num_nodes, graph.num_directed_edges, encoding)
+        node, edge = encoder(features.get("x"), graph, features.get("edge_attr"))
         computed = []
         if self.out_channels:
             node = node if node.size(1) == self.out_channels else node[:, : self.out_channels]
