@@ -16,6 +16,7 @@ from tg_lpe.encoders.base import Encoder, Encoding, LearnedTable
 from tg_lpe.encoders.registry import register
 from tg_lpe.graph.graph import Graph, inverse_sqrt
 from tg_lpe.graph.padding import POLYNOMIAL_PADDING, PaddedBatch, exact_polynomials
+from tg_lpe.graph.subspace import power_of_two
 from tg_lpe.graph.wider import MagneticCover, WithPairs
 from tg_lpe.nn._util import without_autocast
 from tg_lpe.nn.conductances import LearnedConductances
@@ -365,7 +366,7 @@ class GramTransformer(Encoder):
             diagonal = graph.laplacian_diagonal(self.unit).expand(self.num_filters, -1)
         else:
             # Scale conductances into the dtype's range; P does not depend on their scale.
-            factor = None if graph.conductance is None else graph.power_of_two(at_most_half=q is not None)
+            factor = None if graph.conductance is None else power_of_two(graph, q is not None)
             w = (w if factor is None else w * factor[graph.batch[graph.tail]]).to(self.unit.dtype)
             diagonal = w.new_zeros(self.num_filters, graph.num_nodes)
             diagonal = diagonal.index_add(1, graph.tail, w).index_add(1, graph.head, w)

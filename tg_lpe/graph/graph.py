@@ -639,24 +639,6 @@ class Graph:
         out = self.sums(self.differences(x))
         return out if self.ground is None else torch.addcmul(out, along_rows(self.ground.to(x.dtype), x), x)
 
-    @torch.no_grad()
-    def power_of_two(self, at_most_half: bool = False) -> Tensor:
-        """Return a power of two for each graph that scales its largest conductance into [1/2, 1), ``[num_graphs]``.
-
-        Encodings that do not depend on the scale stay within the dtype's range with it. With ``at_most_half``, the
-        powers are at most 1/2: they also scale learned ground conductances of about one.
-        """
-        assert self.conductance is not None
-        w = self.conductance
-        largest = w.new_zeros(self.num_graphs).scatter_reduce(0, self.batch[self.tail], w, "amax")
-        if self.ground is not None:
-            largest = largest.scatter_reduce(0, self.batch, self.ground.to(largest.dtype), "amax")
-        if at_most_half:
-            largest = largest.clamp(min=1.0)
-        exponent = torch.frexp(torch.where(largest > 0, largest, 1.0)).exponent
-        most = math.frexp(torch.finfo(largest.dtype).max)[1] - 1
-        return torch.ldexp(torch.ones_like(largest), (-exponent).clamp(-most, most))
-
     def needs_gradient(self, *inputs: Tensor) -> bool:
         """Return whether autograd records a product of the inputs with the conductances or the ground."""
         if not torch.is_grad_enabled():

@@ -303,7 +303,7 @@ def looped_subspace(graph: Graph, k: int, loops: int, *, seed: int = 0, like: Te
     """
     _check_ground(graph)
     if graph.conductance is not None:  # the normalized adjacency does not depend on their scale
-        scale = graph.power_of_two()[graph.batch[graph.tail]]
+        scale = power_of_two(graph)[graph.batch[graph.tail]]
         graph = graph.with_conductances(graph.conductance * scale)
     parts, num_columns = Components(graph), _num_columns(k)
     batch = _Batch(graph, parts, like, num_columns)
@@ -326,6 +326,24 @@ def looped_subspace(graph: Graph, k: int, loops: int, *, seed: int = 0, like: Te
     vectors = torch.where(skewed[batch.label], -vectors, vectors)
     shown = (1 - values[:, :k]).masked_fill(absent, float("nan"))
     return Subspace(vectors, shown, 1 - missing, batch.label, layers)
+
+
+@torch.no_grad()
+def power_of_two(graph: Graph, at_most_half: bool = False) -> Tensor:
+    """Return a power of two for each graph that scales its largest conductance into [1/2, 1), ``[num_graphs]``.
+
+    With ``at_most_half``, it is at most 1/2: it also scales learned ground conductances of about one.
+    """
+    w = graph.conductance
+    assert w is not None
+    largest = w.new_zeros(graph.num_graphs).scatter_reduce(0, graph.batch[graph.tail], w, "amax")
+    if graph.ground is not None:
+        largest = largest.scatter_reduce(0, graph.batch, graph.ground.to(largest.dtype), "amax")
+    if at_most_half:
+        largest = largest.clamp(min=1.0)
+    exponent = torch.frexp(torch.where(largest > 0, largest, 1.0)).exponent
+    most = math.frexp(torch.finfo(largest.dtype).max)[1] - 1
+    return torch.ldexp(torch.ones_like(largest), (-exponent).clamp(-most, most))
 
 
 class _Batch:
