@@ -173,7 +173,7 @@ class GraphTransformer(FeatureModel):
         widths = [pooled, *reading.widths(hidden_channels)]
         maps: list[nn.Module] = []
         for in_width, out_width in pairwise(widths):
-            # A single hidden unit with a ReLU starts dead with probability one half; the paper's net has no ReLU.
+            # A single hidden unit with a ReLU, as in the published runs, starts dead with probability one half.
             maps += [nn.Linear(in_width, out_width), nn.Identity() if reading.hidden == "paper" else nn.ReLU()]
         self.readout = nn.Sequential(*maps, OutputLinear(widths[-1], out_channels))
         pool_norm = reading.norm or ("batch" if reading.pooling == "both" else None)
