@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from helpers import refusals
 
 from tg_lpe.app.comparison import ENCODINGS, Candidate, candidates_of
 from tg_lpe.encoders import HeatKernel, RandomWalk
@@ -27,20 +28,21 @@ def test_names_classes_objects_checkpoints_and_files(tmp_path: Path) -> None:
     assert candidates_of() == ENCODINGS
 
 
-@pytest.mark.parametrize(
-    ("encodings", "error", "named"),
-    [
-        ("walks", TypeError, "encodings"),
-        ([], ValueError, "at least one"),
-        ([3], TypeError, "3"),
-        (["RandomWalks"], ValueError, "'RandomWalks'; did you mean RandomWalk"),
-        (["transformer-zinc12k"], ValueError, "transformer-zinc12k"),
-        ([RandomWalk(2), RandomWalk(3)], ValueError, "'RandomWalk'"),
-    ],
+test_refused_encodings = refusals(
+    candidates_of,
+    (("walks",), TypeError, "encodings"),
+    (([],), "at least one"),
+    (([3],), TypeError, "3"),
+    ((["RandomWalks"],), "'RandomWalks'; did you mean RandomWalk"),
+    ((["transformer-zinc12k"],), "transformer-zinc12k"),
+    (([RandomWalk(2), RandomWalk(3)],), "'RandomWalk'"),
 )
-def test_other_entries_are_refused(encodings: object, error: type[Exception], named: str) -> None:
-    with pytest.raises(error, match=named):
-        candidates_of(encodings)  # type: ignore[arg-type]
+test_refused_options = refusals(
+    Candidate,
+    ({"encoder_lr": -1.0}, "encoder_lr"),
+    ({"edge_encoding": None}, "edge_encoding"),
+    ({"model": "gps"}, "model"),
+)
 
 
 @pytest.mark.parametrize("text", ["encoder: none\npretrained: gram-k16", "epochs: 3", "{", "- 1"])
@@ -49,9 +51,3 @@ def test_files_of_another_form_are_refused(text: str, tmp_path: Path) -> None:
     file.write_text(text)
     with pytest.raises(ValueError, match=r"row\.yaml"):
         candidates_of([file])
-
-
-@pytest.mark.parametrize("options", [{"encoder_lr": -1.0}, {"edge_encoding": None}, {"model": "gps"}])
-def test_options_out_of_range_are_refused(options: dict) -> None:
-    with pytest.raises(ValueError, match=next(iter(options))):
-        Candidate(**options)

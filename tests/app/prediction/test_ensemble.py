@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from helpers import refusals
 from torch_geometric.data import Data
 
 from tg_lpe import GraphTransformer, zoo
@@ -22,15 +23,14 @@ BONDS = ("NONE", "SINGLE", "DOUBLE", "TRIPLE")
 SMILES = ["CCO", "C1CC(", "CCN", "C[Si](C)C", "OCCO", None, "CCCl"]
 
 
-def model(seed: int, task: dict[str, Any] | None = None, **data: Any) -> Predictor:
+def model(seed: int, task: dict[str, Any] | None = None, readout: Any = "mlp", **data: Any) -> Predictor:
     """A small model of two columns with random weights, as if trained on molecules."""
     known = make_task(task or {"name": "regression", "num_targets": 2})
     described = {"target": {"columns": ["a", "b"]}, "atom_types": ATOMS, "bond_types": BONDS, **data}
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        net = GraphTransformer(
-            num_node_types=9, num_edge_types=4, out_channels=known.out_channels, hidden_channels=8, num_layers=1
-        )
+        options = {"num_node_types": 9, "num_edge_types": 4, "hidden_channels": 8, "num_layers": 1}
+        net = GraphTransformer(out_channels=known.out_channels, readout=readout, **options)
     return Predictor(net.eval(), known, described)
 
 
@@ -143,47 +143,35 @@ def test_a_refused_molecule_is_not_outside() -> None:
     assert [refusal.index for refusal in got.refused] == [1]
 
 
-@pytest.mark.parametrize(
-    ("other", "said"),
-    [
-        ({"target": {"columns": ["a", "c"]}}, r"target of .*1.*'c'"),
-        ({"target": {"columns": ["a", "b"], "units": ["Hartree", "Hartree"]}}, "units of .*Hartree"),
-        ({"target": {"columns": ["a", "b"], "computed": "solubility"}}, "computed of"),
-        ({"task": {"name": "multilabel", "num_targets": 2}}, "task of .*'multilabel'.*'regression'"),
-        ({"task": {"name": "regression", "num_targets": 2, "level": "node"}}, "'node'"),
-        ({"atom_types": None}, "input of .*ogb"),
-        ({"bond_types": None}, "input of .*Data"),
-        ({"repair_radicals": True}, "repair_radicals"),
-        ({"canonical": False}, "canonical of .* False"),
-    ],
+test_models_that_do_not_fit_are_refused = refusals(
+    lambda **other: Ensemble([model(0), model(1, **other)]),
+    ({"target": {"columns": ["a", "c"]}}, r"target of .*1.*'c'"),
+    ({"target": {"columns": ["a", "b"], "units": ["Hartree", "Hartree"]}}, "units"),
+    ({"target": {"columns": ["a", "b"], "computed": "solubility"}}, "computed"),
+    ({"task": {"name": "multilabel", "num_targets": 2}}, "task of .*'multilabel'.*'regression'"),
+    ({"task": {"name": "regression", "num_targets": 2, "level": "node"}, "readout": {"level": "node"}}, "'node'"),
+    ({"atom_types": None}, "input of .*ogb"),
+    ({"bond_types": None}, "input of .*Data"),
+    ({"repair_radicals": True}, "repair_radicals"),
+    ({"canonical": False}, "canonical"),
 )
-def test_models_that_do_not_fit_are_refused(other: dict[str, Any], said: str) -> None:
-    if other.get("task", {}).get("level") == "node":
-        task = make_task(other["task"])
-        net = GraphTransformer(num_node_types=9, out_channels=2, readout={"level": "node"}, hidden_channels=8)
-        second = Predictor(net.eval(), task, model(0).data)
-    else:
-        second = model(1, **other)
-    with pytest.raises(ValueError, match=said):
-        Ensemble([model(0), second])
 
 
-def test_what_an_ensemble_is_made_of(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"predictors .* got 1"):
-        Ensemble([model(0)])
-    with pytest.raises(ValueError, match=r"predictors .* got 0"):
-        Ensemble([])
-    with pytest.raises(TypeError, match=r"predictors.*GraphTransformer"):
-        Ensemble([model(0), model(1).model])  # type: ignore[list-item]
-    with pytest.raises(TypeError, match=r"predictors.*Ensemble"):
-        Ensemble([Ensemble([model(0), model(1)]), model(2)])
-    with pytest.raises(TypeError, match="names_or_dirs"):
-        load_many("transformer-zinc")
-    with pytest.raises(ValueError, match="models must be different"):
-        load_many([tmp_path, f"{tmp_path}/"])
-    with pytest.raises(TypeError, match="load_many"):
-        Ensemble([model(0), model(1)]).save(tmp_path / "both")
-    assert "Ensemble of 2 models" in repr(Ensemble([model(0), model(1)]))
+PAIR = [model(0), model(1)]
+test_refusals = refusals(
+    lambda make, *arguments: make(*arguments),
+    ((Ensemble, [model(0)]), "predictors .* got 1"),
+    ((Ensemble, []), "predictors .* got 0"),
+    ((Ensemble, [model(0), model(1).model]), TypeError, "predictors.*GraphTransformer"),
+    ((Ensemble, [Ensemble(PAIR), model(2)]), TypeError, "predictors.*Ensemble"),
+    ((load_many, "transformer-zinc"), TypeError, "names_or_dirs"),
+    ((load_many, ["somewhere", "somewhere/"]), "models"),
+    ((Ensemble(PAIR).save, "both"), TypeError, "load_many"),
+)
+
+
+def test_names_of_columns_do_not_clash() -> None:
+    assert "Ensemble of 2 models" in repr(Ensemble(PAIR))
     clash = Ensemble([model(seed, target={"columns": ["a", "a_spread"]}) for seed in (0, 1)])
     assert len({*clash.columns, *clash.spread_columns}) == 4
 

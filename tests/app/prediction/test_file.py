@@ -110,7 +110,7 @@ def test_a_failure_leaves_what_was_there(tmp_path: Path, zinc: Predictor, name: 
 def test_no_file_is_written_over_by_another(tmp_path: Path, zinc: Predictor, out: str, refused: str | None) -> None:
     (tmp_path / "in.csv").write_text("smiles,name\nCCO,a\n", encoding="utf-8")
     listed = None if refused is None else f"{tmp_path}/{refused}"
-    with pytest.raises(ValueError, match="source, out and refused must be different files, got"):
+    with pytest.raises(ValueError, match="source, out and refused"):
         predict_file(zinc, tmp_path / "in.csv", tmp_path / out, refused=listed, progress=False)
     assert (tmp_path / "in.csv").read_text(encoding="utf-8") == "smiles,name\nCCO,a\n"
     assert [path.name for path in tmp_path.iterdir()] == ["in.csv"]
@@ -155,18 +155,15 @@ def test_on_the_command_line(
     assert capsys.readouterr().out == said
     assert "predicted 6 of 6 molecules" in caplog.text, "a line where there is no terminal"
     assert len(rows_of(out)) == 7
-    for more, said in (
-        (["--strict"], "in.smi:5: 'C1CC('"),
-        (["--workers", "-1"], "num_workers must"),
-        (["--batch_size", "0"], "batch_size must be an integer of at least 1"),
+    (tmp_path / "folder.csv").mkdir()
+    for words, said in (
+        ([*command, "--strict"], "in.smi:5: 'C1CC('"),
+        ([*command, "--workers", "-1"], "num_workers"),
+        ([*command, "--batch_size", "0"], "batch_size"),
+        (["predict", "gram-k8", str(source), str(out)], "encoder"),
+        (["predict", "transformer-zinc", str(source), "out.txt"], "OUT must end in .csv"),
+        (["predict", "transformer-zinc", str(source), str(tmp_path / "folder.csv")], "folder.csv"),
     ):
-        assert main([*command, "--quiet", *more]) == 1
+        assert main([*words, "--quiet"]) == 1
         error = capsys.readouterr().err
         assert said in error and error.count("\n") == 1
-    assert main(["predict", "gram-k8", str(source), str(out)]) == 1
-    assert "holds an encoder" in capsys.readouterr().err
-    assert main(["predict", "transformer-zinc", str(source), "out.txt"]) == 1
-    assert "OUT must end in .csv" in capsys.readouterr().err
-    (tmp_path / "folder.csv").mkdir()
-    assert main(["predict", "transformer-zinc", str(source), str(tmp_path / "folder.csv")]) == 1
-    assert "folder.csv: it is a folder" in capsys.readouterr().err
