@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers import refusals
 
 from tg_lpe.app.report import (
     Run,
@@ -219,11 +220,7 @@ def test_settings_without_effect_do_not_separate_runs(
         ({}, {"encoder": {**GRAM, "num_filters": 9}}, ["num_filters 4", "num_filters 9"]),
         ({"pretrained": "gram-k16"}, {"encoder_lr": 0}, ["encoder_lr 0.01", "encoder_lr 0.0"]),
         ({"encoder": WALK}, {"encoder": {**WALK, "steps": 20}}, ["steps 16", "steps 20"]),
-        (
-            {"encoder": None, "readout": {"pooling": "mean"}},
-            {"readout": {"pooling": "sum"}},
-            ["mean pooling", "sum pooling"],
-        ),
+        ({"encoder": None}, {"readout": {"pooling": "sum"}}, ["both pooling", "sum pooling"]),
         ({"encoder": FEATURES}, {"encoder": {**FEATURES, "k": 3}}, ["k 8", "k 3"]),
         ({}, {"lr": 0.01}, ["lr 0.001", "lr 0.01"]),
         ({}, {"task": {**TASK, "loss_function": "mse"}}, ["loss_function l1", "loss_function mse"]),
@@ -237,7 +234,7 @@ def test_differing_settings_are_shown(
     runs = [make_run("a", 0.3, result=result, **shared), make_run("b", 0.4, result=result, **{**shared, **change})]
     base = {"none"} if runs[0].encoder is None else {runs[0].encoder["class"], "from gram-k16"}
     found = labels(*runs)
-    assert [label.rpartition(", ")[2] for label in found] == words
+    assert len(set(found)) == 2 and all(label.endswith(word) for label, word in zip(found, words, strict=True))
     assert all(any(part in label for part in base) for label in found)
     assert set(differences(*runs).values()) == {None}
     apart = [name for name in change if name not in ("encoder", "encoder_lr", "pe_options")]
@@ -517,19 +514,14 @@ def test_lenient_about_what_is_missing(tmp_path: Path, page: Callable[..., Page]
 
 
 def test_no_run_folder(tmp_path: Path, make_run: MakeRun) -> None:
-    run = make_run("inside", 0.3)
-    for folder, what in (("nowhere", "nowhere is no run folder: it does not exist"), (".", r"no config\.json.*inside")):
+    make_run("inside", 0.3)
+    for folder, what in (("nowhere", "nowhere"), (".", r"no config\.json.*inside")):
         with pytest.raises(ValueError, match=what):
             read_run(tmp_path / folder)
     for content, what in (("{", "JSON"), ("[]", "list"), ("{}", "'loop' and 'data'")):
         (tmp_path / "config.json").write_text(content, encoding="utf-8")
         with pytest.raises(ValueError, match=f"config.json.*{what}"):
             read_run(tmp_path)
-    with pytest.raises(ValueError, match="run folder"):
-        write_report([], tmp_path / "report.html")
-    for path in (run.path, str(run.path)):
-        with pytest.raises(TypeError, match=r"paths.*inside"):
-            write_report(path, tmp_path / "report.html")  # type: ignore[arg-type]
 
 
 def test_failure_leaves_the_old_report(make_run: MakeRun, tmp_path: Path) -> None:
@@ -601,15 +593,15 @@ def test_a_regression_stands_beside_the_constant(make_run: MakeRun, page: Callab
     assert compare([make_run("a", 0.3)])[0].constant_cells() == {}
 
 
-def test_a_path_is_no_run(tmp_path: Path) -> None:
-    calls: list[tuple[Callable[[Any], Any], str]] = [
-        (lambda path: comparison_table([path]), "an entry of runs must be a Run, which read_run"),
-        (lambda path: learned_pictures(path, "run"), "run must be a Run, which read_run"),
-        (draw_curve, "folder must be a RunFolder"),
-    ]
-    for call, message in calls:
-        with pytest.raises(TypeError, match=message):
-            call(tmp_path)
+test_a_path_is_no_run = refusals(
+    lambda function, *arguments: function(*arguments),
+    ((comparison_table, [Path("run")]), TypeError, "runs"),
+    ((learned_pictures, Path("run"), "run"), TypeError, "run"),
+    ((draw_curve, Path("run")), TypeError, "folder"),
+    ((write_report, [], "report.html"), "run folder"),
+    ((write_report, Path("inside"), "report.html"), TypeError, "paths.*inside"),
+    ((write_report, "inside", "report.html"), TypeError, "paths.*inside"),
+)
 
 
 def test_columns_of_labels_have_figures(make_run: MakeRun) -> None:
