@@ -63,14 +63,8 @@ def dangers(source: str) -> list[str]:
 
 
 def test_the_source_has_nothing_that_unpickles_or_runs_files() -> None:
-    for source in (
-        "import pickle",
-        "from dill import load",
-        "np.load(f)",
-        "torch.load(f)",
-        "run(c, shell=True)",
-        "eval(x)",
-    ):
+    imports = ("import pickle", "from dill import load")
+    for source in (*imports, "np.load(f)", "torch.load(f)", "run(c, shell=True)", "eval(x)"):
         assert dangers(source), source
     assert dangers("model.eval(); np.load(f, allow_pickle=False); json.loads(x)") == []
     found = {str(path.relative_to(PACKAGE)): dangers(path.read_text("utf-8")) for path in PACKAGE.rglob("*.py")}
@@ -95,21 +89,11 @@ def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_every_path_from_data_to_report_unpickles_nothing(run_folder: Path, nothing_is_unpickled: None) -> None:
     (source,), out = run_folder.glob("*.csv"), run_folder / "run"
-    common = ["--cache", str(run_folder / "cache"), "--quiet", "--threads", "1", "--out", str(out)]
-    sizes = [
-        "--encoder.num_layers",
-        "2",
-        "--model.hidden_channels",
-        "8",
-        "--model.heads",
-        "2",
-        "--model.num_layers",
-        "1",
-    ]
-    train = ["train", str(source), "--target", SCRIPT, "--task", "regression", *sizes, *common]
-    assert main([*train, "--epochs", "1"]) == 0
+    train = ["train", str(source), "--target", SCRIPT, "--task", "regression", "--cache", str(run_folder / "cache")]
+    train += ["--out", str(out), "--encoder.num_layers", "2", *TRAINING.split()]
+    assert main(train) == 0
     (out / "result.json").unlink()  # as if it had been stopped
-    assert main([*train, "--epochs", "1", "--resume"]) == 0
+    assert main([*train, "--resume"]) == 0
     (run_folder / "in.smi").write_text("CCO\nCO\n")
     assert main(["predict", str(out), str(run_folder / "in.smi"), str(run_folder / "out.csv"), "--quiet"]) == 0
     tensors = str(run_folder / "out.safetensors")
@@ -183,15 +167,13 @@ def test_absurd_headers_of_tensors_are_refused(tmp_path: Path, what: str) -> Non
 def test_json_bombs_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "config.json"
     path.write_text("[" * 200_000 + "]" * 200_000)
-    with pytest.raises(ValueError, match=r"config\.json is not valid JSON: .* nested too deeply"):
-        read_json(path)
     (tmp_path / "model.safetensors").write_bytes(b"")
-    for ask in (load_encoder, zoo.load):
+    for ask, place in ((read_json, path), (load_encoder, tmp_path), (zoo.load, tmp_path)):
         with pytest.raises(ValueError, match="nested too deeply"):
-            ask(tmp_path)
+            ask(place)
     with path.open("wb") as file:
         file.truncate(MAX_JSON + 1)
-    with pytest.raises(ValueError, match="more than the limit"):
+    with pytest.raises(ValueError, match="limit"):
         read_json(path)
     metrics = tmp_path / "metrics.jsonl"
     metrics.write_text('{"epoch": 1}\n' + "[" * 200_000 + "\n")
@@ -206,29 +188,24 @@ def test_json_bombs_are_refused(tmp_path: Path) -> None:
 
 
 def npz(path: Path, **changes: Any) -> Path:
-    arrays = {
-        "edge_index": np.array([[0], [1]]),
-        "x_indptr": np.array([0, 1, 1]),
-        "x_indices": np.array([0]),
-        "x_shape": np.array([2, 3]),
-        "y": np.array([0, 1]),
-    }
+    arrays = {"edge_index": [[0], [1]], "x_indptr": [0, 1, 1], "x_indices": [0], "x_shape": [2, 3], "y": [0, 1]}
     np.savez(path, **{**arrays, **changes})
     return path
 
 
 def test_archives_cannot_ask_for_memory_or_unpickle(tmp_path: Path, nothing_is_unpickled: None) -> None:
     assert load_node_graph(npz(tmp_path / "a.npz")).num_nodes == 2
-    with pytest.raises(ValueError, match="x must have at most"):
-        load_node_graph(npz(tmp_path / "a.npz", x_shape=np.array([2, 2**40])))
-    with pytest.raises(ValueError, match=r"not an \.npz archive of plain arrays"):
-        load_node_graph(npz(tmp_path / "a.npz", y=np.array([{"a": 1}], dtype=object)))
     header = io.BytesIO()
     np.lib.format.write_array_header_1_0(header, {"descr": "<f8", "fortran_order": False, "shape": (2**56,)})
     with zipfile.ZipFile(tmp_path / "b.npz", "w") as archive:
         archive.writestr("y.npy", header.getvalue())
-    with pytest.raises(ValueError, match=r"not an \.npz archive of plain arrays"):
-        load_node_graph(tmp_path / "b.npz")
+    for file, named in (
+        (npz(tmp_path / "large.npz", x_shape=[2, 2**40]), "x must have at most"),
+        (npz(tmp_path / "object.npz", y=np.array([{"a": 1}], dtype=object)), r"object\.npz"),
+        (tmp_path / "b.npz", r"b\.npz"),
+    ):
+        with pytest.raises(ValueError, match=named):
+            load_node_graph(file)
 
 
 TRAINING = "--epochs 1 --quiet --threads 1 --model.hidden_channels 8 --model.heads 2 --model.num_layers 1"

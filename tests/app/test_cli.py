@@ -277,6 +277,7 @@ def test_warnings_are_a_line_without_their_place() -> None:
         ("train graph.npz --graphs 0", "--graphs 0 would have no effect with graph.npz"),
         ("train pattern --canonical false", "--canonical False would have no effect with pattern"),
         ("encode in.smi out.pt --rows_per_shard 0", "--rows_per_shard 0 would have no effect with in.smi"),
+        ("train pattern --folds 3", "--folds 3 would have no effect with pattern"),
         ("train pattern --directed", "--directed would have no effect with pattern; it is for .npz files"),
         ("train nci --graphs 0", "--graphs must be 1 to "),
         ("train graph.npz --target size", "--target size would have no effect with graph.npz"),

@@ -277,22 +277,21 @@ def test_another_job_is_refused(tmp_path: Path, molecules: Path, transform: AddP
     )
     reader = MoleculeReader(ZINC_VOCABULARY)
     for job, said in (
-        (EncodingJob(molecules, out, other, rows_per_shard=2), "transform is"),
-        (EncodingJob(molecules, out, transform, rows_per_shard=3), "rows_per_shard is 2"),
-        (EncodingJob(molecules, out, transform, rows_per_shard=2, reader=reader), "reader is None"),
-        (EncodingJob(molecules / "0.parquet", out, transform, rows_per_shard=2), "inputs is"),
+        (EncodingJob(molecules, out, other, rows_per_shard=2), "transform"),
+        (EncodingJob(molecules, out, transform, rows_per_shard=3), "rows_per_shard"),
+        (EncodingJob(molecules, out, transform, rows_per_shard=2, reader=reader), "reader"),
+        (EncodingJob(molecules / "0.parquet", out, transform, rows_per_shard=2), "inputs"),
     ):
-        with pytest.raises(ValueError, match=f"holds shards of another job: {said}"):
+        with pytest.raises(ValueError, match=f"another job: {said}"):
             job.run()
     write_json(out / MANIFEST, {**read_json(out / MANIFEST), "release": {"tg_lpe": "0.0.1"}})
-    with pytest.raises(ValueError, match="another job: release is"):
+    with pytest.raises(ValueError, match="another job: release"):
         EncodingJob(molecules, out, transform, rows_per_shard=2).run()
     (out / MANIFEST).unlink()
-    with pytest.raises(ValueError, match=f"holds shards without their {MANIFEST}"):
+    with pytest.raises(ValueError, match=MANIFEST):
         EncodingJob(molecules, out, transform, rows_per_shard=2).run()
-    assert {name: (out / name).read_bytes() for name in names(out)} == {
-        name: content for name, content in before.items() if name != MANIFEST
-    }
+    del before[MANIFEST]
+    assert {name: (out / name).read_bytes() for name in names(out)} == before
 
 
 def test_a_job_that_came_to_nothing_leaves_the_folder_to_the_next(tmp_path: Path, molecules: Path) -> None:
@@ -307,11 +306,6 @@ def test_refusals(tmp_path: Path, molecules: Path, transform: AddPositionalEncod
     from tg_lpe.app.molecules import MoleculeReader
 
     out = tmp_path / "out"
-    with pytest.raises(TypeError, match="transform must be one of tg_lpe"):
-        EncodingJob(molecules, out, RandomWalk(4))  # type: ignore[arg-type]
-    for rows in (0, 2.5, "3", True):
-        with pytest.raises(ValueError, match=f"rows_per_shard must be an integer of at least 1, got {rows!r}"):
-            EncodingJob(molecules, out, transform, rows_per_shard=rows)  # type: ignore[arg-type]
     pq.write_table(pa.table({"smiles": ["C"], "reason": ["none"]}), tmp_path / "reason.parquet")
     pq.write_table(pa.table({"smiles": [1, 2]}), tmp_path / "numbers.parquet")
     graphs = write_graphs(tmp_path / "graphs.parquet", rings(3))
@@ -320,22 +314,26 @@ def test_refusals(tmp_path: Path, molecules: Path, transform: AddPositionalEncod
     write_graphs(tmp_path / "some" / "1.parquet", rings(3))
     weighted = AddPositionalEncoding(RandomWalk(4), edge_weight="weight")
     for source, change, said in (
-        (molecules, {"out": molecules}, "out must be a separate folder"),
-        (molecules, {"smiles_column": "structure"}, "has no column 'structure'; there are"),
-        (tmp_path / "reason.parquet", {}, "already has a column 'reason'"),
-        (tmp_path / "numbers.parquet", {}, "the SMILES must be strings, got a column 'smiles' of int64 in "),
-        (molecules, {"transform": weighted}, "molecules have no edge weights, but the transform reads"),
-        (graphs, {"transform": weighted}, r"has no column 'weight'; there are \['edge_index', 'num_nodes'\]"),
-        (tmp_path / "some", {}, "1.parquet has no column 'edge_weight'"),
-        (graphs, {"reader": MoleculeReader(None)}, "reader is for SMILES"),
-        (graphs, {"out": ""}, "out must name a folder"),
+        (molecules, {"transform": RandomWalk(4)}, "transform"),
+        *((molecules, {"rows_per_shard": rows}, "rows_per_shard") for rows in (0, 2.5, "3", True)),
+        (molecules, {"out": molecules}, "out"),
+        (molecules, {"smiles_column": "structure"}, "'structure'"),
+        (tmp_path / "reason.parquet", {}, "'reason'"),
+        (tmp_path / "numbers.parquet", {}, "int64"),
+        (molecules, {"transform": weighted}, "edge weights"),
+        (graphs, {"transform": weighted}, "'weight'"),
+        (tmp_path / "some", {}, "1.parquet .*'edge_weight'"),
+        (graphs, {"reader": MoleculeReader(None)}, "reader"),
+        (graphs, {"out": ""}, "out"),
+    ):
+        with pytest.raises((ValueError, TypeError), match=said):
+            EncodingJob(source, **{"out": out, "transform": transform, **change})
+    for given, part, said in (
+        (transform, (2, 2), "part"),
+        (AddPositionalEncoding(RandomWalk(4), attr_name=None), (0, 1), "new attribute"),
     ):
         with pytest.raises(ValueError, match=said):
-            EncodingJob(source, **{"out": out, "transform": transform, **change})
-    with pytest.raises(ValueError, match=r"part must be \(i, n\)"):
-        EncodingJob(molecules, out, transform).run((2, 2))
-    with pytest.raises(ValueError, match="must write a new attribute"):
-        EncodingJob(molecules, out, AddPositionalEncoding(RandomWalk(4), attr_name=None)).run()
+            EncodingJob(molecules, out, given).run(part)
     job = EncodingJob(graphs, out, transform)
     write_graphs(graphs, [])
     with pytest.raises(ValueError, match=r"was changed: it ends before row 1"):

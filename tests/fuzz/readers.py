@@ -131,18 +131,13 @@ def _model() -> dict[str, bytes]:
 def _run_folder() -> dict[str, bytes]:
     def write(path: Path) -> None:
         folder = RunFolder(path)
-        write_json(
-            folder.config,
-            {
-                "layout": 2,
-                "command": "train",
-                "loop": {"epochs": 2},
-                "data": {"source": "x"},
-                "model": {"class": "GraphTransformer"},
-                "encoder": {"class": "RandomWalk"},
-                "task": {"metric": "mae"},
-            },
-        )
+        config = {"layout": 2, "command": "train", "loop": {"epochs": 2}, "data": {"source": "x"}}
+        config |= {
+            "model": {"class": "GraphTransformer"},
+            "encoder": {"class": "RandomWalk"},
+            "task": {"metric": "mae"},
+        }
+        write_json(folder.config, config)
         write_json(folder.environment, {"packages": {}})
         write_json(folder.result, {"test_mae": 0.5, "epochs": 2})
         folder.metrics.write_text('{"epoch": 1, "val_mae": 0.5}\n{"epoch": 2, "val_mae": 0.4}\n')

@@ -145,19 +145,9 @@ def _encoders(dtype: torch.dtype) -> Iterator[Target]:
             def run(graph: GraphInput, seed: int, encoder: Encoder = encoder, real: bool = real) -> list[Output]:
                 x, edge_attr = features_of(graph, encoder.reads, real)
                 weight = graph.edge_weight if "edge_weight" in encoder.reads else None
-                found = _learning(
-                    encoder,
-                    seed,
-                    lambda: encoder(
-                        x,
-                        graph.edge_index,
-                        edge_attr,
-                        graph.batch,
-                        weight,
-                        num_nodes=graph.num_nodes,
-                        num_graphs=graph.num_graphs,
-                    ),
-                )
+                counts = {"num_nodes": graph.num_nodes, "num_graphs": graph.num_graphs}
+                given = x, graph.edge_index, edge_attr, graph.batch, weight
+                found = _learning(encoder, seed, lambda: encoder(*given, **counts))
                 return _encoding(found, encoder, graph)
 
             yield Target(f"encoder {title}", "encoders", run, encoder.reads)
@@ -200,11 +190,8 @@ def _learning(module: nn.Module, seed: int, call: Callable[[], Any]) -> Any:
         loss = sum(part.tanh().sum() for part in tensors if part.requires_grad)
         if isinstance(loss, Tensor):
             gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
-            wrong = [g for g in gradients if g is not None and not bool(g.isfinite().all())]
-            if wrong:
-                raise FloatingPointError(
-                    f"the gradients of {len(wrong)} of {len(parameters)} parameters are not finite"
-                )
+            if any(gradient is not None and not bool(gradient.isfinite().all()) for gradient in gradients):
+                raise FloatingPointError("gradients of parameters are not finite")
     finally:
         module.eval()
         with torch.no_grad():
@@ -222,11 +209,9 @@ def _transforms(dtype: torch.dtype) -> Iterator[Target]:
         options = _options(cls)
         methods = ("auto", "dense", "iterative") if "method" in options else (None,)
         for method in methods:
-            given: dict[str, Any] = (
-                {"k": 4} if "k" in options and options["k"].default is inspect.Parameter.empty else {}
-            )
-            if method is not None:
-                given["method"] = method
+            given: dict[str, Any] = {} if method is None else {"method": method}
+            if "k" in options and options["k"].default is inspect.Parameter.empty:
+                given["k"] = 4
             if "encoder" in options:
                 given["encoder"] = make_encoder({"class": "GramTransformer"}).to(dtype)
             if options.get("edge_attr_name") is not None:
@@ -259,13 +244,8 @@ def _transform(transform: GraphTransform, dtype: torch.dtype) -> Callable[[Graph
         outputs = []
         for name in sorted(set(result.keys()) - before):
             values = result[name]
-            expected = (
-                values.dtype
-                if not values.is_floating_point()
-                else dtype
-                if takes_encoder
-                else torch.get_default_dtype()
-            )
+            expected = dtype if takes_encoder else torch.get_default_dtype()
+            expected = expected if values.is_floating_point() else values.dtype
             # The resistance of an edge of weight zero between two components is infinite.
             infinite = isinstance(transform, tg_lpe.transforms.AddEffectiveResistance)
             outputs.append(Output(values, (None,) * values.dim(), expected, infinite))
