@@ -891,6 +891,17 @@ def test_nothing_to_pretrain(
     assert f"{encoder} has no parameters to learn: choose another --encoder" in capsys.readouterr().err
 
 
+def test_training_again_into_one_folder(labelled: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """After a failure in the first epoch the corrected command works; after a success another folder is asked for."""
+    train = ["train", labelled, "--target", "value", *TINY, "--out", "run", "--encoder", "none"]
+    assert main([*train, "--lr", "1e30", "--clip", "1e30", "--precision", "float32"]) == 1
+    assert "training diverged in epoch 1" in capsys.readouterr().err
+    assert main(train) == 0
+    capsys.readouterr()
+    main(train)
+    assert "--resume continues it, another --out starts a new one" in capsys.readouterr().err
+
+
 def test_options_beside_a_printed_configuration(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Which holds ``encoder: null`` and ``task: null``; a preset in a file chooses the class as a typed one does."""
 
@@ -1003,6 +1014,18 @@ def test_classes_by_name(labelled: str) -> None:
     assert len(predicted) == len(rows) - 1
     for row in predicted:
         assert row["predicted_class"] == ("safe" if float(row["tox_safe"]) > float(row["tox_toxic"]) else "toxic")
+
+
+def test_classes_by_other_numbers(labelled: str) -> None:
+    rows = [f"{'C' * length}O,{1 + length % 3}" for length in range(1, 40)]
+    Path("numbers.csv").write_text("smiles,kind\n" + "\n".join(rows) + "\n", encoding="utf-8")
+    train = ["train", "numbers.csv", "--target", "kind", "--task", "multiclass", *TINY, "--encoder", "none"]
+    assert main([*train, "--out", "run"]) == 0
+    task = json.loads(Path("run/config.json").read_text())["task"]
+    assert (task["num_classes"], task["values"]) == (3, [1.0, 2.0, 3.0])
+    assert main(["predict", "run", "numbers.csv", "predicted.csv", "--quiet"]) == 0
+    row, *_ = table_of("predicted.csv")
+    assert row["class"] in ("1", "2", "3") and sum(float(row[f"kind_{name}"]) for name in (1, 2, 3)) == pytest.approx(1)
 
 
 def test_molecules_by_their_canonical_smiles(labelled: str) -> None:
