@@ -191,9 +191,8 @@ def draw_grid(path: Path) -> None:
     figure = Figure(figsize=(2.1 + 0.87 * len(columns), 0.9 + 0.25 * len(rows)), layout="constrained")
     axes = figure.subplots()
     axes.set_facecolor("#e4e4e4")
-    for cell in cells:
-        place = columns.index(cell["column"]), rows.index(cell["row"])
-        draw_cell(axes, cell, gains[cell["row"], cell["column"]], *place)
+    for cell, lead in zip(cells, gains.values(), strict=True):  # both in the order of the file
+        draw_cell(axes, cell, lead, columns.index(cell["column"]), rows.index(cell["row"]))
     axes.set(xlim=(-0.5, len(columns) - 0.5), ylim=(len(rows) - 0.5, -0.5))
     titles = {cell["column"]: "meV ↓" if cell["column"] == GAP else GRID_TITLES[cell["metric"]] for cell in cells}
     labels = [f"{column.replace(', no features', '').replace('-func', '')}\n{titles[column]}" for column in columns]
@@ -218,9 +217,8 @@ def gain(own: float, walks: float) -> float:
 def draw_cell(axes: Any, cell: dict[str, Any], lead: float, x: int, y: int) -> None:
     """Draw the colour and the figure of a cell."""
     pair = cell["differences"].get(REFERENCE)
-    is_uncertain = pair is not None and abs(pair["mean"]) <= CERTAIN * pair["error"]
+    hatch = "/////" if pair is not None and abs(pair["mean"]) <= CERTAIN * pair["error"] else None
     corners = [x - 0.5, x + 0.5, x + 0.5, x - 0.5], [y - 0.5, y - 0.5, y + 0.5, y + 0.5]
-    hatch = "/////" if is_uncertain else None
     axes.fill(*corners, facecolor=GRID_COLORS(0.5 + lead), edgecolor="#00000033", linewidth=0, hatch=hatch)
     value = cell["test"]["mean"]
     if cell["column"] == GAP:

@@ -62,8 +62,8 @@ def slug(row: str) -> str:
     return row.replace(", ", "--").replace(" ", "-")
 
 
-def summary(runs: Mapping[int, RunFolder], metric: str = "mae") -> dict[str, Any]:
-    """Return mean and spread of figures over seeds, sizes, and mean seconds of some runs."""
+def summary(runs: Mapping[int, RunFolder], metric: str = "mae", *, curves: bool = False) -> dict[str, Any]:
+    """Return mean and spread of figures over seeds, sizes, mean seconds, and validation by epoch of some runs."""
     results = [read_json(folder.result) for folder in runs.values()]
     metrics = [read_metrics(folder.metrics) for folder in runs.values()]
     entry: dict[str, Any] = {"seeds": list(runs)}
@@ -74,13 +74,14 @@ def summary(runs: Mapping[int, RunFolder], metric: str = "mae") -> dict[str, Any
         entry["test_mae_columns"] = {
             name: statistics.fmean(result["test_mae_columns"][name] for result in results) for name in columns
         }
+    by_epoch = {f"{validation}_by_epoch": [[round(line[validation], 5) for line in lines] for lines in metrics]}
     return entry | {
         "num_parameters": results[0]["num_parameters"],
         "encoder_parameters": results[0]["encoder_parameters"],
         "precision": ", ".join(dict.fromkeys(result["precision"] for result in results)),
         "molecules": [results[0][f"num_{split}"] for split in ("train", "val", "test")],
         **over_seeds("seconds", [sum(line["seconds"] for line in lines) for lines in metrics]),
-        f"{validation}_by_epoch": [[round(line[validation], 5) for line in lines] for lines in metrics],
+        **(by_epoch if curves else {}),
     }
 
 
@@ -101,9 +102,7 @@ def with_earlier_seeds(entry: Mapping[str, Any], earlier: Mapping[str, Any]) -> 
     order = sorted([*found, *kept], key=lambda one: one[0])
     merged = {**entry, "seeds": [seed for seed, _, _ in order]}
     for name in entry:
-        if name.endswith("_by_epoch"):
-            merged[name] = [source[name][place] for _, source, place in order]
-        elif name.endswith("_by_seed"):
+        if name.endswith("_by_seed"):
             merged |= over_seeds(name.removesuffix("_by_seed"), [source[name][place] for _, source, place in order])
     precisions = (name for _, source, _ in order for name in source["precision"].split(", "))
     merged["precision"] = ", ".join(dict.fromkeys(precisions))

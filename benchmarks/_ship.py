@@ -44,8 +44,6 @@ def main() -> None:
 
     folder, target = RunFolder(args.run), args.out / args.name
     config, result, environment = (read_json(f) for f in (folder.config, folder.result, folder.environment))
-    if "layout" not in config:
-        raise SystemExit(f"{args.run} is a run of release 0.1: ship it with that release")
     if config["command"] == "train":
         model: Any = load(args.run).model
         try:
@@ -64,7 +62,8 @@ def main() -> None:
         module = load_encoder(folder.path / "encoder")
         module.save_pretrained(target)
         metrics = {name: result[name] for name in ("test_loss", "val_loss")}
-    arguments = read_json(target / "config.json")
+    arguments, data = read_json(target / "config.json"), config["data"]
+    is_penalised_logp = data["target"]["computed"] is not None or data["source"] in ("zinc", "zinc12k")
     reads_types = any(arguments.get(name) is not None for name in ("num_node_types", "num_edge_types"))
     card = {
         "name": args.name,
@@ -90,9 +89,7 @@ def main() -> None:
         "metrics": metrics,
         "sample": {
             "molecules": f"at most {SAMPLE}",
-            "normalization": args.normalization
-            if args.part == "encoder" or predicts_penalised_logp(config["data"])
-            else None,
+            "normalization": args.normalization if args.part == "encoder" or is_penalised_logp else None,
             "max_nodes": args.max_nodes,
         },
         "torch": environment["packages"]["torch"],
@@ -102,11 +99,6 @@ def main() -> None:
         card["data"]["target"]["unit"] = args.unit
     best = f"seed {card['seed']}, best of {card['epochs']} epochs: {card['best_epoch']}"
     finish(card, f"{before}`{card['command']}`, {best}", args.out)
-
-
-def predicts_penalised_logp(data: dict[str, Any]) -> bool:
-    """Return whether the target is the penalised logP, as the published labels of ZINC are."""
-    return data["target"]["computed"] is not None or data["source"] in ("zinc", "zinc12k")
 
 
 def finish(card: dict[str, Any], made: str, out: Path = ZOO) -> None:

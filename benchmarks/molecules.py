@@ -272,6 +272,9 @@ def write_properties(file: Path) -> None:
     write_csv(file, ["smiles", *QM9_UNITS], labels)
 
 
+CURVES = ("zinc12k_15", "zinc_100_summed")  # results whose errors by epoch a picture shows
+
+
 def compare(args: argparse.Namespace) -> None:
     """Run the missing runs and collect the complete ones."""
     options = [] if args.target is None else [*TARGETS[args.target], "--split", args.split]
@@ -286,12 +289,12 @@ def compare(args: argparse.Namespace) -> None:
     for seed in [] if args.collect else args.seeds:
         for row in rows:
             train(row, seed, base, args, options)
-    collected = [entry for row in rows if (entry := collect(row, base)) is not None]
-    if not collected:
-        sys.exit(f"no run under {base} is complete")
     unnamed = ("default", "encodings", "properties")
     groups = "".join(f"-{name}" for name in args.rows if name in GROUPS and name not in unnamed)
     name = f"{data}-{args.epochs}{groups}".replace("-", "_")
+    collected = [entry for row in rows if (entry := collect(row, base, name in CURVES)) is not None]
+    if not collected:
+        sys.exit(f"no run under {base} is complete")
     file = args.json or RESULTS / f"{name}.json"
     print(markdown(name, {"results": collected}))
     machine = machine_of(RunFolder(base / f"{slug(collected[0]['row'])}-s{collected[0]['seeds'][0]}"))
@@ -335,7 +338,7 @@ def pretrained(args: argparse.Namespace) -> Path | None:
     return folder / "encoder" if complete else None
 
 
-def collect(row: str, base: Path) -> dict[str, Any] | None:
+def collect(row: str, base: Path, curves: bool) -> dict[str, Any] | None:
     """Return the figures of a row over all complete seeds; ``None`` if there are none."""
     runs = complete_runs(base, slug(row))
     if not runs:
@@ -343,7 +346,8 @@ def collect(row: str, base: Path) -> dict[str, Any] | None:
     config = read_json(next(iter(runs.values())).config)
     metric, units = config["task"]["metric"], config["data"]["target"].get("units", ())
     unit = common_unit(units) if metric in IN_UNITS else ""
-    entry = {"row": row, "options": ROWS[row], **({"unit": unit} if unit else {}), **summary(runs, metric)}
+    entry = {"row": row, "options": ROWS[row], **({"unit": unit} if unit else {})}
+    entry |= summary(runs, metric, curves=curves)
     walks = complete_runs(base, slug(WALKS)) if row.endswith(", 9 layers") and row != WALKS else {}
     is_one_unit = unit or len(config["data"]["target"]["columns"]) == 1
     if metric == "mae" and is_one_unit and (seeds := [seed for seed in runs if seed in walks]):
