@@ -7,10 +7,23 @@ import subprocess
 import sys
 from pathlib import Path
 
-SANITIZE = Path(__file__).parent.parent / "sanitize.py"
+import pytest
+
+TESTS = Path(__file__).parent.parent
+SANITIZE = TESTS / "sanitize.py"
 
 
 def test_sanitizers_are_skipped_where_the_compiler_has_none() -> None:
     command = [sys.executable, str(SANITIZE)]
     out = subprocess.run(command, env={**os.environ, "CXX": "echo"}, capture_output=True, text=True)
     assert out.returncode == 0 and out.stdout.count("skipped") == 2, out.stderr
+
+
+@pytest.mark.parametrize("without", ["0", "1"], ids=["", "without C++"])
+def test_hostile_calls_of_operations_are_refused(without: str) -> None:
+    """In a child process, which a crash would end."""
+    env = {**os.environ, "PYTHONPATH": f"{TESTS.parent}:{TESTS}", "TG_LPE_NO_CPU_KERNELS": without}
+    out = subprocess.run(
+        [sys.executable, str(TESTS / "hostile.py"), "operators"], env=env, capture_output=True, text=True
+    )
+    assert out.returncode == 0 and "two_block_layers" in out.stdout, out.stderr

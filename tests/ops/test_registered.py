@@ -6,21 +6,18 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
 
-import networkx as nx
 import pytest
 import torch
-from helpers import batch_of, from_networkx, normal
+from helpers import batch_of, normal
+from hostile import EDGES, GRAPH, NODES, OPS, PARTS, samples
 from ops_support import needs_cpu
 from torch import Tensor
 
 from tg_lpe import GramTransformer, Graph, LinearTransformer
-from tg_lpe.ops import cpu, segment
-from tg_lpe.ops.edges import adjacency_rows
-from tg_lpe.ops.segment import RowGroups, group_pointers, has_torch_scatter
+from tg_lpe.ops import segment
+from tg_lpe.ops.segment import RowGroups, has_torch_scatter
 from tg_lpe.testing.host_reads import HostReads
 
-OPS = torch.ops.tg_lpe
-PARTS = [from_networkx(nx.cycle_graph(5)), from_networkx(nx.path_graph(3))]
 NAMES = [
     "adjacency_rows",
     "laplacian",
@@ -36,53 +33,6 @@ NAMES = [
     "layers_backward",
     "two_block_layers",
 ]
-GRAPH = Graph(**batch_of(PARTS).arguments(weighted=False))
-STRUCTURE = GRAPH.tail, GRAPH.head, GRAPH.ptr
-NODES, EDGES = GRAPH.num_nodes, GRAPH.num_edges
-
-
-def grad(*shape: int, seed: int = 0) -> Tensor:
-    return normal(*shape, seed=seed).requires_grad_()
-
-
-def laplacian() -> tuple[Any, ...]:
-    scaled = GRAPH.scaled_laplacian(torch.empty(0, dtype=torch.float64), True)
-    return *scaled[:-3], *(scaled.rows or adjacency_rows(*STRUCTURE[:2], scaled.node_scale, None))
-
-
-def samples() -> dict[str, tuple[Any, ...]]:
-    index = torch.tensor([0, 0, 1, 3])
-    groups = RowGroups(torch.tensor([1, 0, 1]), 4)
-    stacks = [0.5 * normal(2, 3, 3, seed=seed) for seed in range(4)]
-    trained = [stack.clone().requires_grad_() for stack in stacks[:3]]
-    later = torch.tensor([0.5, 2.0], dtype=torch.float64)
-    adjacency = 0.4 * normal(2, EDGES)
-    operator, rows = laplacian(), laplacian()[-3:]
-    estimate = *STRUCTURE[:2], NODES, NODES, 2.0, 1.0, 4, 3, 7
-    polynomials = *STRUCTURE, NODES, GRAPH.max_nodes, 2.0, 1.0, 3
-    width = 2 * 3
-    found: dict[str, tuple[Any, ...]] = {
-        "adjacency_rows": (normal(NODES), *STRUCTURE[:2], normal(EDGES)),
-        "laplacian": (grad(NODES, 2), *rows[:2], rows[2].clone().requires_grad_(), grad(NODES, seed=1)),
-        "scatter_sum": (grad(4, 2), torch.tensor([3, 0, 1, 0]), 5),
-        "gather_sum": (grad(4, 2), index, torch.tensor([0, 3, 3, 4])),
-        "gather_rows": (grad(4, 2), groups.index, groups.order, groups.ptr, groups.sorted_index),
-        "matrix_polynomials": (adjacency.clone().requires_grad_(), *polynomials),
-        "estimated_polynomials": (adjacency.clone().requires_grad_(), *estimate, True),
-        "layers": (normal(NODES, 3), *operator, *stacks, True, normal(2, 3), later, 1e-12),
-        "layers_forward": (grad(NODES, 3), *operator, *trained, stacks[3], True, None, later, 1e-12),
-        "two_block_layers": (normal(NODES, 4), *operator, normal(3, 2, 2), normal(3, 2, 2)),
-    }
-    if cpu.is_available():  # without a backend, the reference computes gradients
-        plain = (x.detach() if isinstance(x, Tensor) else x for x in found["layers_forward"])
-        kept = OPS.layers_forward(*plain)[1:]
-        numbers = True, None, later, 1e-12
-        found["layers_backward"] = normal(NODES, 3), normal(NODES, 3), *operator, *stacks, *numbers, *kept
-        gradients = normal(NODES, width), normal(EDGES, width)
-        found["matrix_polynomials_backward"] = adjacency, *polynomials, *gradients
-    if has_torch_scatter():
-        found["segment_sum"] = grad(4, 2), group_pointers(index, 5), index
-    return found
 
 
 @pytest.mark.usefixtures("backend")

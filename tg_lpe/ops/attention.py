@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from tg_lpe.ops import cpu
-from tg_lpe.ops.cpu import DTYPES, Double, Function, Int, Pointer, checked
+from tg_lpe.ops.cpu import DTYPES, Double, Function, Int, Pointer, Required
 from tg_lpe.ops.operator import (
     differentiable,
     is_traced,
@@ -107,10 +107,10 @@ def _run(
     query: Tensor, key_value: Tensor, edge: Tensor, source: RowGroups, target: RowGroups, heads: int
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Compute output and scores, and the weights for the gradient, ``[num_edges, heads]``."""
-    out, score = torch.empty_like(query, memory_format=torch.contiguous_format), torch.empty_like(edge)
+    out, score = query.new_empty(query.shape), edge.new_empty(edge.shape)
     weight = edge.new_empty(len(edge), heads, dtype=torch.promote_types(edge.dtype, torch.float32))
     results = {"out": out, "score": score, "weight": weight}
-    _call(query, key_value, edge, {"source": source.index, "crow": target.ptr}, results, {})
+    _call(query, key_value, edge, {"source": source.index, "crow": target.ptr}, heads, {}, results)
     return out, score, weight
 
 
@@ -119,26 +119,23 @@ def _call(
     key_value: Tensor,
     edge: Tensor,
     indices: dict[str, Tensor],
+    heads: int,
+    saved: dict[str, Required],
     results: dict[str, Tensor],
-    grads: dict[str, Tensor],
 ) -> None:
-    (num_nodes, width), num_edges, heads = query.shape, edge.size(0), results["weight"].size(1)
-    starts = {"crow", "ccol"}
-    read = checked(
+    (num_nodes, width), num_edges = query.shape, edge.size(0)
+    lengths = {"crow": num_nodes + 1, "ccol": num_nodes + 1}
+    _kernel(
+        edge.dtype,
+        "edges must be sorted by target and join nodes of the batch",
         {
             "query": (query, edge.dtype, (num_nodes, width)),
             "key_value": (key_value, edge.dtype, (num_nodes, 2 * width)),
             "edge": (edge, edge.dtype, (num_edges, width)),
-            **{
-                name: (index, torch.int64, (num_nodes + 1 if name in starts else num_edges,))
-                for name, index in indices.items()
-            },
-        }
-    )
-    _kernel(
-        edge.dtype,
-        "edges must be sorted by target and join nodes of the batch",
-        read | results | grads,
+            **{name: (index, torch.int64, (lengths.get(name, num_edges),)) for name, index in indices.items()},
+            **saved,
+        },
+        results,
         num_nodes=num_nodes,
         num_edges=num_edges,
         heads=heads,
@@ -167,14 +164,19 @@ def _backward(ctx: Any, grad_out: Tensor | None, grad_score: Tensor | None, _: N
     indices = {"source": source.index, "crow": target.ptr}
     indices |= {"ccol": source.ptr, "order": source.sorted_order, "target": target.index}
     grad_out = torch.zeros_like(query) if grad_out is None else grad_out
-    grads = {"grad_out": (grad_out, query.shape), "grad_score": (grad_score, edge.shape)}
-    required = {name: (grad, edge.dtype, tuple(shape)) for name, (grad, shape) in grads.items() if grad is not None}
+    saved: dict[str, Required] = {
+        "grad_out": (grad_out, edge.dtype, tuple(query.shape)),
+        "out": (out, edge.dtype, tuple(query.shape)),
+        "weight": (weight, weight.dtype, (len(edge), heads)),
+    }
+    if grad_score is not None:
+        saved["grad_score"] = (grad_score, edge.dtype, tuple(edge.shape))
     results = {
-        f"grad_{name}": torch.empty_like(x, memory_format=torch.contiguous_format)
+        f"grad_{name}": x.new_empty(x.shape)
         for name, x in {"query": query, "key_value": key_value, "edge": edge}.items()
     }
-    saved = {"out": out, "weight": weight, "slope": weight.new_empty(len(edge), 2, weight.size(1))}
-    _call(query, key_value, edge, indices, results | saved, checked(required))
+    slope = weight.new_empty(len(edge), 2, heads)
+    _call(query, key_value, edge, indices, heads, saved, results | {"slope": slope})
     return *results.values(), None, None, None
 
 

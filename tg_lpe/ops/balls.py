@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from tg_lpe.ops import cpu
-from tg_lpe.ops.cpu import Double, Function, Int, Pointer, checked, checked_ends
+from tg_lpe.ops.cpu import Double, Function, Int, Pointer, Required, required_ends
 from tg_lpe.ops.operator import checkpointed, differentiable, keep_inputs, kept_inputs, reference_gradients
-from tg_lpe.ops.polynomials import BASES, check_adjacency
+from tg_lpe.ops.polynomials import BASES, required_edges
 from tg_lpe.ops.segment import group_pointers, repeat_ranges
 
 NODES_AT_ONCE = 2**10
@@ -89,10 +89,12 @@ def ball_orders(tail: Tensor, head: Tensor, num_nodes: int, max_order: int, max_
 
 
 def _compiled_orders(tail: Tensor, head: Tensor, num_nodes: int, max_order: int, max_visits: int) -> Tensor:
+    ends = required_ends(tail, head, num_nodes)
     orders = tail.new_empty(num_nodes)
-    tensors = {**checked_ends(tail, head, num_nodes), "orders": orders}
     sizes = {"num_nodes": num_nodes, "num_edges": tail.numel(), "max_order": max_order, "max_visits": max_visits}
-    _orders_kernel(torch.int64, f"each edge must join two different nodes of {num_nodes}", tensors, **sizes)
+    _orders_kernel(
+        torch.int64, f"each edge must join two different nodes of {num_nodes}", ends, {"orders": orders}, **sizes
+    )
     return orders
 
 
@@ -159,47 +161,47 @@ def _run(adjacency: Tensor, *arguments: Any) -> tuple[Tensor, Tensor]:
 
 def _compiled(adjacency: Tensor, recurrence: BallRecurrence) -> tuple[Tensor, Tensor]:
     """Compute four filters at a time, one node after the other."""
-    width, num_edges = adjacency.size(0) * recurrence.num_layers, recurrence.tail.numel()
+    read, num_edges = _required(adjacency, recurrence), recurrence.tail.numel()
+    width = adjacency.size(0) * recurrence.num_layers
     nodes = adjacency.new_empty(recurrence.orders.numel(), width)
     edges = adjacency.new_empty(num_edges, width) if recurrence.read_edges else None
-    _call(adjacency, recurrence, {"nodes": nodes, "edges": edges}, {})
+    _call(adjacency, recurrence, read, {"nodes": nodes, "edges": edges})
     return nodes, adjacency.new_zeros(1, 1).expand(num_edges, width) if edges is None else edges
 
 
 def _compiled_gradient(adjacency: Tensor, recurrence: BallRecurrence, grad_nodes: Tensor, grad_edges: Tensor) -> Tensor:
     """Recompute the layers, and their gradient."""
-    grad = torch.empty_like(adjacency, memory_format=torch.contiguous_format)
-    grads = {"grad_nodes": grad_nodes, **({"grad_edges": grad_edges} if recurrence.read_edges else {})}
+    read, width = _required(adjacency, recurrence), adjacency.size(0) * recurrence.num_layers
+    read["grad_nodes"] = grad_nodes, adjacency.dtype, (recurrence.orders.numel(), width)
+    if recurrence.read_edges:
+        read["grad_edges"] = grad_edges, adjacency.dtype, (adjacency.size(1), width)
+    grad = adjacency.new_empty(adjacency.shape)
     if grad.numel():  # an empty gradient has no address, by which the function recognises the backward pass
-        _call(adjacency, recurrence, {"grad_adjacency": grad}, grads)
+        _call(adjacency, recurrence, read, {"grad_adjacency": grad})
     return grad
 
 
+def _required(adjacency: Tensor, recurrence: BallRecurrence) -> dict[str, Required]:
+    tail, head, orders, *_, num_layers, _ = recurrence
+    edges = required_edges(adjacency, tail, head, orders.numel(), num_layers)
+    return {**edges, "orders": (orders, torch.int64, (orders.numel(),))}
+
+
 def _call(
-    adjacency: Tensor, recurrence: BallRecurrence, results: dict[str, Tensor | None], grads: dict[str, Tensor]
+    adjacency: Tensor, recurrence: BallRecurrence, read: dict[str, Required], results: dict[str, Tensor | None]
 ) -> None:
-    tail, head, orders, alpha, gamma, num_layers, _ = recurrence
-    check_adjacency(adjacency, num_layers)
-    num_filters, num_edges = adjacency.size(0), tail.numel()
-    num_nodes, dtype = orders.numel(), adjacency.dtype
-    rows = {"grad_nodes": num_nodes, "grad_edges": num_edges}
-    read = checked_ends(tail, head, num_nodes) | checked(
-        {
-            "adjacency": (adjacency, dtype, (num_filters, num_edges)),
-            "orders": (orders, torch.int64, (num_nodes,)),
-            **{name: (grad, dtype, (rows[name], num_filters * num_layers)) for name, grad in grads.items()},
-        }
-    )
+    num_nodes, num_layers = recurrence.orders.numel(), recurrence.num_layers
     _polynomials_kernel(
-        dtype,
+        adjacency.dtype,
         f"each edge must join two different nodes of {num_nodes}, and orders lie in 1..{num_layers + 1}",
-        {**read, **results},
+        read,
+        results,
         num_nodes=num_nodes,
-        num_edges=num_edges,
-        num_filters=num_filters,
+        num_edges=adjacency.size(1),
+        num_filters=adjacency.size(0),
         num_layers=num_layers,
-        alpha=alpha,
-        gamma=gamma,
+        alpha=recurrence.alpha,
+        gamma=recurrence.gamma,
     )
 
 
@@ -210,6 +212,8 @@ def _reference(adjacency: Tensor, recurrence: BallRecurrence) -> tuple[Tensor, T
     width = adjacency.size(0) * num_layers
     if not orders.numel():
         return adjacency.new_zeros(0, width), adjacency.new_zeros(0, width)
+    if orders.min() < 1 or orders.max() > num_layers + 1:
+        raise ValueError(f"orders must lie in 1..{num_layers + 1}")
     nodes, edges, read = [adjacency.new_zeros(0, width)], [adjacency.new_zeros(0, width)], [tail[:0]]
     for centers in torch.arange(orders.numel(), device=tail.device).split(NODES_AT_ONCE):
         # Without the checkpoint, the backward pass would keep all layers of each ball.

@@ -10,15 +10,15 @@ from torch import Tensor
 from tg_lpe.arguments import outside_nodes, rows_hint
 from tg_lpe.ops import cpu
 from tg_lpe.ops.checks import ValueChecks
-from tg_lpe.ops.cpu import Function, Int, Pointer, checked, empty_in_huge_pages
+from tg_lpe.ops.cpu import Function, Int, Pointer, Required, empty_in_huge_pages, required_ends
 from tg_lpe.ops.operator import Operator, is_transforming, keep_inputs, kept_inputs
-from tg_lpe.ops.segment import group_pointers
+from tg_lpe.ops.segment import group_of_rows, group_pointers
 
 MAX_NODES = 2**32
 """Numbers of nodes and of directed edges must be below this for the C++ backend."""
 
 MAX_GRAPHS = 2**28
-"""Largest number of graphs for the C++ backend, which allocates a counter for each."""
+"""Largest number of graphs of a batch."""
 
 _undirected_kernel = Function(
     "undirected_edges",
@@ -133,12 +133,14 @@ def _compiled_undirected_edges(
     tail, head = torch.empty_like(rows).unbind()
     index = torch.empty_like(rows[0]) if with_index else None
     counts = rows.new_empty(num_nodes)
-    batch = None if batch is None else batch.contiguous()
     ptr = None if batch is None else rows.new_empty(num_graphs + 1)
-    named = {"row": rows, "col": rows[1], "batch": batch, "tail": tail, "head": head, "index": index}
     sizes = {"num_nodes": num_nodes, "num_directed": edge_index.size(1), "num_graphs": num_graphs}
-    tensors = {**named, "neighbour_counts": counts, "ptr": ptr}
-    written = _undirected_kernel(torch.int64, "malformed list of edges", tensors, **sizes)
+    shape = (edge_index.size(1),)
+    read: dict[str, Required] = {"row": (rows[0], torch.int64, shape), "col": (rows[1], torch.int64, shape)}
+    if batch is not None:
+        read["batch"] = (batch, torch.int64, (num_nodes,))
+    results = {"tail": tail, "head": head, "index": index, "neighbour_counts": counts, "ptr": ptr}
+    written = _undirected_kernel(torch.int64, "malformed list of edges", read, results, **sizes)
     m, facts = written.num_edges, (num_graphs, written.num_loops, written.max_nodes)
     return UndirectedEdges(tail[:m], head[:m], index, counts, ptr, *facts)
 
@@ -148,6 +150,8 @@ def _check_batch(num_nodes: int, batch: Tensor | None, num_graphs: int | None) -
     if batch is None:
         if num_graphs not in (None, 1):
             raise ValueError(f"num_graphs={num_graphs} needs batch, which assigns the nodes to graphs")
+    elif num_graphs is not None and not 0 <= num_graphs <= MAX_GRAPHS:
+        raise ValueError(f"num_graphs must lie in 0..{MAX_GRAPHS}, got {num_graphs}")
     elif batch.dtype != torch.int64 or batch.shape != (num_nodes,):
         hint = rows_hint("batch", batch.numel(), num_nodes, "node") or "; pass batch.long()" * (batch.dim() == 1)
         raise ValueError(f"batch must be int64 of shape [{num_nodes}], got {batch.dtype} {list(batch.shape)}{hint}")
@@ -293,22 +297,15 @@ def compiled_adjacency_rows(
 ) -> AdjacencyRows:
     """Compute :func:`adjacency_rows` by counting, in linear time."""
     num_nodes, num_edges, dtype = node_scale.numel(), tail.numel(), node_scale.dtype
-    if num_nodes >= 2**31 or dtype not in cpu.DTYPES:
-        raise ValueError(f"node_scale must be float32 or float64 of fewer than 2**31 nodes, got {dtype} [{num_nodes}]")
-    tensors: dict[str, tuple[Tensor, torch.dtype, tuple[int, ...]]] = {
-        "tail": (tail, torch.int64, (num_edges,)),
-        "head": (head, torch.int64, (num_edges,)),
-        "node_scale": (node_scale, dtype, (num_nodes,)),
-    }
+    read = {**required_ends(tail, head, num_nodes), "node_scale": (node_scale, dtype, (num_nodes,))}
     if conductance is not None:
-        tensors["conductance"] = (conductance, dtype, (num_edges,))
-    read = checked(tensors)
+        read["conductance"] = (conductance, dtype, (num_edges,))
     crow = node_scale.new_empty(num_nodes + 1, dtype=torch.int64)
     col = empty_in_huge_pages(crow.new_empty(0, dtype=torch.int32), 2 * num_edges)
     value = empty_in_huge_pages(node_scale, 2 * num_edges)
     malformed = f"each edge must have 0 <= tail < head < {num_nodes}, and tails must ascend"
     rows = AdjacencyRows(crow, col, value)
-    _rows_kernel(dtype, malformed, {**read, **rows._asdict()}, num_nodes=num_nodes, num_edges=num_edges)
+    _rows_kernel(dtype, malformed, read, rows._asdict(), num_nodes=num_nodes, num_edges=num_edges)
     return rows
 
 
@@ -381,21 +378,19 @@ def compiled_laplacian(
 ) -> Tensor:
     """Multiply in one pass over the rows; subtract ``before`` and overwrite it, unless it is ``None``."""
     num_nodes, dtype = diagonal.numel(), value.dtype
-    read = checked(
-        {
-            "crow": (crow, torch.int64, (num_nodes + 1,)),
-            "col": (col, torch.int32, tuple(value.shape)),
-            "value": (value, dtype, tuple(value.shape)),
-            "diagonal": (diagonal, dtype, (num_nodes,)),
-            "x": (x, dtype, (num_nodes, x.size(-1))),
-        }
-    )
+    read = {
+        "crow": (crow, torch.int64, (num_nodes + 1,)),
+        "col": (col, torch.int32, (col.numel(),)),
+        "value": (value, dtype, (col.numel(),)),
+        "diagonal": (diagonal, dtype, (num_nodes,)),
+        "x": (x, dtype, (num_nodes, x.size(-1))),
+    }
     if before is not None and (before.shape != x.shape or before.dtype != dtype or not before.is_contiguous()):
         got = f"{before.dtype} {list(before.shape)}"
         raise ValueError(f"before must be a contiguous {dtype} {list(x.shape)}, got {got}")
-    out = torch.empty_like(read["x"]) if before is None else before
-    sizes = {"num_nodes": num_nodes, "num_entries": read["col"].numel(), "k": x.size(-1)}
-    _laplacian_kernel(dtype, malformed_rows(num_nodes), {**read, "out": out}, subtract=before is not None, **sizes)
+    out = x.new_empty(x.shape) if before is None else before
+    sizes = {"num_nodes": num_nodes, "num_entries": col.numel(), "k": x.size(-1)}
+    _laplacian_kernel(dtype, malformed_rows(num_nodes), read, {"out": out}, subtract=before is not None, **sizes)
     return out
 
 
@@ -404,13 +399,9 @@ def malformed_rows(num_nodes: int) -> str:
     return f"crow must ascend from 0 to the number of entries, and col be in 0..{num_nodes - 1}"
 
 
-def _row_of_entries(crow: Tensor, num_entries: int) -> Tensor:
-    return torch.repeat_interleave(crow.diff(), output_size=num_entries)
-
-
 def _reference_laplacian(crow: Tensor, col: Tensor, value: Tensor, diagonal: Tensor, x: Tensor) -> Tensor:
     """Compute :func:`laplacian` in torch."""
-    row = _row_of_entries(crow, col.numel())
+    row = group_of_rows(crow, col.numel())
     entries = value.unsqueeze(1) * x.index_select(0, col.long())
     return (diagonal.unsqueeze(1) * x).index_add(0, row, entries, alpha=-1)
 
@@ -421,7 +412,7 @@ def _laplacian_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     by_x, _, _, by_value, by_diagonal = ctx.needs_input_grad
     entries = None
     if by_value:
-        rows = grad.index_select(0, _row_of_entries(crow, col.shape[0]))
+        rows = grad.index_select(0, group_of_rows(crow, col.shape[0]))
         entries = -(rows * x.index_select(0, col.long())).sum(1)
     return (
         _laplacian(grad.contiguous(), crow, col, value, diagonal) if by_x else None,

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from tg_lpe.ops import cpu
 from tg_lpe.ops.blas import torch_threads_for
-from tg_lpe.ops.cpu import Function, Int, Pointer, checked
+from tg_lpe.ops.cpu import Function, Int, Pointer
 
 COMPILED_NODES = 64
 """Up to this size of a matrix, the library is faster than LAPACK."""
@@ -56,10 +56,10 @@ def symmetric_eigenvectors(matrices: Tensor, count: int, largest: bool = False) 
 def compiled_symmetric_eigenvectors(matrices: Tensor, count: int, largest: bool) -> tuple[Tensor, Tensor]:
     """Compute :func:`symmetric_eigenvectors` by Householder's reduction and QL; threads share the matrices."""
     num_matrices, n, _ = matrices.shape
-    read = checked({"matrices": (matrices, torch.float64, (num_matrices, n, n))})
+    read = {"matrices": (matrices, torch.float64, (num_matrices, n, n))}
     results = {"values": matrices.new_empty(num_matrices, count), "vectors": matrices.new_empty(num_matrices, n, count)}
     sizes = {"num_matrices": num_matrices, "n": n, "count": count, "largest": largest}
-    _kernel(torch.float64, "matrices must be finite", read | results, **sizes)
+    _kernel(torch.float64, "matrices must be finite", read, results, **sizes)
     return results["values"], results["vectors"]
 
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import ctypes
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from tg_lpe.ops import cpu
-from tg_lpe.ops.cpu import Double, Function, Int, Pointer, checked
+from tg_lpe.ops.cpu import Double, Function, Int, Pointer
 from tg_lpe.ops.operator import Operator, checkpointed, keep_inputs, kept_inputs, reference_gradients
-from tg_lpe.ops.polynomials import BASES, check_adjacency
+from tg_lpe.ops.polynomials import BASES, required_edges
 from tg_lpe.ops.random import counter_signs, signed_64
 from tg_lpe.ops.segment import RowGroups
 
@@ -22,7 +21,7 @@ _kernel = Function(
     "estimated_polynomials",
     (Int, "num_rows max_nodes num_edges num_filters num_layers num_probes"),
     (Pointer, "tail head adjacency"),
-    (ctypes.c_uint64, "seed"),
+    (Int, "seed"),
     (Double, "alpha gamma"),
     (Pointer, "nodes edges"),
     (Int, "num_threads"),
@@ -93,32 +92,25 @@ def compiled_estimated_polynomials(adjacency: Tensor, recurrence: EstimatedRecur
     64 bytes a row for each of two products, and of ``(T + 1) // 2`` more if edges are read.
     """
     tail, head, num_rows, max_nodes, alpha, gamma, num_layers, num_probes, seed, read_edges = recurrence
-    check_adjacency(adjacency, num_layers)
+    read = required_edges(adjacency, tail, head, num_rows, num_layers)
+    if max_nodes < min(num_rows, 1) or not 1 <= num_probes < 2**31:
+        raise ValueError(f"sizes must be positive, and probes below 2**31, got {max_nodes=}, {num_probes=}")
     num_filters, num_edges = adjacency.shape
-    if not (0 <= num_rows < 2**31 and num_edges < 2**31 and max_nodes >= min(num_rows, 1) and num_probes >= 1):
-        got = f"{num_rows=}, {num_edges=}, {max_nodes=}, {num_probes=}"
-        raise ValueError(f"sizes must be positive, and rows and edges below 2**31, got {got}")
     dtype, width = adjacency.dtype, num_filters * num_layers
-    read = checked(
-        {
-            "tail": (tail, torch.int64, (num_edges,)),
-            "head": (head, torch.int64, (num_edges,)),
-            "adjacency": (adjacency, dtype, (num_filters, num_edges)),
-        }
-    )
     nodes = adjacency.new_empty(num_rows, width)
     edges = adjacency.new_empty(num_edges, width) if read_edges else None
     _kernel(
         dtype,
         f"each edge must join two different rows of {num_rows}",
-        {**read, "nodes": nodes, "edges": edges},
+        read,
+        {"nodes": nodes, "edges": edges},
         num_rows=num_rows,
         max_nodes=max_nodes,
         num_edges=num_edges,
         num_filters=num_filters,
         num_layers=num_layers,
         num_probes=num_probes,
-        seed=seed % 2**64,
+        seed=signed_64(seed),
         alpha=alpha,
         gamma=gamma,
     )

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from tg_lpe.ops import cpu
-from tg_lpe.ops.cpu import Double, Function, Int, Pointer, checked, empty_in_huge_pages
+from tg_lpe.ops.cpu import Double, Function, Int, Pointer, Required, empty_in_huge_pages
 from tg_lpe.ops.edges import AdjacencyRows, compiled_adjacency_rows, malformed_rows
 from tg_lpe.ops.operator import Operator, keep_inputs, kept_inputs, needs_gradient, reference_gradients, signature
 
@@ -196,30 +196,30 @@ def compiled_layers(inputs: LayerArguments) -> Tensor:
     """Compute each layer in one pass over the adjacency and ``Phi``, with memory for two copies of ``Phi``."""
     phi, num_graphs = inputs.phi, inputs.ptr.numel() - 1
     (num_nodes, k), dtype, num_layers = phi.shape, phi.dtype, inputs.residual.size(0)
-    if k > MAX_COLUMNS or dtype not in cpu.DTYPES:
-        raise ValueError(f"phi must be float32 or float64 [num_nodes, k <= 16], got {dtype} {list(phi.shape)}")
+    if k > MAX_COLUMNS:
+        raise ValueError(f"phi must be [num_nodes, k <= {MAX_COLUMNS}], got {list(phi.shape)}")
     width = next(size for size in WIDTHS if k <= size)
     readout = torch.eye(k, dtype=dtype, device="cpu") if inputs.readout is None else inputs.readout
     stacks = {name: _padded(getattr(inputs, name), width, 2) for name in STACKS}
     phi, readout = _padded(phi, width), _padded(readout, width)
-    read = _checked_operator(inputs.laplacian, num_nodes, dtype) | checked(
-        {
-            "phi": (phi, dtype, (num_nodes, width)),
-            "readout": (readout, dtype, (readout.size(0), width)),
-            "later": (inputs.later, torch.float64, (num_graphs,)),
-            **{name: (stack, dtype, (num_layers, width, width)) for name, stack in stacks.items()},
-        }
-    )
+    read = {
+        **_required_operator(inputs.laplacian, num_nodes, dtype),
+        "phi": (phi, dtype, (num_nodes, width)),
+        "readout": (readout, dtype, (readout.size(0), width)),
+        "later": (inputs.later, torch.float64, (num_graphs,)),
+        **{name: (stack, dtype, (num_layers, width, width)) for name, stack in stacks.items()},
+    }
     one, two = empty_in_huge_pages(phi, num_nodes, width), empty_in_huge_pages(phi, num_nodes, width)
     last = one if num_layers % 2 else two  # layers write to both in turn; a read-out of equal width is in place
     out = last if readout.size(0) == width else one.new_empty(num_nodes, readout.size(0))
     _kernel(
         dtype,
         _malformed(num_nodes),
-        {**read, "one": one, "two": two, "out": out},
+        read,
+        {"one": one, "two": two, "out": out},
         width=width,
         num_nodes=num_nodes,
-        num_entries=read["col"].numel(),
+        num_entries=read["col"][0].numel(),
         num_layers=num_layers,
         num_graphs=num_graphs,
         out_channels=readout.size(0),
@@ -239,14 +239,20 @@ def compiled_forward(inputs: LayerArguments) -> tuple[Tensor, ...]:
         normalised, ``[num_graphs, num_layers, 8]``.
     """
     phi, (read, sizes) = inputs.phi, _training_arguments(inputs)
-    num_layers, num_graphs, width = sizes["num_layers"], sizes["num_graphs"], TRAINED_COLUMNS
-    saved = {
-        "chain": phi.new_empty(num_layers, phi.size(0), width),
-        "gram": phi.new_empty(num_graphs, num_layers, width, width),
-        "norm": phi.new_empty(num_graphs, num_layers, width),
-    }
-    _forward_kernel(phi.dtype, _malformed(phi.size(0)), read | saved, **sizes)
+    num_layers, num_graphs = sizes["num_layers"], sizes["num_graphs"]
+    saved = {name: phi.new_empty(shape) for name, shape in _saved_shapes(phi.size(0), num_layers, num_graphs).items()}
+    _forward_kernel(phi.dtype, _malformed(phi.size(0)), read, saved, **sizes)
     return saved["chain"][-1, :, : phi.size(1)].clone(), *saved.values()
+
+
+def _saved_shapes(num_nodes: int, num_layers: int, num_graphs: int) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of the tensors that the gradient needs."""
+    width = TRAINED_COLUMNS
+    return {
+        "chain": (num_layers, num_nodes, width),
+        "gram": (num_graphs, num_layers, width, width),
+        "norm": (num_graphs, num_layers, width),
+    }
 
 
 def _malformed(num_nodes: int) -> str:
@@ -259,40 +265,37 @@ def _padded(x: Tensor, width: int, dims: int = 1) -> Tensor:
     return nn.functional.pad(x, (0, missing) * dims) if missing > 0 else x
 
 
-def _checked_operator(laplacian: ScaledLaplacian, num_nodes: int, dtype: torch.dtype) -> dict[str, Tensor]:
+def _required_operator(laplacian: ScaledLaplacian, num_nodes: int, dtype: torch.dtype) -> dict[str, Required]:
     rows = laplacian.rows
     if rows is None:
         tail, head, _, node_scale, conductance, *_ = laplacian
         rows = compiled_adjacency_rows(tail, head, node_scale, conductance)
-    entries = tuple(rows.value.shape)
-    return checked(
-        {
-            "ptr": (laplacian.ptr, torch.int64, tuple(laplacian.ptr.shape)),
-            "crow": (rows.crow, torch.int64, (num_nodes + 1,)),
-            "col": (rows.col, torch.int32, entries),
-            "value": (rows.value, dtype, entries),
-            "diagonal": (laplacian.diagonal, dtype, (num_nodes,)),
-        }
-    )
+    entries = (rows.col.numel(),)
+    return {
+        "ptr": (laplacian.ptr, torch.int64, (laplacian.ptr.numel(),)),
+        "crow": (rows.crow, torch.int64, (num_nodes + 1,)),
+        "col": (rows.col, torch.int32, entries),
+        "value": (rows.value, dtype, entries),
+        "diagonal": (laplacian.diagonal, dtype, (num_nodes,)),
+    }
 
 
-def _training_arguments(inputs: LayerArguments) -> tuple[dict[str, Tensor], dict[str, Any]]:
+def _training_arguments(inputs: LayerArguments) -> tuple[dict[str, Required], dict[str, Any]]:
     """Collect the tensors and numbers that the forward and backward passes share."""
     phi, num_graphs = inputs.phi, inputs.ptr.numel() - 1
     (num_nodes, k), dtype, num_layers, width = phi.shape, phi.dtype, inputs.residual.size(0), TRAINED_COLUMNS
     if k > width or not inputs.diagonal_weights:
         raise ValueError(f"gradients need diagonal weights and phi [num_nodes, k <= {width}], got {list(phi.shape)}")
     stacks = {name: _padded(getattr(inputs, name), width, 2) for name in STACKS[:3]}
-    read = _checked_operator(inputs.laplacian, num_nodes, dtype) | checked(
-        {
-            "phi": (_padded(phi, width), dtype, (num_nodes, width)),
-            "later": (inputs.later, torch.float64, (num_graphs,)),
-            **{name: (stack, dtype, (num_layers, width, width)) for name, stack in stacks.items()},
-        }
-    )
+    read = {
+        **_required_operator(inputs.laplacian, num_nodes, dtype),
+        "phi": (_padded(phi, width), dtype, (num_nodes, width)),
+        "later": (inputs.later, torch.float64, (num_graphs,)),
+        **{name: (stack, dtype, (num_layers, width, width)) for name, stack in stacks.items()},
+    }
     return read, {
         "num_nodes": num_nodes,
-        "num_entries": read["col"].numel(),
+        "num_entries": read["col"][0].numel(),
         "num_layers": num_layers,
         "num_graphs": num_graphs,
         "norm_floor": inputs.norm_floor,
@@ -333,7 +336,7 @@ def _reference(*arguments: Any) -> Tensor:
         z = z @ mix.mT + s
         if norm_floor is not None:
             squared = z.square().sum(1, keepdim=True)
-            long = squared > norm_floor**2
+            long = squared > norm_floor * norm_floor
             z = torch.where(long, z * torch.where(long, squared, 1.0).rsqrt(), z)
     out = z.flatten(0, 1).index_select(0, place)
     return out if inputs.readout is None else out @ inputs.readout.mT
@@ -360,9 +363,7 @@ def _fake_forward(*arguments: Any) -> tuple[Tensor, ...]:
     phi, num_layers, num_graphs = inputs.phi, inputs.residual.shape[0], inputs.ptr.shape[0] - 1
     shapes: list[tuple[int, ...]] = [(0,)] * 3
     if supports(phi, inputs.max_nodes, gradient=True):
-        width = TRAINED_COLUMNS
-        shapes = [(num_layers, phi.shape[0], width), (num_graphs, num_layers, width, width)]
-        shapes.append((num_graphs, num_layers, width))
+        shapes = list(_saved_shapes(phi.shape[0], num_layers, num_graphs).values())
     return torch.empty_like(phi, memory_format=torch.contiguous_format), *(phi.new_empty(shape) for shape in shapes)
 
 
@@ -388,15 +389,18 @@ def _run_gradient(grad_out: Tensor, *arguments: Any) -> tuple[Tensor, ...]:
     *forward, chain, gram, norm = arguments
     inputs, width = LayerArguments(*forward), TRAINED_COLUMNS
     phi, (read, sizes), k = inputs.phi, _training_arguments(inputs), inputs.phi.size(1)
-    read |= checked({"grad_out": (_padded(grad_out, width), phi.dtype, (phi.size(0), width))})
+    (num_nodes, num_layers), dtype = (phi.size(0), sizes["num_layers"]), phi.dtype
+    shapes = _saved_shapes(num_nodes, num_layers, sizes["num_graphs"])
+    for name, saved in {"chain": chain, "gram": gram, "norm": norm}.items():
+        read[name] = (saved, dtype, shapes[name])
+    read["grad_out"] = (_padded(grad_out, width), dtype, (num_nodes, width))
     grads = {
-        "grad_phi": torch.empty_like(read["phi"]),
-        "grad_residual": torch.empty_like(read["residual"]),
-        "grad_similarity": phi.new_empty(sizes["num_layers"], width),
-        "grad_left": torch.empty_like(read["left"]),
+        "grad_phi": phi.new_empty(num_nodes, width),
+        "grad_residual": phi.new_empty(num_layers, width, width),
+        "grad_similarity": phi.new_empty(num_layers, width),
+        "grad_left": phi.new_empty(num_layers, width, width),
     }
-    saved = {"chain": chain, "gram": gram, "norm": norm}
-    _backward_kernel(phi.dtype, _malformed(phi.size(0)), read | saved | grads, **sizes)
+    _backward_kernel(dtype, _malformed(num_nodes), read, grads, **sizes)
     by_phi, by_residual, by_similarity, by_left = grads.values()
     by_weights = (by_residual, torch.diag_embed(by_similarity), by_left)
     if k == width:
@@ -464,10 +468,9 @@ def _compiled_two_blocks(phi: Tensor, laplacian: ScaledLaplacian, residual: Tens
     if phi.dim() != 2 or phi.size(0) != num_nodes or phi.size(1) % 2:
         raise ValueError(f"phi must be [{num_nodes}, 2 k], got {list(phi.shape)}")
     shape = (num_layers, 2, 2)
-    weights = checked({"residual": (residual, dtype, shape), "value": (value, dtype, shape)})
-    operator = _checked_operator(laplacian, num_nodes, dtype)
-    del operator["ptr"]
-    operator |= {"residual": weights["residual"], "weight": weights["value"]}
+    read = _required_operator(laplacian, num_nodes, dtype)
+    del read["ptr"]
+    read |= {"residual": (residual, dtype, shape), "weight": (value, dtype, shape)}
     if num_layers == 0:
         return phi.clone()
     k, parts = phi.size(1) // 2, []
@@ -475,11 +478,10 @@ def _compiled_two_blocks(phi: Tensor, laplacian: ScaledLaplacian, residual: Tens
         size = columns.size(2)
         width = next(block for block in BLOCK_WIDTHS if size <= block)
         start = _padded(columns, width).reshape(num_nodes, 2 * width)
-        start = checked({"phi": (start, dtype, (num_nodes, 2 * width))})["phi"]
+        read["phi"] = (start, dtype, (num_nodes, 2 * width))
         one, two = (empty_in_huge_pages(start, num_nodes, 2 * width) for _ in range(2))
-        tensors = {**operator, "phi": start, "one": one, "two": two}
-        sizes = {"num_nodes": num_nodes, "num_entries": operator["col"].numel(), "num_layers": num_layers}
-        _two_block_kernel(dtype, malformed_rows(num_nodes), tensors, width=width, **sizes)
+        sizes = {"num_nodes": num_nodes, "num_entries": read["col"][0].numel(), "num_layers": num_layers}
+        _two_block_kernel(dtype, malformed_rows(num_nodes), read, {"one": one, "two": two}, width=width, **sizes)
         parts.append((one if num_layers % 2 else two).view(num_nodes, 2, width)[:, :, :size])
     return (parts[0] if len(parts) == 1 else torch.cat(parts, dim=2)).reshape(num_nodes, 2 * k)
 

@@ -20,7 +20,7 @@ from scipy.sparse import csr_matrix
 from torch import Tensor
 
 from tg_lpe.ops import cpu
-from tg_lpe.ops.cpu import Double, Function, Int, Pointer, checked
+from tg_lpe.ops.cpu import Double, Function, Int, Pointer, Required, required_ends
 from tg_lpe.ops.lazy import lazy
 from tg_lpe.ops.operator import (
     Operator,
@@ -131,61 +131,57 @@ def _run_matrix_polynomials(adjacency: Tensor, *arguments: Any) -> tuple[Tensor,
 
 def compiled_matrix_polynomials(adjacency: Tensor, recurrence: Recurrence) -> tuple[Tensor, Tensor]:
     """Pass over the edges of one graph after the other; ``max_nodes`` is ignored."""
-    check_adjacency(adjacency, recurrence.num_layers)
+    read = _required(adjacency, recurrence)
     num_edges, width = adjacency.size(1), adjacency.size(0) * recurrence.num_layers
     nodes, edges = adjacency.new_empty(recurrence.num_nodes, width), adjacency.new_empty(num_edges, width)
-    _call(_kernel, adjacency, recurrence, {"nodes": nodes, "edges": edges}, {})
+    _call(_kernel, adjacency, recurrence, read, {"nodes": nodes, "edges": edges})
     return nodes, edges
 
 
 def compiled_gradient(adjacency: Tensor, recurrence: Recurrence, grad_nodes: Tensor, grad_edges: Tensor) -> Tensor:
     """Recompute the layers, which is faster than storing them, and their gradient."""
-    check_adjacency(adjacency, recurrence.num_layers)
-    grad = torch.zeros_like(adjacency, memory_format=torch.contiguous_format)
-    gradients = {"grad_nodes": grad_nodes, "grad_edges": grad_edges}
-    _call(_gradient_kernel, adjacency, recurrence, {"grad_adjacency": grad}, gradients)
+    read, width = _required(adjacency, recurrence), adjacency.size(0) * recurrence.num_layers
+    read["grad_nodes"] = grad_nodes, adjacency.dtype, (recurrence.num_nodes, width)
+    read["grad_edges"] = grad_edges, adjacency.dtype, (adjacency.size(1), width)
+    grad = adjacency.new_zeros(adjacency.shape)
+    _call(_gradient_kernel, adjacency, recurrence, read, {"grad_adjacency": grad})
     return grad
 
 
-def check_adjacency(adjacency: Tensor, num_layers: int) -> None:
-    """Refuse entries of another dtype or shape, and a number of layers below one."""
-    if adjacency.dtype not in cpu.DTYPES or adjacency.dim() != 2 or num_layers < 1:
+def _required(adjacency: Tensor, recurrence: Recurrence) -> dict[str, Required]:
+    tail, head, ptr, num_nodes, *_, num_layers = recurrence
+    edges = required_edges(adjacency, tail, head, num_nodes, num_layers)
+    return {**edges, "ptr": (ptr, torch.int64, (ptr.numel(),))}
+
+
+def required_edges(
+    adjacency: Tensor, tail: Tensor, head: Tensor, num_nodes: int, num_layers: int
+) -> dict[str, Required]:
+    """Return edges and entries at them as tensors to read; refuse a number of layers below one."""
+    if adjacency.dtype not in cpu.DTYPES or adjacency.dim() != 2 or not 1 <= num_layers < 2**31:
         raise ValueError(
             "adjacency must be float32 or float64 [num_filters, num_edges] and num_layers at least 1, "
             f"got {adjacency.dtype} {list(adjacency.shape)} and {num_layers}"
         )
+    entries = (adjacency, adjacency.dtype, (adjacency.size(0), tail.numel()))
+    return {**required_ends(tail, head, num_nodes), "adjacency": entries}
 
 
 def _call(
-    kernel: Function,
-    adjacency: Tensor,
-    recurrence: Recurrence,
-    results: dict[str, Tensor],
-    grads: dict[str, Tensor],
+    kernel: Function, adjacency: Tensor, recurrence: Recurrence, read: dict[str, Required], results: dict[str, Tensor]
 ) -> None:
-    tail, head, ptr, num_nodes, _, alpha, gamma, num_layers = recurrence
-    num_filters, num_edges = adjacency.shape
-    dtype, rows = adjacency.dtype, {"grad_nodes": num_nodes, "grad_edges": num_edges}
-    read = checked(
-        {
-            "adjacency": (adjacency, dtype, (num_filters, num_edges)),
-            "tail": (tail, torch.int64, (num_edges,)),
-            "head": (head, torch.int64, (num_edges,)),
-            "ptr": (ptr, torch.int64, (ptr.numel(),)),
-            **{name: (grad, dtype, (rows[name], num_filters * num_layers)) for name, grad in grads.items()},
-        }
-    )
     kernel(
-        dtype,
+        adjacency.dtype,
         "ptr must ascend from 0 to the number of nodes, and each edge join two nodes of one graph, graph by graph",
-        read | results,
-        num_nodes=num_nodes,
-        num_edges=num_edges,
-        num_graphs=ptr.numel() - 1,
-        num_filters=num_filters,
-        num_layers=num_layers,
-        alpha=alpha,
-        gamma=gamma,
+        read,
+        results,
+        num_nodes=recurrence.num_nodes,
+        num_edges=adjacency.size(1),
+        num_graphs=recurrence.ptr.numel() - 1,
+        num_filters=adjacency.size(0),
+        num_layers=recurrence.num_layers,
+        alpha=recurrence.alpha,
+        gamma=recurrence.gamma,
     )
 
 

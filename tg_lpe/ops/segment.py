@@ -95,6 +95,21 @@ def repeat_ranges(starts: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
     return owner, torch.arange(len(owner), device=counts.device) + (starts - before)[owner]
 
 
+def check_pointers(ptr: Tensor, num_rows: int) -> None:
+    """Refuse pointers that do not ascend from 0 to ``num_rows``: torch would read or write other memory on the CPU."""
+    if ptr.device.type == "cpu" and type(ptr) is Tensor:  # tensors of the compiler have no values
+        starts = ptr.detach().numpy()
+        ascends = starts.ndim == 1 and len(starts) and starts[0] == 0 and starts[-1] == num_rows
+        if not ascends or (starts[1:] < starts[:-1]).any():
+            raise ValueError(f"ptr must ascend from 0 to the number of rows, {num_rows}")
+
+
+def group_of_rows(ptr: Tensor, num_rows: int) -> Tensor:
+    """Return the group of each row, int64 ``[num_rows]``; ``ptr`` is that of :func:`group_pointers`."""
+    check_pointers(ptr, num_rows)
+    return torch.repeat_interleave(ptr.diff(), output_size=num_rows)
+
+
 def segment_sum(src: Tensor, ptr: Tensor, group: Tensor) -> Tensor:
     """Sum consecutive rows: ``out[g] = src[ptr[g]:ptr[g + 1]].sum(0)``.
 
@@ -176,6 +191,7 @@ def _run_gather_sum(x: Tensor, index: Tensor, ptr: Tensor) -> Tensor:
     if is_transforming():
         group = torch.repeat_interleave(ptr.diff(), output_size=len(index))
         return scatter_sum(x.index_select(0, index), group, len(ptr) - 1)
+    check_pointers(ptr, len(index))
     return functional.embedding_bag(index, x, ptr, mode="sum", include_last_offset=True)
 
 
@@ -187,7 +203,7 @@ def _keep_entries(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor], output: Tenso
 def _gather_sum_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     """Compute a gradient that can be differentiated: the same sums with rows and groups exchanged."""
     index, ptr = ctx.saved_tensors
-    group = torch.repeat_interleave(ptr.diff(), output_size=len(index))
+    group = group_of_rows(ptr, len(index))
     row, order = index.sort()
     return gather_sum(grad, group.index_select(0, order), group_pointers(row, ctx.num_rows)), None, None
 
@@ -202,6 +218,7 @@ _gather_sum = Operator(
 
 
 def _run_segment_sum(src: Tensor, ptr: Tensor, group: Tensor) -> Tensor:
+    check_pointers(ptr, len(src))
     return torch_scatter.segment_csr(src, ptr, reduce="sum")
 
 

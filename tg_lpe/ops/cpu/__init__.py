@@ -85,6 +85,9 @@ def supports(values: Tensor) -> bool:
 
 Int, Double, Pointer = ctypes.c_int64, ctypes.c_double, ctypes.c_void_p
 
+Required = tuple[Tensor, torch.dtype, tuple[int, ...]]
+"""A tensor that a function reads, and its required dtype and shape."""
+
 
 class Function:
     """Wrap a function of the library, which has a version for each dtype.
@@ -106,14 +109,20 @@ class Function:
             self.versions[dtype] = version
 
     def __call__(
-        self, dtype: torch.dtype, malformed: str, tensors: Mapping[str, Tensor | None], **numbers: float
+        self,
+        dtype: torch.dtype,
+        malformed: str,
+        read: Mapping[str, Required],
+        written: Mapping[str, Tensor | None],
+        **numbers: float,
     ) -> Any:
-        """Call the version for a dtype with as many threads as torch has.
+        """Check all tensors that the version for a dtype reads, and call it with as many threads as torch has.
 
         Args:
             dtype: dtype of the version.
             malformed: message for invalid arguments, which says what they must be.
-            tensors: the contiguous tensors that it reads and writes, by field.
+            read: the tensors that it reads, by field, with their required dtypes and shapes.
+            written: new contiguous tensors for the results, by field; ``None`` for those that are not wanted.
             numbers: all other fields, except ``num_threads``.
 
         Returns:
@@ -121,12 +130,17 @@ class Function:
 
         Raises:
             RuntimeError: if the library is not loaded.
-            ValueError: with the text ``malformed``, if the function rejects its arguments; or if a tensor does not lie
-                in the CPU's memory.
+            ValueError: with the text ``malformed``, if the function rejects its arguments; if a tensor has another
+                dtype, shape or device; or if an integer does not fit 64 bits.
             MemoryError: if the function cannot allocate memory.
         """
         if library is None:
             raise RuntimeError("the C++ part of tg_lpe is absent or switched off")
+        if dtype not in self.versions:
+            raise ValueError(f"{self.name} must get one of {list(self.versions)}, got {dtype}")
+        if any(isinstance(number, int) and not -(2**63) <= number < 2**63 for number in numbers.values()):
+            raise ValueError(f"integers must fit 64 bits, got {numbers}")
+        tensors = {**_checked(read), **written}  # alive during the call
         addresses = {name: None if tensor is None else _address(name, tensor) for name, tensor in tensors.items()}
         arguments = self.structure(num_threads=torch.get_num_threads(), **numbers, **addresses)
         status = self.versions[dtype](ctypes.byref(arguments))
@@ -137,43 +151,25 @@ class Function:
         return arguments
 
 
-def checked(tensors: Mapping[str, tuple[Tensor, torch.dtype, tuple[int, ...]]]) -> dict[str, Tensor]:
-    """Check tensors and make them contiguous for the library; keep the result alive during the call.
-
-    Args:
-        tensors: for each name the tensor, and its required dtype and shape.
-
-    Raises:
-        ValueError: if one has another dtype or shape, or is not on the CPU.
-        RuntimeError: if one holds the values of several gradients.
-    """
+def _checked(tensors: Mapping[str, Required]) -> dict[str, Tensor]:
+    """Check tensors and make them contiguous."""
     for name, (tensor, dtype, shape) in tensors.items():
-        _refuse_batched(tensor)
-        if tensor.shape != shape or tensor.dtype != dtype or tensor.device.type != "cpu":
-            got = f"{tensor.dtype} {list(tensor.shape)} on {tensor.device}"
+        is_dense = tensor.device.type == "cpu" and tensor.layout == torch.strided
+        if tensor.shape != shape or tensor.dtype != dtype or not is_dense:
+            got = f"{tensor.dtype} {list(tensor.shape)} ({tensor.layout}) on {tensor.device}"
             raise ValueError(f"{name} must be {dtype} {list(shape)} on the CPU, got {got}")
     return {name: tensor.detach().contiguous() for name, (tensor, _, _) in tensors.items()}
 
 
-def checked_ends(tail: Tensor, head: Tensor, num_nodes: int) -> dict[str, Tensor]:
-    """Check the ends of edges with :func:`checked`; nodes and edges are numbered in 32 bits."""
+def required_ends(tail: Tensor, head: Tensor, num_nodes: int) -> dict[str, Required]:
+    """Return the ends of edges as tensors to read; nodes and edges are numbered in 32 bits."""
     num_edges = tail.numel()
     if not (0 <= num_nodes < 2**31 and num_edges < 2**31):
         raise ValueError(f"there must be fewer than 2**31 nodes and edges, got {num_nodes} and {num_edges}")
-    return checked({"tail": (tail, torch.int64, (num_edges,)), "head": (head, torch.int64, (num_edges,))})
-
-
-def _refuse_batched(tensor: Tensor) -> None:
-    """Refuse a tensor that holds the values of several gradients, which has no memory of its own."""
-    if torch._C._functorch.is_legacy_batchedtensor(tensor):
-        raise RuntimeError(
-            "is_grads_batched=True, or vectorize=True in torch.autograd.functional, asks for several gradients at "
-            "once, which the C++ part of tg_lpe cannot compute; use torch.func.jacrev, or leave this argument out"
-        )
+    return {"tail": (tail, torch.int64, (num_edges,)), "head": (head, torch.int64, (num_edges,))}
 
 
 def _address(name: str, tensor: Tensor) -> int:
-    _refuse_batched(tensor)
     address = tensor.data_ptr()
     if tensor.device.type != "cpu" or (not address and tensor.numel()):
         raise ValueError(f"{name} must lie in the CPU's memory, got a {type(tensor).__name__} on {tensor.device}")

@@ -352,7 +352,7 @@ INLINE void read_rows(const Problem<T>& p, const T* in, const double* scale, T* 
                 for (int64_t h = 0; h < P::COUNT; ++h) read[h] += in[i * W + a] * P::of(matrix + a * W)[h];
             if (p.out_channels == W)
                 std::memcpy(out + i * W, read, sizeof(read));
-            else
+            else if (p.out_channels)
                 std::memcpy(out + i * p.out_channels, read, p.out_channels * sizeof(T));
         }
         return;

@@ -268,9 +268,9 @@ INLINE void run(const Job<Real>& job, const Graph* begin, const Graph* end, int6
 template <typename Real>
 bool cut(const Job<Real>& job, std::vector<Graph>& graphs) {
     const int64_t *ptr = job.ptr, *tail = job.tail, *head = job.head;
-    graphs.reserve(job.num_graphs);
     int64_t e = 0;
-    if (job.num_graphs == 0) return job.num_nodes == 0 && job.num_edges == 0;
+    if (job.num_graphs <= 0) return job.num_graphs == 0 && job.num_nodes == 0 && job.num_edges == 0;
+    graphs.reserve(job.num_graphs);
     if (ptr[0] != 0 || ptr[job.num_graphs] != job.num_nodes) return false;
     for (int64_t g = 0; g < job.num_graphs; ++g) {
         const int64_t first = ptr[g], end = ptr[g + 1], first_edge = e;
