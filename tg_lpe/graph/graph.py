@@ -187,22 +187,16 @@ class Graph:
 
     def _find_undirected(self, num_graphs: int | None, with_index: bool, checks: ValueChecks) -> None:
         """Check the directed edges and sort the undirected ones."""
-        undirected = edges.undirected_edges(
-            self._edge_index, self.num_nodes, self._batch, num_graphs, with_index, checks
-        )
-        self.num_graphs, self.max_nodes, self._num_loops = (
-            undirected.num_graphs,
-            undirected.max_nodes,
-            undirected.num_loops,
-        )
-        self.tail, self.head = undirected.tail, undirected.head
+        found = edges.undirected_edges(self._edge_index, self.num_nodes, self._batch, num_graphs, with_index, checks)
+        self.num_graphs, self.max_nodes, self._num_loops = found.num_graphs, found.max_nodes, found.num_loops
+        self.tail, self.head = found.tail, found.head
         # Views that were not computed on the way are computed on first use.
-        if self._batch is not None and undirected.ptr is not None:
-            self.ptr = undirected.ptr
-        if undirected.undirected_index is not None:
-            self.undirected_index = undirected.undirected_index
-        if undirected.neighbour_counts is not None:
-            self._neighbour_counts = undirected.neighbour_counts
+        if self._batch is not None and found.ptr is not None:
+            self.ptr = found.ptr
+        if found.undirected_index is not None:
+            self.undirected_index = found.undirected_index
+        if found.neighbour_counts is not None:
+            self._neighbour_counts = found.neighbour_counts
 
     _find_untraced = torch.compiler.disable(_find_undirected)  # the number of undirected edges depends on the data
 
@@ -797,9 +791,10 @@ def counts_of(data: Data) -> tuple[int | None, int | None]:
         ValueError: if the numbers of nodes have large gaps, and only the edges tell how many nodes there are.
     """
     num_nodes = data.num_nodes
-    of_nodes = [key for key in data.keys() if key in N_KEYS or "node" in key]  # noqa: SIM118 (PyG looks at these, too)
-    if num_nodes is not None and all(isinstance(data[key], list) for key in of_nodes):
-        _refuse_gaps("edge_index", data.edge_index.numel(), "nodes", num_nodes)
+    if num_nodes is not None and num_nodes > MANY_NUMBERS:
+        of_nodes = [key for key in data.keys() if key in N_KEYS or "node" in key]  # noqa: SIM118 (as PyG looks)
+        if all(isinstance(data[key], list) for key in of_nodes):
+            _refuse_gaps("edge_index", data.edge_index.numel(), "nodes", num_nodes)
     # A batch of batches has no ptr, and its num_graphs counts its parts.
     return num_nodes, data.num_graphs if isinstance(data, Batch) and "ptr" in data else None
 

@@ -42,7 +42,7 @@ def differentiable(
     function: Any = type(implementation.__name__, (torch.autograd.Function,), members)
 
     def run(*arguments: Any) -> Any:
-        if is_transforming() or not needs_gradient(*arguments):
+        if not needs_gradient(*arguments) or is_transforming():
             return implementation(*arguments)
         return function.apply(*arguments)
 
