@@ -141,8 +141,13 @@ class Function:
         if any(isinstance(number, int) and not -(2**63) <= number < 2**63 for number in numbers.values()):
             raise ValueError(f"integers must fit 64 bits, got {numbers}")
         tensors = {**_checked(read), **written}  # alive during the call
-        addresses = {name: None if tensor is None else _address(name, tensor) for name, tensor in tensors.items()}
-        arguments = self.structure(num_threads=torch.get_num_threads(), **numbers, **addresses)
+        arguments = self.structure(num_threads=torch.get_num_threads(), **numbers)
+        for name, tensor in tensors.items():
+            if tensor is not None:
+                address = tensor.data_ptr()
+                if not address and tensor.numel():
+                    raise ValueError(f"{name} must lie in the CPU's memory, got a {type(tensor).__name__}")
+                setattr(arguments, name, address)
         status = self.versions[dtype](ctypes.byref(arguments))
         if status == MALFORMED:
             raise ValueError(malformed)
@@ -167,13 +172,6 @@ def required_ends(tail: Tensor, head: Tensor, num_nodes: int) -> dict[str, Requi
     if not (0 <= num_nodes < 2**31 and num_edges < 2**31):
         raise ValueError(f"there must be fewer than 2**31 nodes and edges, got {num_nodes} and {num_edges}")
     return {"tail": (tail, torch.int64, (num_edges,)), "head": (head, torch.int64, (num_edges,))}
-
-
-def _address(name: str, tensor: Tensor) -> int:
-    address = tensor.data_ptr()
-    if tensor.device.type != "cpu" or (not address and tensor.numel()):
-        raise ValueError(f"{name} must lie in the CPU's memory, got a {type(tensor).__name__} on {tensor.device}")
-    return address
 
 
 def empty_in_huge_pages(like: Tensor, *shape: int) -> Tensor:
