@@ -24,7 +24,7 @@ from torch_geometric.utils import from_networkx
 
 from tg_lpe import Encoder, Graph, plot
 from tg_lpe.checkpoints.files import replacing
-from tg_lpe.encoders import load_encoder
+from tg_lpe.encoders import load_encoder, without_edges
 
 GALLERY = Path(__file__).parents[1] / "docs" / "_static" / "gallery"
 MOLECULES = {
@@ -94,7 +94,7 @@ def draw_gallery(structure: Encoder, position: Encoder) -> None:
 
 def draw(axes: Axes, graph: Data, encoder: Encoder, channel: int) -> None:
     """Draw a graph with nodes coloured by a column."""
-    column = encoder.encode(Graph.from_data(graph)).node[:, channel].detach()
+    column = encoder(None, Graph.from_data(graph)).node[:, channel].detach()
     largest = float(column.abs().max())
     positions = plot.stress_layout(graph.edge_index, graph.num_nodes)
     axes.add_collection(LineCollection(positions[graph.edge_index.T].tolist(), colors="0.7", zorder=0))
@@ -105,7 +105,7 @@ def draw(axes: Axes, graph: Data, encoder: Encoder, channel: int) -> None:
 
 
 def main() -> None:
-    structure, position = (load_encoder(name).without_edges() for name in ("gram-k16", "positions-k16"))
+    structure, position = (without_edges(load_encoder(name)) for name in ("gram-k16", "positions-k16"))
     draw_picture(structure, position)
     draw_gallery(structure, position)
 

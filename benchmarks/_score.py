@@ -120,7 +120,7 @@ def _pooled(checkpoint: str, chunk: GraphChunk) -> Tensor:
     encoder = load_encoder(checkpoint)
     graph = Graph(chunk.edge_index, chunk.num_nodes, batch=chunk.batch, num_graphs=chunk.num_graphs)
     x, edge_attr = chunk.attributes["x"], chunk.attributes["edge_attr"]
-    out = encoder.encode(graph, x, edge_attr)
+    out = encoder(x, graph, edge_attr)
     nodes = RowGroups(chunk.batch, chunk.num_graphs, is_sorted=True)
     parts = [(nodes, out.node.double())]
     if out.edge is not None:

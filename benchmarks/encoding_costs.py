@@ -28,7 +28,7 @@ from _arguments import Parser
 from _measure import take_turns
 from _results import show, write_results
 from throughput import one_by_one
-from torch_geometric.data import Batch, Data
+from torch_geometric.data import Batch
 from torch_geometric.transforms import AddRandomWalkPE
 
 from tg_lpe import AddPositionalEncoding, Encoder, GramTransformer, Graph, GraphTransformer
@@ -99,16 +99,12 @@ ATTENTIONS: dict[str, dict[str, Any]] = {
 """Attentions that read RRWP(16) at nodes, edges or pairs; the others are compared with the first."""
 
 
-def batches_of(graphs: list[Data], size: int) -> list[Batch]:
-    return [Batch.from_data_list(graphs[first : first + size]) for first in range(0, len(graphs), size)]
-
-
 @torch.no_grad()
 def encode_pairs(encoder: Encoder, batches: Iterable[Batch], beforehand: Iterable[dict[str, torch.Tensor]]) -> None:
     """Encode all pairs of each batch."""
     for batch, known in zip(batches, beforehand, strict=True):
         graph = Graph.from_data(batch)
-        encoder.encode_pairs(graph, graph.pairs, precomputed=known or None)
+        encoder(None, graph, pairs=graph.pairs, precomputed=known or None)
 
 
 def encoder_step(encoder: Encoder, batch: Batch) -> Callable[[], None]:
@@ -116,7 +112,7 @@ def encoder_step(encoder: Encoder, batch: Batch) -> Callable[[], None]:
     known, generator = encoder.precompute(Graph.from_data(batch)), torch.Generator().manual_seed(0)
 
     def run() -> None:
-        found = encoder.encode(Graph.from_data(batch), generator=generator, precomputed=known or None)
+        found = encoder(None, Graph.from_data(batch), generator=generator, precomputed=known or None)
         sum(part.sum() for part in found if part is not None).backward()  # type: ignore[union-attr]
 
     return run
@@ -165,12 +161,11 @@ def main() -> None:
         report("beforehand", {name: run}, rounds, size)
     report("beforehand", {PEER: one_by_one(AddRandomWalkPE(16), graphs[:few])}, rounds, few)
     for size in BATCHES:
-        batches, runs = batches_of(graphs, size), {}
+        batches, runs = [Batch.from_data_list(graphs[first : first + size]) for first in range(0, count, size)], {}
         for name, make in PAIRS.items():
             encoder = make()
-            runs[name] = partial(
-                encode_pairs, encoder, batches, [encoder.precompute(Graph.from_data(b)) for b in batches]
-            )
+            known = [encoder.precompute(Graph.from_data(batch)) for batch in batches]
+            runs[name] = partial(encode_pairs, encoder, batches, known)
         report("pairs", runs, rounds, count, batch=size)
     batch = Batch.from_data_list(graphs[:STEP_GRAPHS])
     steps = {name: encoder_step(make(), batch) for name, make in STEPS.items()}

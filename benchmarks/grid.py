@@ -53,6 +53,7 @@ from tg_lpe.data import DataSpec, GraphSplits
 from tg_lpe.data.splits import PARTS, node_splits
 from tg_lpe.data.storage import whole
 from tg_lpe.data.synthetic import random_regular_edges
+from tg_lpe.encoders import without_edges
 from tg_lpe.graph.cycles import cycle_counts
 from tg_lpe.graph.graph import Graph
 
@@ -217,7 +218,7 @@ def network(candidate: Candidate) -> torch.nn.Module:
     """Make the model of brec.py with the encoder of a row."""
     encoder = None if candidate.encoder is None else start_encoder(candidate.encoder, DataSpec())
     if encoder is not None and not candidate.edge_encoding:
-        encoder = encoder.without_edges()
+        encoder = without_edges(encoder)
     if encoder is not None and candidate.model is PAIRS:
         return brec.over_pairs("pairs", encoder)
     return brec.transformer(encoder)

@@ -188,7 +188,7 @@ def encodings(graphs: GraphDataset, steps: int) -> dict[str, Callable[[Graph], T
         **{name: load_encoder(name) for name in ("gram-k8", "heat-k8")},
     }
     found: dict[str, Callable[[Graph], Tensor]] = {
-        name: lambda graph, encoder=encoder: encoder.encode(graph).node for name, encoder in encoders.items()
+        name: lambda graph, encoder=encoder: encoder(None, graph).node for name, encoder in encoders.items()
     }
     found[WALK] = lambda graph: random_walk_probabilities(graph, WALK_STEPS[-1], with_edges=False)[0][:, 1:]
     return found

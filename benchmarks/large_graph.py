@@ -44,7 +44,7 @@ def seconds(num_nodes: int, num_probes: int, repeats: int) -> tuple[list[float],
         start = time.perf_counter()
         with torch.inference_mode():
             graph = Graph(edge_index, num_nodes)
-            out = model.encode(graph).node
+            out = model(None, graph).node
         times.append(time.perf_counter() - start)
         assert bool(torch.isfinite(out).all())
     return times, graph.num_edges

@@ -263,7 +263,7 @@ def nodes(data: Data, task: Task, seed: int, encoder: Positions | None) -> dict[
     model.encoder = encoder
 
     def score(part: str) -> Tensor:
-        pe = data.pe if encoder is None else encoder.encode(graph).node / K**0.5
+        pe = data.pe if encoder is None else encoder(None, graph).node / K**0.5
         return model.head(model(x, pe, neighbours)[masks[part]])
 
     def losses() -> Iterator[Tensor]:
@@ -287,7 +287,7 @@ def links(splits: tuple[Data, Data, Data], task: Task, seed: int, encoder: Posit
     generator = torch.Generator().manual_seed(seed)
 
     def score(ends: Tensor) -> Tensor:
-        pe = data.pe if encoder is None else encoder.encode(graph).node / K**0.5
+        pe = data.pe if encoder is None else encoder(None, graph).node / K**0.5
         h = model(x, pe, neighbours)
         return model.head(h[ends[0]] * h[ends[1]]).squeeze(1)
 
@@ -319,7 +319,7 @@ def graphs(
     weight = len(train.y) / (len(counts) * counts)
 
     def columns_of(batch: Batch) -> Tensor:
-        return batch.pe if encoder is None else encoder.encode(Graph.from_data(batch)).node / K**0.5
+        return batch.pe if encoder is None else encoder(None, Graph.from_data(batch)).node / K**0.5
 
     def score(batch: Batch, pe: Tensor) -> Tensor:
         return model.head(model(F.one_hot(batch.x, width).float(), pe, neighbours_of(batch, mean_degree)))

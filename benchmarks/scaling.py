@@ -27,6 +27,7 @@ from torch import Tensor
 
 from tg_lpe import Graph, LinearTransformer
 from tg_lpe.data.synthetic import grid_edges, random_regular_edges
+from tg_lpe.encoders import Inputs
 
 K, LAYERS, DEGREE = 8, 9, 10
 GRAPHS = ("grid", "random", "random, reordered")
@@ -79,7 +80,7 @@ def measure(kind: str, num_nodes: int, repeats: int) -> dict[str, Any]:
     graph, built = timed(lambda: Graph(edges, num_nodes))
     probes = model.probes(graph, None, None)
     with torch.inference_mode():
-        first, *rest = (timed(lambda: model.encode(graph, probes=probes))[1] for _ in range(repeats + 1))
+        first, *rest = (timed(lambda: model.encode(graph, Inputs(), probes=probes))[1] for _ in range(repeats + 1))
     bandwidth = max(bandwidth, copy_bandwidth())  # other load can only lower the measured bandwidth
     middle = statistics.median(rest)
     floor = LAYERS * floor_bytes(num_nodes, graph.num_edges) / bandwidth

@@ -30,8 +30,8 @@ class DegreeEmbedding(tg_lpe.Encoder):
         """Compute the part without weights: training calls this once for a dataset, not in every step."""
         return {"node_degree": graph.laplacian_diagonal(torch.empty(0)).round().long()}
 
-    def encode(self, graph, x=None, edge_attr=None, *, generator=None, precomputed=None):
-        degree = (precomputed or self.precompute(graph))["node_degree"]
+    def encode(self, graph, inputs):
+        degree = (inputs.precomputed or self.precompute(graph))["node_degree"]
         node = self.rows(degree.clamp(max=self.rows.num_embeddings - 1))
         tail, head = graph.edge_index
         is_edge = (tail != head).unsqueeze(-1)  # self-loops have the encoding zero

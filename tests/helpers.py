@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from torch_geometric.data import Data, InMemoryDataset
 
 import tg_lpe
 from tg_lpe import AddPositionalEncoding, Encoder, Encoding
-from tg_lpe.encoders import HeatKernel, ResistiveEmbedding
+from tg_lpe.encoders import HeatKernel, Inputs, ResistiveEmbedding
 from tg_lpe.testing.graphs import (
     Batched,
     Graph,
@@ -134,15 +134,7 @@ class Degrees(Encoder):
         self.scale = scale
         self.out_channels = self.edge_out_channels = 1
 
-    def encode(
-        self,
-        graph: tg_lpe.Graph,
-        x: Tensor | None = None,
-        edge_attr: Tensor | None = None,
-        *,
-        generator: torch.Generator | None = None,
-        precomputed: Mapping[str, Tensor] | None = None,
-    ) -> Encoding:
+    def encode(self, graph: tg_lpe.Graph, inputs: Inputs) -> Encoding:
         node = self.scale * graph.laplacian_diagonal(torch.empty(0)).unsqueeze(1)
         edge = node[graph.edge_index].sum(0) * (graph.edge_index[0] != graph.edge_index[1]).unsqueeze(1)
         return Encoding(node, edge)

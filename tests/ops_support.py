@@ -13,6 +13,7 @@ from torch import Tensor
 
 import tg_lpe
 from tg_lpe import LinearTransformer
+from tg_lpe.encoders import Inputs
 from tg_lpe.graph.padding import PaddedBatch
 from tg_lpe.ops import cpu
 from tg_lpe.ops.polynomials import BASES, dense_polynomials, matrix_polynomials
@@ -129,4 +130,4 @@ def eq_16(graph: Graph, phi: np.ndarray, model: LinearTransformer, options: dict
 def encoded_twice(model: LinearTransformer, graph: tg_lpe.Graph, phi: Tensor) -> tuple[Tensor, Tensor]:
     """The encoding by all layers at once in a backend, and by padded batches in torch."""
     assert model._has_backend(graph, phi)
-    return model.encode(graph, probes=phi).node, model.readout(model._run_fixed(graph, phi))
+    return model.encode(graph, Inputs(), probes=phi).node, model.readout(model._run_fixed(graph, phi))

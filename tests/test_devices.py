@@ -150,9 +150,8 @@ def test_computed_encodings(encoder: Encoder) -> None:
     def run(model: Any, place: Callable[[Any], Any]) -> list[Tensor]:
         graph = Graph(place(batch.edge_index), batch.num_nodes, batch=place(batch.batch), num_graphs=len(SMALL))
         if not encoder.pair_out_channels:
-            return flat(model.encode(graph))
-        encoding, pairs = model.encode_with_pairs(graph, graph.pairs)
-        return flat([encoding.node, encoding.edge, pairs])
+            return flat(model(None, graph))
+        return flat(model(None, graph, pairs=graph.pairs))
 
     check(run, encoder)
 

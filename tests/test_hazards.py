@@ -6,6 +6,7 @@ import torch
 from torch_geometric.data import Batch, Data
 
 from tg_lpe import Graph, LinearTransformer, LinearTransformerPE
+from tg_lpe.encoders import Inputs
 from tg_lpe.graph.eigenvectors import laplacian_eigenvectors
 
 TRIANGLE = torch.tensor([[0, 1, 2], [1, 2, 0]])
@@ -18,7 +19,7 @@ def test_gradients_past_zero_columns_are_finite() -> None:
     probes = laplacian_eigenvectors(graph, 8)[0].float()
     assert (probes.norm(dim=0) == 0).any()
     model = LinearTransformer(k=8)
-    model.encode(graph, probes=probes).node.square().sum().backward()
+    model.encode(graph, Inputs(), probes=probes).node.square().sum().backward()
     assert all(p.grad.isfinite().all() for p in model.parameters() if p.grad is not None)
     assert any(p.grad.abs().sum() > 0 for p in model.parameters() if p.grad is not None)
 

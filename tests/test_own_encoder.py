@@ -42,8 +42,8 @@ class DegreeTable(tg_lpe.Encoder):
         degree = torch.bincount(graph.edge_index[1], minlength=graph.num_nodes)
         return {"node_degree": degree.clamp(max=self.rows.num_embeddings - 1)}
 
-    def encode(self, graph, x=None, edge_attr=None, *, generator=None, precomputed=None):
-        node = self.rows((precomputed or self.precompute(graph))["node_degree"])
+    def encode(self, graph, inputs):
+        node = self.rows((inputs.precomputed or self.precompute(graph))["node_degree"])
         edge = node[graph.edge_index].sum(0) if self.edge_out_channels else None
         return tg_lpe.Encoding(node, edge)
 '''

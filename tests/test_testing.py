@@ -8,6 +8,7 @@ from construction_graphs import random_weights
 from helpers import normal
 
 from tg_lpe import Encoding, GramTransformer, Graph, LinearTransformer
+from tg_lpe.encoders import Inputs
 from tg_lpe.testing import assert_edge_permutation_equivariant, assert_permutation_equivariant
 from tg_lpe.theory import EfficientTransformer, FullTransformer
 
@@ -28,7 +29,7 @@ def test_accepts_equivariant_encoders() -> None:
     assert_permutation_equivariant(gram, EDGES, 6, x=x, edge_attr=normal(7, 1, dtype=torch.float32), edge_weight=WEIGHT)
     model = LinearTransformer(k=8)
     assert_permutation_equivariant(
-        lambda edge_index, num_nodes, x: model.encode(Graph(edge_index, num_nodes), probes=x),
+        lambda edge_index, num_nodes, x: model.encode(Graph(edge_index, num_nodes), Inputs(), probes=x),
         EDGES,
         6,
         x=torch.randn(6, 8),

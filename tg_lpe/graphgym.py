@@ -23,7 +23,7 @@ from torch_geometric.data import Batch
 from torch_geometric.graphgym import register
 from torch_geometric.graphgym.config import cfg
 
-from tg_lpe.encoders import load_encoder, make_encoder
+from tg_lpe.encoders import load_encoder, make_encoder, without_edges
 from tg_lpe.encoders.precompute import precomputed_of
 from tg_lpe.graph.graph import counts_of
 
@@ -54,10 +54,10 @@ class EncodedNodes(nn.Module):
         super().__init__()
         options = cfg[NAME]
         if options.pretrained:
-            self.encoder = load_encoder(options.pretrained).freeze()
+            self.encoder = load_encoder(options.pretrained).requires_grad_(False).eval()
         else:
             self.encoder = make_encoder({"class": options.encoder, **options.arguments})
-        self.encoder = self.encoder.without_edges()
+        self.encoder = without_edges(self.encoder)
         known = {"none": None, "linear": lambda width: _Linear(cfg.share.dim_in, width), **register.node_encoder_dict}
         known.pop(NAME, None)
         if options.features not in known:

@@ -53,12 +53,12 @@ class TestCombinedWithLearned(EncoderTestCase):
 def test_each_part_is_what_its_encoder_computes() -> None:
     parts = [RandomWalk(4), RRWP(3), HeatKernel(pair_out_channels=None)]
     encoder = Combined(parts)
-    node, edge = encoder.encode(GIVEN)
-    alone = [part.encode(GIVEN) for part in parts]
+    node, edge, _ = encoder(None, GIVEN)
+    alone = [part(None, GIVEN) for part in parts]
     assert torch.equal(node, torch.cat([each.node for each in alone], dim=1))
     assert edge is not None and torch.equal(edge, torch.cat([e.edge for e in alone if e.edge is not None], dim=1))
-    pairs = encoder.encode_pairs(GIVEN, GIVEN.pairs)
-    expected = [part.encode_pairs(GIVEN, GIVEN.pairs) for part in parts if part.pair_out_channels]
+    pairs = encoder(None, GIVEN, pairs=GIVEN.pairs).pair
+    expected = [part(None, GIVEN, pairs=GIVEN.pairs).pair for part in parts if part.pair_out_channels]
     assert torch.equal(pairs, torch.cat(expected, dim=1))
 
 
@@ -66,18 +66,18 @@ def test_two_of_one_class_do_not_share_what_they_precompute() -> None:
     encoder = Combined([RandomWalk(3), RandomWalk(6)])
     given = encoder.precompute(GIVEN)
     assert {name.split("_")[1] for name in given} == {"0", "1"}
-    assert torch.equal(encoder.encode(GIVEN, precomputed=given).node, encoder.encode(GIVEN).node)
+    assert torch.equal(encoder(None, GIVEN, precomputed=given).node, encoder(None, GIVEN).node)
     with pytest.raises(ValueError, match="precomputed"):
-        encoder.encode(GIVEN, precomputed={**given, "node_2_walks": given[next(iter(given))]})
+        encoder(None, GIVEN, precomputed={"node_walks": given[next(iter(given))]})
 
 
 def test_pretrained_ones_by_name(tmp_path: Path) -> None:
     encoder = Combined(["gram-k16", "positions-k16"])
     gram, positions = (load_encoder(name) for name in ("gram-k16", "positions-k16"))
     assert encoder.out_channels == gram.out_channels + positions.out_channels
-    assert torch.equal(encoder.encode(GIVEN).node[:, : gram.out_channels], gram.encode(GIVEN).node)
+    assert torch.equal(encoder(None, GIVEN).node[:, : gram.out_channels], gram(None, GIVEN).node)
     encoder.save_pretrained(tmp_path)
-    assert torch.equal(load_encoder(tmp_path).encode(GIVEN).node, encoder.eval().encode(GIVEN).node)
+    assert torch.equal(load_encoder(tmp_path)(None, GIVEN).node, encoder.eval()(None, GIVEN).node)
 
 
 def test_those_without_statistics_are_fitted() -> None:
@@ -96,26 +96,24 @@ def test_sizes_of_the_data_reach_the_encoders() -> None:
 def test_one_that_reads_directions_is_enough(tmp_path: Path) -> None:
     DirectedWalk(2).save_pretrained(tmp_path)
     for directed in (str(tmp_path), {"class": "DirectedWalk"}):
-        assert (
-            Combined.reads_directions({"encoders": ["gram-k8", directed]}) and Combined(["gram-k8", directed]).directed
-        )
-    assert not Combined.reads_directions({"encoders": ["gram-k8"]})
+        assert Combined(["gram-k8", directed]).directed and not Combined(["gram-k8"]).directed
 
 
 def test_gradients_reach_every_encoder() -> None:
     torch.manual_seed(0)
     encoder = Combined([LPE(16, 4), {**GRAM, "edge_out_channels": 0}])
-    encoder.encode(GIVEN).node.square().sum().backward()
+    encoder(None, GIVEN).node.square().sum().backward()
     for part in encoder.encoders:
         assert any(parameter.grad is not None and bool(parameter.grad.any()) for parameter in part.parameters())
 
 
-@pytest.mark.parametrize("encoders", ["gram-k16", {"class": "RandomWalk"}, 3, [None], ["gram-k16", 3]])
+@pytest.mark.parametrize("encoders", ["gram-k16", {"class": "RandomWalk"}, 3, ["gram-k16", 3]])
 def test_refuses_what_is_no_list_of_encoders(encoders: object) -> None:
     with pytest.raises(TypeError, match="encoder"):
         Combined(encoders)  # type: ignore[arg-type]
 
 
-def test_refuses_an_empty_list() -> None:
+@pytest.mark.parametrize("encoders", [[], [None]])
+def test_refuses_a_list_without_encoders(encoders: list[None]) -> None:
     with pytest.raises(ValueError, match="encoders"):
-        Combined([])
+        Combined(encoders)

@@ -20,14 +20,20 @@ from tg_lpe.encoders import (
     ENCODERS,
     RRWP,
     Combined,
+    Inputs,
     LinearTransformer,
     RandomWalk,
     SpectralEncoder,
     Whitened,
     load_encoder,
+    without_edges,
 )
 
 RING = torch.tensor([[0, 1, 2, 3], [1, 2, 3, 0]])
+
+
+def frozen(encoder: Encoder) -> Encoder:
+    return encoder.requires_grad_(False).eval()
 
 
 def ring() -> Data:
@@ -45,7 +51,7 @@ class Activated(Encoder):
         self.register_buffer("count", torch.tensor(3), persistent=True)
         self.register_buffer("scale", torch.tensor(0.1, dtype=torch.float64), persistent=False)
 
-    def encode(self, graph: Graph, *features: Any, **options: Any) -> Encoding:
+    def encode(self, graph: Graph, inputs: Inputs) -> Encoding:
         degree = graph.laplacian_diagonal(torch.empty(0)).unsqueeze(1)
         node = self.act(self.net(degree) - 1) * self.count * self.scale.float()
         return Encoding(node, node[graph.edge_index].sum(0) if self.edge_out_channels else None)
@@ -71,7 +77,7 @@ def test_without_edges_copies_every_tensor() -> None:
     encoder.net.eval()
     encoder.count += 4
     encoder.scale.mul_(1 / 3)
-    slim = encoder.without_edges()
+    slim = without_edges(encoder)
     assert slim is not encoder and slim.edge_out_channels == 0
     assert slim.count.dtype == torch.int64 and torch.equal(slim.count, encoder.count)
     assert slim.scale.dtype == torch.float64 and torch.equal(slim.scale, encoder.scale)
@@ -102,30 +108,25 @@ def test_forward_hooks_run_in_a_model(encoder: Encoder, attention: str) -> None:
             part.register_forward_hook(lambda _module, _inputs, output, name=name: outputs.update({name: output}))
     model(None, RING, num_nodes=4)
     assert len(outputs) == sum(isinstance(part, Encoder) for part in model.modules())
-    encoding = outputs["encoder"] if attention == "edge" else outputs["encoder"][0]
-    assert torch.equal(encoding.node, encoder(None, RING, num_nodes=4).node)
+    assert torch.equal(outputs["encoder"].node, encoder(None, RING, num_nodes=4).node)
 
 
 def test_a_linear_transformer_in_a_model_that_is_trained_again() -> None:
-    model = GraphTransformer(encoder=LinearTransformer(4).freeze(), hidden_channels=8, heads=2, num_layers=1)
-    assert not model.train().encoder.training and model.encoder.is_frozen
+    model = GraphTransformer(encoder=frozen(LinearTransformer(4)), hidden_channels=8, heads=2, num_layers=1)
+    assert not model.train().encoder.training
     model.requires_grad_(True)
     model(None, RING, num_nodes=4).sum().backward()
     gradients = [parameter.grad for parameter in model.encoder.parameters()]
     assert gradients and all(grad is not None for grad in gradients)
-    assert model.train().encoder.training and not model.encoder.is_frozen
+    assert model.train().encoder.training
 
 
 def test_freezing_lasts_until_gradients_are_asked_for() -> None:
-    encoder = GramTransformer(4).freeze()
+    encoder = frozen(GramTransformer(4))
     parts = nn.ModuleList([encoder]).train()
     assert parts.training and not any(module.training for module in encoder.modules())
     assert not any(parameter.requires_grad for parameter in encoder.parameters())
     assert encoder.requires_grad_(True).train().training
-    with encoder.kept_frozen():
-        assert not encoder.training and not encoder.train().training
-        assert not any(parameter.requires_grad for parameter in encoder.parameters())
-    assert encoder.train().training and all(parameter.requires_grad for parameter in encoder.parameters())
 
 
 def test_the_global_generator_is_left_alone(tmp_path: Path) -> None:
@@ -133,20 +134,21 @@ def test_the_global_generator_is_left_alone(tmp_path: Path) -> None:
     encoder.save_pretrained(tmp_path)
     state = torch.get_rng_state()
     load_encoder(tmp_path)
-    encoder.without_edges()
-    AddPositionalEncoding(encoder.freeze())(ring())
+    without_edges(encoder)
+    AddPositionalEncoding(frozen(encoder))(ring())
     assert torch.equal(torch.get_rng_state(), state)
 
 
 def test_without_edges_stays_frozen() -> None:
     """A training would switch dropout on in an encoder that is not to change."""
-    dropping = SpectralEncoder(4, 4, dropout=0.5).freeze()
-    for encoder in (dropping, Combined([dropping, RandomWalk(4)]).freeze(), Whitened(dropping).freeze()):
-        slim = encoder.without_edges()
+    dropping = frozen(SpectralEncoder(4, 4, dropout=0.5))
+    for encoder in (dropping, Combined([dropping, RandomWalk(4)]), Whitened(dropping)):
+        slim = without_edges(encoder)
         assert slim is not encoder and slim.edge_out_channels == 0
-        assert slim.is_frozen and not any(module.training for module in slim.train().modules())
+        assert not any(module.training for module in slim.train().modules())
+        slim.check_loadable()
     parts = [RandomWalk(4, 0).eval(), GramTransformer(4, 4).eval()]
-    slim = Combined(parts).without_edges()
+    slim = without_edges(Combined(parts))
     assert slim.training and not any(part.training for part in (*parts, *slim.encoders)), "the modes are left alone"
 
 
@@ -207,8 +209,8 @@ class EdgesAlone(Degrees):
         super().__init__()
         self.out_channels = 0
 
-    def encode(self, *args: Any, **kwargs: Any) -> Encoding:
-        encoding = super().encode(*args, **kwargs)
+    def encode(self, graph: Graph, inputs: Inputs) -> Encoding:
+        encoding = super().encode(graph, inputs)
         return Encoding(encoding.node[:, :0], encoding.edge)
 
 
@@ -218,8 +220,7 @@ def test_an_encoder_of_edges_alone() -> None:
     assert "pe" not in encoded and torch.equal(encoded.edge_pe, torch.full((4, 1), 4.0))
     with pytest.raises(ValueError, match="edge_attr_name"):
         AddPositionalEncoding(EdgesAlone())
-    with pytest.raises(ValueError, match="without_edges"):
-        EdgesAlone().without_edges()
+    assert without_edges(EdgesAlone()).edge_out_channels
     model = GraphTransformer(encoder=EdgesAlone(), hidden_channels=8)
     assert model.pe_embedding is None and model.edge_pe_embedding is not None
     given = GraphTransformer(pe_options={"edge_channels": 1}, hidden_channels=8)
@@ -245,11 +246,11 @@ class Wrong(Degrees):
     ("result", "error", "message"),
     [
         (torch.zeros(4, 1), TypeError, "Wrong.encode must return an Encoding of tensors, got Tensor"),
-        (Encoding(torch.zeros(3, 1), torch.zeros(4, 1)), ValueError, r"must be \[4, 1\] for 4 nodes, got \[3, 1\]"),
+        (Encoding(torch.zeros(3, 1), torch.zeros(4, 1)), ValueError, r"node encoding must be \[4, 1\], got \[3, 1\]"),
         (Encoding(torch.zeros(4, 2), torch.zeros(4, 1)), ValueError, "out_channels"),
-        (Encoding(torch.zeros(4), torch.zeros(4, 1)), ValueError, r"must be \[4, 1\] for 4 nodes, got \[4\]"),
+        (Encoding(torch.zeros(4), torch.zeros(4, 1)), ValueError, r"node encoding must be \[4, 1\], got \[4\]"),
         (Encoding(torch.zeros(4, 1)), ValueError, "edge encoding must"),
-        (Encoding(torch.zeros(4, 1), torch.zeros(3, 1)), ValueError, r"\[4, 1\] for 4 directed edges, got \[3, 1\]"),
+        (Encoding(torch.zeros(4, 1), torch.zeros(3, 1)), ValueError, r"edge encoding must be \[4, 1\], got \[3, 1\]"),
     ],
 )
 def test_a_wrong_encoding_is_refused(result: Any, error: type, message: str) -> None:
@@ -330,7 +331,7 @@ def test_reset_draws_parameters_of_a_users_encoder() -> None:
     ids=["reset", "loaded", "assigned", "rounded", "cast", "in place"],
 )
 def test_a_frozen_linear_transformer_sees_other_weights(change: Callable[[Any, Any], Any]) -> None:
-    encoder = LinearTransformer(4).freeze()
+    encoder = frozen(LinearTransformer(4))
     before = encoder(None, RING).node
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(5)

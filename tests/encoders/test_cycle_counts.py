@@ -49,7 +49,7 @@ def test_200_graphs() -> None:
     graphs = [from_networkx(part) for part in parts]
     edges = torch.cat([graph.edge_index() + 30 * number for number, graph in enumerate(graphs)], 1)
     batch = torch.arange(200).repeat_interleave(30)
-    node, edge = CycleCounts().double().encode(tg_lpe.Graph(edges, 6000, batch=batch))
+    node, edge, _ = CycleCounts().double()(None, tg_lpe.Graph(edges, 6000, batch=batch))
     expected = [counted(graph) for graph in graphs]
     for found, (wanted, _) in zip(node.view(200, 30, 6), expected, strict=True):
         assert np.array_equal(found[: len(wanted)], wanted) and not found[len(wanted) :].any()
@@ -59,11 +59,11 @@ def test_200_graphs() -> None:
 
 def test_known_numbers() -> None:
     """Count cycles through each node of a clique, and of the Petersen graph, whose girth is five."""
-    node, edge = CycleCounts().encode(tg_lpe.Graph(from_networkx(nx.complete_graph(8)).edge_index(), 8))
+    node, edge, _ = CycleCounts()(None, tg_lpe.Graph(from_networkx(nx.complete_graph(8)).edge_index(), 8))
     through = [np.prod(range(8 - length + 1, 8)) / 2 for length in range(3, 9)]
     assert node.tolist() == [through] * 8
     assert edge[0].tolist() == [2 * t / 7 for t in through]
-    node, _ = CycleCounts().encode(tg_lpe.Graph(from_networkx(nx.petersen_graph()).edge_index(), 10))
+    node, _, _ = CycleCounts()(None, tg_lpe.Graph(from_networkx(nx.petersen_graph()).edge_index(), 10))
     assert node[0].tolist() == [0, 0, 12 * 5 / 10, 10 * 6 / 10, 0, 15 * 8 / 10]
 
 
@@ -72,21 +72,21 @@ def test_too_many_paths_are_refused() -> None:
     two = torch.cat([torch.tensor([[0], [1]]), clique + 2], 1)
     graph = tg_lpe.Graph(two, 14, batch=torch.tensor([0] * 2 + [1] * 12))
     with pytest.raises(ValueError, match=r"max_paths=1000 .* graph 1 .* lengths"):
-        CycleCounts(max_paths=1000).encode(graph)
-    CycleCounts((3, 4), max_paths=5000).encode(graph)
+        CycleCounts(max_paths=1000)(None, graph)
+    CycleCounts((3, 4), max_paths=5000)(None, graph)
 
 
 def test_dense_graphs_are_refused_before_the_work() -> None:
     """In less time than ten million paths take; all paths of the largest clique that is counted are counted."""
     started = time.process_time()
     with pytest.raises(ValueError, match="max_paths"):
-        CycleCounts().encode(tg_lpe.Graph(from_networkx(nx.complete_graph(300)).edge_index(), 300))
+        CycleCounts()(None, tg_lpe.Graph(from_networkx(nx.complete_graph(300)).edge_index(), 300))
     assert time.process_time() - started < 10
     graph = tg_lpe.Graph(from_networkx(nx.complete_graph(80)).edge_index(), 80)
     paths = 80 + 80 * 79 // 2 + 80 * 79 * 78 // 3  # each of one to three nodes, from its smallest
-    assert CycleCounts((3,), max_paths=paths).encode(graph).node.unique().tolist() == [79 * 78 / 2]
+    assert CycleCounts((3,), max_paths=paths)(None, graph).node.unique().tolist() == [79 * 78 / 2]
     with pytest.raises(ValueError, match="max_paths"):
-        CycleCounts((3,), max_paths=paths - 1).encode(graph)
+        CycleCounts((3,), max_paths=paths - 1)(None, graph)
 
 
 @pytest.mark.parametrize("lengths", [(), (2,), (9,), (3, 3), (3.0,)])

@@ -55,7 +55,7 @@ class TestDirectedWalk(DirectedEncoderTestCase):
             edge_weight=torch.cat([weight, torch.ones(4, dtype=torch.float64)]),
             batch=torch.arange(2).repeat_interleave(torch.tensor([number, 3])),
         )
-        got = self.double().encode(both)
+        got = self.double()(None, both)
         adjacency = csr_matrix((weight, tuple(arcs)), (number, number))
         degrees = (np.maximum(np.ravel(matrix.sum(1)), 1.0) for matrix in (adjacency, adjacency.T))
         along, against = (
@@ -71,13 +71,13 @@ class TestDirectedWalk(DirectedEncoderTestCase):
         edges = np.stack([np.ravel(walk[tuple(arcs.numpy())]) for walk in walks], 1)
         self.close(got.node[:number], torch.from_numpy(nodes))
         self.close(got.edge[: arcs.size(1)], torch.from_numpy(edges))
-        alone = self.double().encode(tg_lpe.Graph(small, 3))
+        alone = self.double()(None, tg_lpe.Graph(small, 3))
         self.close(got.node[number:], alone.node)
         self.close(got.edge[arcs.size(1) :], alone.edge)
 
     def test_turned_round(self) -> None:
         index = torch.tensor(list(nx.gnp_random_graph(20, 0.2, seed=0, directed=True).edges)).T
-        one, other = (self.double().encode(tg_lpe.Graph(i, 20)).node for i in (index, index.flip(0)))
+        one, other = (self.double()(None, tg_lpe.Graph(i, 20)).node for i in (index, index.flip(0)))
         self.close(one[:, :8], other[:, [4, 5, 6, 7, 0, 1, 2, 3]])
 
 
@@ -154,10 +154,10 @@ class TestMagneticLaplacian(DirectedEncoderTestCase):
 
     def test_turned_round(self) -> None:
         index = torch.tensor(list(nx.gnp_random_graph(12, 0.2, seed=3, directed=True).edges)).T
-        one, other = (self.double().encode(tg_lpe.Graph(i, 12)).edge for i in (index, index.flip(0)))
+        one, other = (self.double()(None, tg_lpe.Graph(i, 12)).edge for i in (index, index.flip(0)))
         sign = torch.tensor([1.0, 1.0, -1.0, -1.0] * 2)
         self.close(one, other)  # turned round, and read from its other end
-        back = self.double().encode_pairs(tg_lpe.Graph(index.flip(0), 12), index)
+        back = self.double()(None, tg_lpe.Graph(index.flip(0), 12), pairs=index).pair
         self.close(one, back * sign)
 
     @pytest.mark.parametrize("kind", ["random", "dense", "grid"])
@@ -194,8 +194,8 @@ class TestMagneticLaplacian(DirectedEncoderTestCase):
     def test_repeated_eigenvalues_of_large_graphs(self) -> None:
         """Two copies of a graph, relabelled: the space of both is that of each."""
         arcs = torch.tensor(list(nx.gnp_random_graph(520, 0.01, seed=0, directed=True).edges)).T
-        once = self.double().encode(tg_lpe.Graph(arcs, 520)).node
-        twice = self.double().encode(tg_lpe.Graph(torch.cat([arcs, arcs + 520], 1), 1040)).node
+        once = self.double()(None, tg_lpe.Graph(arcs, 520)).node
+        twice = self.double()(None, tg_lpe.Graph(torch.cat([arcs, arcs + 520], 1), 1040)).node
         for one, two in zip(once.chunk(2, 1), twice.chunk(2, 1), strict=True):
             first, second = (torch.complex(*columns.chunk(2, 1)) for columns in (one[:, [0, 1, 4, 5]], two))
             expected = torch.block_diag(first @ first.mH, first @ first.mH)
@@ -248,10 +248,10 @@ class TestDirectedGramTransformer(DirectedEncoderTestCase):
         """All edges turned round conjugate it."""
         index = torch.tensor(list(nx.gnp_random_graph(12, 0.2, seed=3, directed=True).edges)).T
         encoder, sign = self.double(), torch.tensor([1.0, -1.0]).repeat_interleave(4)
-        one, other = (encoder.encode(tg_lpe.Graph(i, 12)) for i in (index, index.flip(0)))
+        one, other = (encoder(None, tg_lpe.Graph(i, 12)) for i in (index, index.flip(0)))
         self.close(one.node, other.node * sign)
         self.close(one.edge, other.edge)  # read from its other end
-        self.close(one.edge, encoder.encode_pairs(tg_lpe.Graph(index.flip(0), 12), index) * sign)
+        self.close(one.edge, encoder(None, tg_lpe.Graph(index.flip(0), 12), pairs=index).pair * sign)
 
     def test_estimates_have_no_bias(self) -> None:
         index = torch.tensor(list(nx.gnp_random_graph(12, 0.2, seed=3, directed=True).edges)).T
@@ -284,7 +284,7 @@ def test_potential_zero_reads_no_directions() -> None:
     plain = randomize_(GramTransformer(num_filters=2, num_layers=3, num_edge_types=3)).double()
     zero = GramTransformer(num_filters=2, num_layers=3, num_edge_types=3, direction=0).double()
     zero.load_state_dict(plain.state_dict())
-    for one, other in zip(plain(None, index, types), zero(None, index, types), strict=True):
+    for one, other in zip(plain(None, index, types)[:2], zero(None, index, types)[:2], strict=True):
         torch.testing.assert_close(torch.cat([one, 0 * one], 1), other)
 
 
@@ -295,8 +295,7 @@ def test_gradients_of_learned_directions() -> None:
 
     def encode(w: torch.Tensor) -> tuple[torch.Tensor, ...]:
         graph = tg_lpe.Graph(index, 6, edge_weight=w, reduce="mean")
-        encoding, pairs = encoder.encode_with_pairs(graph, graph.pairs)
-        return (*encoding, pairs)
+        return tuple(encoder(None, graph, pairs=graph.pairs))
 
     assert torch.autograd.gradcheck(encode, weight.requires_grad_())
     assert torch.autograd.gradgradcheck(encode, weight)

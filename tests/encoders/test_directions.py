@@ -59,8 +59,8 @@ def rows_of(encoder: Encoder, task: Callable, seed: int) -> tuple[Tensor, Tensor
     graph = Graph(torch.cat(indices, 1), batch=torch.tensor(batch))
     pairs = torch.stack([torch.cat(first), torch.cat(second)])
     if task is path_ends:
-        return encoder.encode(graph).node[pairs[0]].detach().float(), torch.cat(classes)
-    return encoder.encode_pairs(graph, pairs).detach().float(), torch.cat(classes)
+        return encoder(None, graph).node[pairs[0]].detach().float(), torch.cat(classes)
+    return encoder(None, graph, pairs=pairs).pair.detach().float(), torch.cat(classes)
 
 
 def accuracy(encoder: Encoder, task: Callable) -> float:

@@ -200,7 +200,7 @@ class TestShortestPath(EncoderTestCase):
 
     def test_nodes_of_graphs_whose_pairs_are_too_many(self) -> None:
         graph, index = large_graph()
-        got = ShortestPath(4).double().encode(tg_lpe.Graph(index, graph.number_of_nodes())).node
+        got = ShortestPath(4).double()(None, tg_lpe.Graph(index, graph.number_of_nodes())).node
         for node in (0, 7, 2100, 2104):
             near = nx.single_source_shortest_path_length(graph, node)
             counts = np.bincount([min(hops, 5) for hops in near.values()], minlength=7)
@@ -234,7 +234,7 @@ class TestPersonalizedPageRank(EncoderTestCase):
         graph, index = large_graph()
         weight = (1 + index.sum(0) % 3).double()
         encoder, number = PersonalizedPageRank((0.05, 0.9999)).double(), len(graph)
-        got = encoder.encode(tg_lpe.Graph(index, number, edge_weight=weight))
+        got = encoder(None, tg_lpe.Graph(index, number, edge_weight=weight))
         ends = torch.cat([index, index.flip(0)], 1)
         adjacency = csc_matrix((weight.repeat(2), tuple(ends)), (number, number))
         degree = np.ravel(adjacency.sum(1))
@@ -333,7 +333,7 @@ class TestResistiveEmbedding(EncoderTestCase):
     def test_relabelling(self) -> None:
         """The directions depend on the node index. Distances are equivariant in the limit of many columns."""
         path = from_networkx(nx.path_graph(6))
-        x = ResistiveEmbedding(20000).double().encode(tg_lpe.Graph(path.edge_index(), 6)).node
+        x = ResistiveEmbedding(20000).double()(None, tg_lpe.Graph(path.edge_index(), 6)).node
         distance = torch.cdist(x, x).square()
         expected = torch.arange(6.0).unsqueeze(1) - torch.arange(6.0)
         np.testing.assert_allclose(distance, expected.abs(), atol=0.2)
@@ -419,13 +419,13 @@ class TestRandomLinearTransformer(EncoderTestCase):
 
 def test_random_signs() -> None:
     encoder, graph = LaplacianEigenvectors(3), tg_lpe.Graph(*GRAPH.both_ways()[:1], 6)
-    fixed = encoder.encode(graph)
-    flipped = encoder.encode(graph, generator=torch.Generator().manual_seed(0))
+    fixed = encoder(None, graph)
+    flipped = encoder(None, graph, generator=torch.Generator().manual_seed(0))
     signs = (fixed.node * flipped.node).sum(0).sign()
     torch.testing.assert_close(flipped.node, fixed.node * signs)
     assert torch.equal(fixed.edge, flipped.edge)
     drawn = {
-        tuple(encoder.encode(graph, generator=torch.Generator().manual_seed(s)).node[0].sign().tolist())
+        tuple(encoder(None, graph, generator=torch.Generator().manual_seed(s)).node[0].sign().tolist())
         for s in range(40)
     }
     assert len(drawn) == 8
@@ -436,8 +436,8 @@ def test_signs_do_not_depend_on_the_order_of_the_nodes() -> None:
     for seed in range(10):
         label = torch.randperm(6, generator=torch.Generator().manual_seed(seed))
         index, weight = graph.both_ways()
-        expected = encoder.encode(tg_lpe.Graph(index, 6, edge_weight=weight)).node
-        got = encoder.encode(tg_lpe.Graph(label[index], 6, edge_weight=weight)).node[label]
+        expected = encoder(None, tg_lpe.Graph(index, 6, edge_weight=weight)).node
+        got = encoder(None, tg_lpe.Graph(label[index], 6, edge_weight=weight)).node[label]
         torch.testing.assert_close(got, expected, rtol=1e-9, atol=1e-9)
 
 
@@ -473,9 +473,9 @@ def test_autocast_changes_no_bit(name: str) -> None:
     """Within a model in half precision as well."""
     encoder = make_encoder({"class": name}).eval()
     graph = tg_lpe.Graph(*GRAPH.both_ways()[:1], 6)
-    expected = encoder.encode(graph)
+    expected = encoder(None, graph)
     with torch.autocast("cpu", torch.bfloat16):
-        found = encoder.encode(graph)
+        found = encoder(None, graph)
     assert torch.equal(found.node, expected.node)
     assert found.edge is expected.edge is None or torch.equal(found.edge, expected.edge)
 
@@ -491,7 +491,7 @@ def test_made_on_meta(name: str, assign: bool) -> None:
         encoder.to_empty(device="cpu")
     encoder.load_state_dict(expected.state_dict(), assign=assign)
     graph = tg_lpe.Graph(GRAPH.both_ways()[0], 6)
-    assert torch.equal(encoder.encode(graph).node, expected.encode(graph).node)
+    assert torch.equal(encoder(None, graph).node, expected(None, graph).node)
 
 
 @pytest.mark.filterwarnings("ignore")  # of what a trace keeps constant, and of torch.jit
@@ -522,8 +522,7 @@ def test_autocast_changes_no_bit_of_computed_encodings(encoder: Encoder) -> None
 
     def run() -> list[torch.Tensor | None]:
         with torch.no_grad():
-            parts = [*encoder.encode(graph)]
-            return [*parts, encoder.encode_pairs(graph, pairs)] if encoder.pair_out_channels else parts
+            return [*encoder(None, graph, pairs=pairs if encoder.pair_out_channels else None)]
 
     expected = run()
     with torch.autocast("cpu", torch.bfloat16):

@@ -30,7 +30,7 @@ def test_responses_and_conductances_give_the_encoding(graph: Graph, basis: str) 
     x, kinds = torch.arange(graph.num_nodes) % 3, torch.arange(len(graph.edges)) % 4
     incidence = tg_lpe.Graph(graph.edge_index(), graph.num_nodes)
     with torch.no_grad():
-        node, edge = encoder.encode(incidence, x, kinds)
+        node, edge, _ = encoder(x, incidence, kinds)
     expected = np.zeros((2, graph.num_nodes, graph.num_nodes, 3)), np.zeros((2, graph.num_nodes, graph.num_nodes, 2))
     for number in range(2):
         own = Graph(graph.num_nodes, graph.edges, [float(conductance[kind, number]) for kind in kinds])

@@ -17,6 +17,7 @@ from scipy import sparse
 
 import tg_lpe
 from tg_lpe import LinearTransformer
+from tg_lpe.encoders import Inputs
 
 SWITCHES = ("degree_scaling", "independent_scaling", "diagonal", "normalize")
 COMBINATIONS = [
@@ -31,7 +32,7 @@ every_combination = pytest.mark.parametrize(
 def check_batch(model: LinearTransformer, options: dict[str, Any], parts: list[Graph], blocks: int) -> None:
     batched = batch_of(parts)
     phi = normal(batched.num_nodes, model.k, seed=3) / 3
-    got = model.encode(tg_lpe.Graph(**batched.arguments()), probes=phi).node
+    got = model.encode(tg_lpe.Graph(**batched.arguments()), Inputs(), probes=phi).node
     for graph, mine, start in zip(parts, batched.split(got), batched.split(phi), strict=True):
         expected = eq_16(graph, start.numpy(), model, options, blocks)
         assert relative_error(mine, expected) < 1e-9, f"{graph.num_nodes} nodes, {len(graph.edges)} edges"
@@ -72,7 +73,7 @@ def test_a_graph_of_thousands_of_nodes_against_scipy() -> None:
     graph = from_networkx(nx.random_regular_graph(3, 4000, seed=0), lambda i: 10.0 ** (i % 7 - 3))
     phi = normal(4000, 8)
     index, weight = graph.both_ways()
-    got = model.encode(tg_lpe.Graph(index, 4000, edge_weight=weight), probes=phi).node
+    got = model.encode(tg_lpe.Graph(index, 4000, edge_weight=weight), Inputs(), probes=phi).node
     tail, head = np.array(graph.edges).T
     root, column = np.sqrt(np.array(graph.weights)), np.arange(len(graph.edges))
     B = sparse.csr_array(
@@ -117,9 +118,9 @@ def test_constructor_refuses(arguments: dict[str, Any], message: str) -> None:
 def test_probes_of_a_wrong_shape_are_refused() -> None:
     model = LinearTransformer(k=4)
     with pytest.raises(ValueError, match="probes must"):
-        model.encode(tg_lpe.Graph(torch.tensor([[0], [1]]), 3), probes=torch.zeros(3, 5))
+        model.encode(tg_lpe.Graph(torch.tensor([[0], [1]]), 3), Inputs(), probes=torch.zeros(3, 5))
     with pytest.raises(ValueError, match="probes must"):
-        model.encode(tg_lpe.Graph(torch.tensor([[0], [1]]), 3), probes=torch.zeros(3, 4, dtype=torch.float64))
+        model.encode(tg_lpe.Graph(torch.tensor([[0], [1]]), 3), Inputs(), probes=torch.zeros(3, 4, dtype=torch.float64))
 
 
 def test_writing_out_a_large_incidence_is_refused_with_its_cost() -> None:

@@ -16,6 +16,7 @@ from helpers import (
 
 import tg_lpe
 from tg_lpe import LinearTransformer
+from tg_lpe.encoders import Inputs
 
 both_modes = pytest.mark.parametrize("update", [False, True], ids=["fixed", "updated"])
 
@@ -31,14 +32,16 @@ def test_nan_does_not_spread_to_other_graphs_of_a_batch(weighted: bool) -> None:
     starts = batched.split(probes)
     expected = [
         model.encode(
-            tg_lpe.Graph(g.edge_index(), g.num_nodes, edge_weight=g.edge_weight() if weighted else None), probes=p
+            tg_lpe.Graph(g.edge_index(), g.num_nodes, edge_weight=g.edge_weight() if weighted else None),
+            Inputs(),
+            probes=p,
         ).node
         for g, p in zip(quiet, (starts[1], starts[3]), strict=True)
     ]
     for bad in (1e100, float("inf"), float("nan")):
         for start in (starts[0], starts[2], starts[4]):
             start.fill_(bad)  # views of probes
-        got = batched.split(model.encode(tg_lpe.Graph(**batched.arguments(weighted)), probes=probes).node)
+        got = batched.split(model.encode(tg_lpe.Graph(**batched.arguments(weighted)), Inputs(), probes=probes).node)
         assert relative_error(got[1], expected[0]) < 1e-10 and relative_error(got[3], expected[1]) < 1e-10
 
 
@@ -51,7 +54,7 @@ def test_frozen_gives_the_same_bits(update: bool, dtype: torch.dtype) -> None:
     assert model.training and with_gradient.requires_grad
     with torch.no_grad():
         before = model(None, **batched.arguments()).node
-    frozen = model.freeze()
+    frozen = model.requires_grad_(False).eval()
     assert frozen is model and not model.training
     after = model(None, **batched.arguments()).node
     assert not after.requires_grad

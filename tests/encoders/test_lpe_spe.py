@@ -165,7 +165,7 @@ def test_spe_depends_on_no_order_and_no_basis(data: st.DataObject) -> None:
     graph = data.draw(st.one_of(symmetric, graphs(min_nodes=2, exponents=(0.0, 0.0))))
     batch, n = graph_of(graph), graph.num_nodes
     with torch.no_grad():
-        expected = encoder.encode(batch).node
+        expected = encoder(None, batch).node
         found = encoder.precompute(batch)
         values, vectors = found[f"graph_eigenvalues_{encoder.kind}"][0], found[f"node_spectrum_{encoder.kind}"]
         turned, there = torch.zeros_like(vectors), values.isfinite()
@@ -174,11 +174,11 @@ def test_spe_depends_on_no_order_and_no_basis(data: st.DataObject) -> None:
             draw = torch.randn(2 * [len(columns)], dtype=torch.float64, generator=torch.Generator().manual_seed(0))
             turned[:, columns] = -vectors[:, columns] @ torch.linalg.qr(draw).Q
         assert there.sum() < 2 or not torch.allclose(turned, vectors)
-        got = encoder.encode(batch, precomputed={**found, f"node_spectrum_{encoder.kind}": turned}).node
+        got = encoder(None, batch, precomputed={**found, f"node_spectrum_{encoder.kind}": turned}).node
         assert float((got - expected).abs().max()) <= 1e-10 * max(1.0, float(expected.abs().max()))
         label = torch.tensor(data.draw(st.permutations(range(n))))
         index, weight = graph.both_ways()
-        moved = encoder.encode(tg_lpe.Graph(label[index], n, edge_weight=weight)).node[label]
+        moved = encoder(None, tg_lpe.Graph(label[index], n, edge_weight=weight)).node[label]
         assert float((moved - expected).abs().max()) <= 1e-10 * max(1.0, float(expected.abs().max()))
 
 
@@ -201,7 +201,7 @@ def test_random_signs_of_lpe() -> None:
     def encode(seed: int | None) -> Tensor:
         generator = None if seed is None else torch.Generator().manual_seed(seed)
         with torch.no_grad():
-            return encoder.encode(graph, generator=generator).node
+            return encoder(None, graph, generator=generator).node
 
     assert torch.equal(encode(None), encode(None))
     assert torch.equal(encode(None)[:6], encode(None)[6:])
@@ -261,11 +261,11 @@ def test_small_graphs_do_not_pay_for_absent_eigenpairs(make: Any) -> None:
         encoder = randomize_(make(m)).double().eval()
         precomputed = encoder.precompute(paths)
         with LargestTensor() as seen, torch.no_grad():
-            encoding = encoder.encode(paths, precomputed=precomputed)
+            encoding = encoder(None, paths, precomputed=precomputed)
         entries.append(seen.total)
     assert entries[1] < 1.5 * entries[0]
     with torch.no_grad():
-        beside = encoder.encode(graph_of(*[short] * 30, long))
+        beside = encoder(None, graph_of(*[short] * 30, long))
     for found, expected in zip(beside, encoding, strict=True):
         if expected is not None:
             torch.testing.assert_close(found[: len(expected)], expected)

@@ -68,7 +68,7 @@ def test_the_encoding_is_that_of_memory(
     randomize_(encoder.double())
     built = GraphOnDisk.build(graph.edge_index().numpy(), graph.num_nodes, tmp_path_factory.mktemp("graph"), 7)
     got = encode_on_disk(encoder, built, columns=columns, block_entries=7)
-    expected = encoder.encode(tg_lpe.Graph(graph.edge_index(), graph.num_nodes)).node
+    expected = encoder(None, tg_lpe.Graph(graph.edge_index(), graph.num_nodes)).node
     torch.testing.assert_close(got, expected, rtol=1e-9, atol=1e-9)
 
 

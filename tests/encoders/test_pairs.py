@@ -10,8 +10,8 @@ from torch import Tensor
 
 import tg_lpe
 from tg_lpe import Encoder, Encoding, GramTransformer
-from tg_lpe.encoders import PPGN
-from tg_lpe.encoders.base import check_encoder, checked_pairs
+from tg_lpe.encoders import PPGN, Inputs
+from tg_lpe.encoders.base import check_encoder
 
 RING = torch.tensor([[0, 1, 2, 3, 4, 5], [1, 2, 3, 4, 5, 0]])
 
@@ -33,10 +33,10 @@ def test_pairs_agree_with_nodes_and_edges(options: dict) -> None:
     graph = batch_of([from_networkx(barbell_graph(5, 2), lambda i: 1.0 + i), Graph(3, [], [])])
     incidence = tg_lpe.Graph(**graph.arguments())
     x, edge_attr = torch.arange(15) % 2, torch.arange(incidence.num_directed_edges) % 3
-    node, edge = encoder.encode(incidence, x, edge_attr)
+    node, edge, _ = encoder(x, incidence, edge_attr)
     assert edge is not None
     pairs = torch.cat([graph.edge_index, torch.arange(15).expand(2, -1)], 1)
-    got = encoder.encode_pairs(incidence, pairs, x, edge_attr)
+    got = encoder(x, incidence, edge_attr, pairs=pairs).pair
     assert relative_error(got[: edge.size(0)], edge) < 1e-12
     assert relative_error(got[edge.size(0) :] + encoder.readout.bias, node) < 1e-12
 
@@ -44,7 +44,7 @@ def test_pairs_agree_with_nodes_and_edges(options: dict) -> None:
 def test_large_graphs_are_estimated() -> None:
     encoder = plain(probes="rademacher", num_probes=4096)
     graph = graph_of(from_networkx(random_regular_graph(3, 40, seed=0)))
-    error = encoder.encode_pairs(graph, graph.pairs) - plain(probes="identity").encode_pairs(graph, graph.pairs)
+    error = encoder(None, graph, pairs=graph.pairs).pair - plain(probes="identity")(None, graph, pairs=graph.pairs).pair
     assert 1e-4 < float(error.abs().max()) < 0.1
 
 
@@ -56,7 +56,7 @@ def test_gradients_of_pairs() -> None:
     def of(weight: Tensor, *values: Tensor) -> Tensor:
         state = dict(zip(names, values, strict=True))
         with torch.nn.utils.stateless._reparametrize_module(encoder, state):
-            return encoder.encode_pairs(tg_lpe.Graph(RING, 6, edge_weight=weight), pairs)
+            return encoder(None, tg_lpe.Graph(RING, 6, edge_weight=weight), pairs=pairs).pair
 
     values = [encoder.get_parameter(name).detach().clone().requires_grad_() for name in names]
     weight = torch.linspace(0.5, 2.0, 6, dtype=torch.float64, requires_grad=True)
@@ -73,28 +73,27 @@ def test_what_is_no_pair_is_refused(encoder: Encoder) -> None:
         ([[0, 1], [1, 2], [2, 0]], "pairs must"),
         ([[0.0], [1.0]], "pairs must"),
     ):
-        for call in (encoder.encode_pairs, encoder.encode_with_pairs):
-            with pytest.raises(ValueError, match=message):
-                call(two, torch.tensor(pairs))
+        with pytest.raises(ValueError, match=message):
+            encoder(None, two, pairs=torch.tensor(pairs))
     with pytest.raises(TypeError, match="pairs must"):
-        encoder.encode_pairs(two, [[0], [1]])
+        encoder(None, two, pairs=[[0], [1]])
 
 
 class Wrong(Degrees):
     """Says that it encodes pairs, and returns something else."""
 
     pair_out_channels = 2
+    result: Tensor | None = None
 
-    def encode_with_pairs(self, graph: tg_lpe.Graph, pairs: Tensor, *features, **options) -> tuple[Encoding, Tensor]:
-        return self.encode(graph, *features), torch.zeros(pairs.size(1), 3)
+    def encode(self, graph: tg_lpe.Graph, inputs: Inputs) -> Encoding:
+        return super().encode(graph, inputs)._replace(pair=self.result)
 
 
 def test_a_wrong_encoding_of_pairs_is_refused() -> None:
-    encoder: Encoder = Wrong()
-    with pytest.raises(ValueError, match="pair_out_channels"):
-        checked_pairs(encoder, 6, encoder.encode_pairs(tg_lpe.Graph(RING, 6), RING))
-    with pytest.raises(TypeError, match="encode_with_pairs must"):
-        checked_pairs(encoder, 6, None)
+    encoder = Wrong()
+    for encoder.result, pairs in ((torch.zeros(6, 3), RING), (None, RING), (torch.zeros(6, 2), None)):
+        with pytest.raises(ValueError, match=r"pair_out_channels=2, so its pair encoding must be (\[6, 2\]|None)"):
+            encoder(None, tg_lpe.Graph(RING, 6), pairs=pairs)
     encoder.pair_out_channels = 2.0
     with pytest.raises(TypeError, match="pair_out_channels"):
         check_encoder(encoder)

@@ -89,7 +89,7 @@ def test_it_tells_apart_what_2_fwl_does() -> None:
         data = [Data(edge_index=part.edge_index(), num_nodes=part.num_nodes) for part in parts]
         assert wl.distinguishes(*data, "2-FWL") == apart and not wl.distinguishes(*data, "1-WL")
         with torch.no_grad():
-            sums = [encoder.encode(graph_of(part)).node.sum(0) for part in parts]
+            sums = [encoder(None, graph_of(part)).node.sum(0) for part in parts]
         gap = float((sums[0] - sums[1]).abs().max() / sums[0].abs().max())
         assert (gap > 1e-6) if apart else (gap < 1e-12)
 
@@ -100,9 +100,9 @@ def test_refuses() -> None:
             PPGN(**arguments)
     two = graph_of(Graph(2, [(0, 1)], [1.0]), Graph(2, [(0, 1)], [1.0]))
     with pytest.raises(ValueError, match="it encodes no pairs"):
-        PPGN().encode_pairs(two, torch.tensor([[0], [1]]))
+        PPGN()(None, two, pairs=torch.tensor([[0], [1]]))
     with pytest.raises(ValueError, match="takes graphs of up to 1024 nodes, got 1025"):
-        PPGN().encode(graph_of(Graph(1025, [], [])))
+        PPGN()(None, graph_of(Graph(1025, [], [])))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -111,8 +111,8 @@ def test_the_scale_of_the_weights_is_nothing(scale: float, dtype: torch.dtype) -
     index, weight = torch.tensor([[0, 1, 2], [1, 2, 0]]), torch.tensor([1.0, 0.5, 0.25], dtype=torch.float64)
     encoder = PPGN(3, 2).to(dtype)
     with torch.no_grad():
-        expected = encoder.encode(tg_lpe.Graph(index, 3, edge_weight=weight))
-        found = encoder.encode(tg_lpe.Graph(index, 3, edge_weight=weight * scale))
+        expected = encoder(None, tg_lpe.Graph(index, 3, edge_weight=weight))
+        found = encoder(None, tg_lpe.Graph(index, 3, edge_weight=weight * scale))
     for a, b in zip(found, expected, strict=True):
         torch.testing.assert_close(a, b, rtol=0, atol=1e-6 if dtype == torch.float32 else 1e-12)
 
@@ -121,6 +121,6 @@ def test_an_edge_of_weight_zero_is_none() -> None:
     index = torch.tensor([[0, 1, 0], [1, 2, 2]])
     with torch.no_grad():
         encoder = PPGN(3)
-        zero = encoder.encode(tg_lpe.Graph(index, 3, edge_weight=torch.tensor([1.0, 2.0, 0.0]))).node
-        without = encoder.encode(tg_lpe.Graph(index[:, :2], 3, edge_weight=torch.tensor([1.0, 2.0]))).node
+        zero = encoder(None, tg_lpe.Graph(index, 3, edge_weight=torch.tensor([1.0, 2.0, 0.0]))).node
+        without = encoder(None, tg_lpe.Graph(index[:, :2], 3, edge_weight=torch.tensor([1.0, 2.0]))).node
     assert torch.equal(zero, without)

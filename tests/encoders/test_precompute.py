@@ -20,6 +20,7 @@ from tg_lpe.encoders import (
     LPE,
     SPE,
     HeatKernel,
+    Inputs,
     LaplacianEigenvectors,
     ResistiveEmbedding,
     SpectralEncoder,
@@ -125,7 +126,7 @@ class Named(Encoder):
     def precompute(self, graph: Graph) -> dict[str, Tensor]:
         return {self.name: torch.zeros(self.rows if self.rows is not None else graph.num_nodes, 1)}
 
-    def encode(self, graph: Graph, *_: object, **__: object) -> Encoding:
+    def encode(self, graph: Graph, inputs: Inputs) -> Encoding:
         raise NotImplementedError
 
 

@@ -48,10 +48,10 @@ def test_renumbered_nodes_differ_by_the_draw_alone() -> None:
     errors = []
     for samples in (16, 4096):
         encoder = randomize_(RPEARL(4, samples=samples)).double().eval()
-        first, moved = (encoder.encode(tg_lpe.Graph(ends, 12)).node.detach() for ends in (index, label[index]))
+        first, moved = (encoder(None, tg_lpe.Graph(ends, 12)).node.detach() for ends in (index, label[index]))
         errors.append(float((first - moved[label]).square().mean().sqrt()))
     assert 5 < errors[0] / errors[1] < 50
-    draw = [encoder.encode(tg_lpe.Graph(index, 12), generator=torch.Generator().manual_seed(s)).node for s in (0, 0, 1)]
+    draw = [encoder(None, tg_lpe.Graph(index, 12), generator=torch.Generator().manual_seed(s)).node for s in (0, 0, 1)]
     assert torch.equal(draw[0], draw[1]) and not torch.equal(draw[0], draw[2])
 
 
@@ -62,7 +62,7 @@ def test_it_tells_apart_what_message_passing_cannot() -> None:
     indices = [from_networkx(ring).edge_index() for ring in rings]
     draws = [torch.Generator().manual_seed(seed) for seed in (0, 1)]
     with torch.no_grad():
-        means = [[encoder.encode(tg_lpe.Graph(i, 6), generator=g).node.mean(0) for i in indices] for g in draws]
+        means = [[encoder(None, tg_lpe.Graph(i, 6), generator=g).node.mean(0) for i in indices] for g in draws]
     apart = (means[0][0] - means[0][1]).norm()
     assert apart > 5 * max((means[0][i] - means[1][i]).norm() for i in range(2))
 
@@ -73,6 +73,6 @@ def test_gradients_reach_edge_weights() -> None:
 
     def of(weight: torch.Tensor) -> torch.Tensor:
         both = torch.cat([weight, weight])
-        return encoder.encode(tg_lpe.Graph(graph.edge_index, 5, edge_weight=both)).node
+        return encoder(None, tg_lpe.Graph(graph.edge_index, 5, edge_weight=both)).node
 
     assert torch.autograd.gradcheck(of, torch.linspace(0.5, 2.0, 6, dtype=torch.float64, requires_grad=True))

@@ -66,9 +66,9 @@ def test_signs_change_no_bit() -> None:
     encoder = randomize_(SignNet(3, 6)).eval()
     found = encoder.precompute(graph)
     flipped = {name: -rows if name.startswith("node") else rows for name, rows in found.items()}
-    assert torch.equal(encoder.encode(graph, precomputed=flipped).node, encoder.encode(graph, precomputed=found).node)
+    assert torch.equal(encoder(None, graph, precomputed=flipped).node, encoder(None, graph, precomputed=found).node)
     generator = torch.Generator().manual_seed(0)  # it draws nothing
-    assert torch.equal(encoder.encode(graph, generator=generator).node, encoder.encode(graph).node)
+    assert torch.equal(encoder(None, graph, generator=generator).node, encoder(None, graph).node)
 
 
 def test_it_tells_apart_what_message_passing_cannot() -> None:
@@ -76,7 +76,7 @@ def test_it_tells_apart_what_message_passing_cannot() -> None:
     encoder = randomize_(SignNet(3, 6)).double().eval()
     rings = [nx.disjoint_union(nx.cycle_graph(3), nx.cycle_graph(3)), nx.cycle_graph(6)]
     first, second = (
-        encoder.encode(tg_lpe.Graph(from_networkx(ring).edge_index(), 6)).node.detach().sum(0) for ring in rings
+        encoder(None, tg_lpe.Graph(from_networkx(ring).edge_index(), 6)).node.detach().sum(0) for ring in rings
     )
     assert float((first - second).abs().max()) > 1e-3
 

@@ -150,7 +150,7 @@ def test_edges_alone() -> None:
 
 def encode(encoder: Encoder, graph: Graph, **more: Any) -> Encoding:
     with torch.no_grad():
-        return encoder.encode(graph_of(graph), **more)
+        return encoder(None, graph_of(graph), **more)
 
 
 def path(n: int) -> Graph:

@@ -158,7 +158,7 @@ def _encoders(dtype: torch.dtype) -> Iterator[Target]:
 
             def pairs(graph: GraphInput, seed: int, encoder: Encoder = pair_encoder) -> list[Output]:
                 edges = graph.edge_index  # pairs, too
-                found = _learning(encoder, seed, lambda: encoder.encode_pairs(_incidence(graph), edges))
+                found = _learning(encoder, seed, lambda: encoder(None, _incidence(graph), pairs=edges).pair)
                 return [Output(found, (edges.size(1), encoder.pair_out_channels), dtype)]
 
             yield Target(f"encoder {name} of pairs", "encoders", pairs, pair_encoder.reads, _limited(PAIRS))

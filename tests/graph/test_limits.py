@@ -112,5 +112,5 @@ def test_random_walks_carry_no_gradient() -> None:
     index, weight = Graph(3, [(0, 1), (1, 2)], [1.0, 2.0]).both_ways()
     graph = tg_lpe.Graph(index, 3, edge_weight=weight.requires_grad_())
     for method in ("dense", "iterative"):
-        found = [*random_walk_probabilities(graph, 2, method=method), *RandomWalk(2, method=method).encode(graph)]
+        found = [*random_walk_probabilities(graph, 2, method=method), *RandomWalk(2, method=method)(None, graph)]
         assert not any(part.requires_grad for part in found if part is not None)

@@ -378,7 +378,7 @@ def test_a_gram_encoder_is_the_same_as_its_encoding(edge_out_channels: int | Non
     fed = small(**types, pe_channels=2, pe_options={"edge_channels": width, "norm": pe_norm}).eval()
     fed.load_state_dict({name: v for name, v in joint.state_dict().items() if not name.startswith("encoder.")})
     arguments = {**inputs(), "pe": None}
-    node, edge = encoder(arguments["x"], EDGES, arguments["edge_attr"], BATCH)
+    node, edge, _ = encoder(arguments["x"], EDGES, arguments["edge_attr"], BATCH)
     assert (edge is None) == (edge_out_channels == 0)
     expected = fed(edge_index=EDGES, batch=BATCH, **{**arguments, "pe": node, "edge_pe": edge})
     got = joint(edge_index=EDGES, batch=BATCH, **arguments)

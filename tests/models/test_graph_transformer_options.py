@@ -10,6 +10,7 @@ from helpers import Degrees, normal, relative_error
 from torch import nn
 
 from tg_lpe import Encoding, Graph, GraphTransformer
+from tg_lpe.encoders import Inputs
 
 EDGES = torch.tensor([[0, 1, 1, 2, 2, 0, 3, 4], [1, 0, 2, 1, 0, 2, 4, 3]])
 BATCH = torch.tensor([0, 0, 0, 1, 1, 2])
@@ -95,9 +96,9 @@ class Recorder(Degrees):
         self.edge_out_channels = 0
         self.given: list[Any] = []
 
-    def encode(self, graph: Graph, *features: Any, **options: Any) -> Encoding:
-        self.given.append((options["generator"], options["precomputed"], graph.num_graphs))
-        return Encoding(super().encode(graph).node.double())
+    def encode(self, graph: Graph, inputs: Inputs) -> Encoding:
+        self.given.append((inputs.generator, inputs.precomputed, graph.num_graphs))
+        return Encoding(super().encode(graph, inputs).node.double())
 
 
 def test_a_users_encoder_gets_weights_generator_and_what_was_precomputed() -> None:

@@ -7,6 +7,7 @@ import torch
 from helpers import normal
 
 from tg_lpe import GramTransformer, Graph, GraphTransformer, LinearTransformer
+from tg_lpe.encoders import Inputs
 from tg_lpe.nn.conductances import LearnedConductances
 from tg_lpe.nn.features import Feature
 from tg_lpe.ops.checks import ValueChecks
@@ -82,7 +83,7 @@ def test_models_and_encoders_take_several_columns(tmp_path) -> None:
     assert torch.equal(GraphTransformer.from_pretrained(tmp_path)(X, EDGES, EDGE_ATTR), out)
     probes = LinearTransformer(k=3, probes="features", num_node_types=(5, 3))
     table = probes.probes.embedding.weight
-    expected = probes.encode(Graph(EDGES, 4), probes=table[X[:, 0]] + table[5 + X[:, 1]])
+    expected = probes.encode(Graph(EDGES, 4), Inputs(), probes=table[X[:, 0]] + table[5 + X[:, 1]])
     assert torch.equal(probes(X, EDGES).node, expected.node)
 
 

@@ -46,8 +46,8 @@ for dtype in (torch.float32, torch.float64):
                 weights.copy_(0.3 * torch.randn(weights.shape, dtype=torch.float64))
         model = model.to(dtype)
         with torch.no_grad():
-            without = model.encode(graph)
-        encoding = model.encode(graph)
+            without = model(None, graph)
+        encoding = model(None, graph)
         sum(part.square().sum() for part in encoding if part is not None).backward()
         for what, rows in {"": encoding.node, " edges": encoding.edge, " without gradient": without.node}.items():
             if rows is not None:

@@ -28,6 +28,7 @@ from torch import Tensor
 import tg_lpe
 from tg_lpe import LinearTransformer
 from tg_lpe.data.synthetic import grid_edges
+from tg_lpe.encoders import Inputs
 from tg_lpe.graph.graph import LARGE
 from tg_lpe.ops import edges
 from tg_lpe.ops import layers as layer_ops
@@ -277,6 +278,6 @@ def test_the_number_of_threads_changes_gradients_by_rounding_only(threads: None)
     found = []
     for count in (1, 2, 3):
         torch.set_num_threads(count)
-        found.append(gradients(model, model.encode(graph, probes=phi).node, phi))
+        found.append(gradients(model, model.encode(graph, Inputs(), probes=phi).node, phi))
     for other in found[1:]:
         torch.testing.assert_close(other, found[0], rtol=1e-4, atol=1e-5)

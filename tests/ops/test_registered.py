@@ -14,6 +14,7 @@ from ops_support import needs_cpu
 from torch import Tensor
 
 from tg_lpe import GramTransformer, Graph, LinearTransformer
+from tg_lpe.encoders import Inputs
 from tg_lpe.ops import segment
 from tg_lpe.ops.segment import RowGroups, has_torch_scatter
 from tg_lpe.testing.host_reads import HostReads
@@ -109,7 +110,8 @@ def test_encoders_compile(kind: str, backend: str) -> None:
     parameters = list(model.parameters())
 
     def run(encode: Callable[..., Any]) -> list[Tensor]:
-        out = [part for part in encode(Graph(**batch_of(PARTS).arguments(weighted=False))) if part is not None]
+        graph = Graph(**batch_of(PARTS).arguments(weighted=False))
+        out = [part for part in encode(graph, Inputs()) if part is not None]
         grads = torch.autograd.grad(sum(part.square().sum() for part in out), parameters, allow_unused=True)
         return [*out, *(grad for grad in grads if grad is not None)]
 

@@ -246,7 +246,7 @@ def _channels(encoder: Encoder, data: Data, chosen: Sequence[int] | None) -> lis
         raise ValueError(f"channels must be numbers in 0..{width - 1}, as the encoder has {width}, got {list(chosen)}")
     weight = "edge_weight" if "edge_weight" in encoder.reads else None
     with torch.no_grad():
-        encoding = encoder.encode(Graph.from_data(data, edge_weight=weight), data.get("x"), data.get("edge_attr"))
+        encoding = encoder(data.get("x"), Graph.from_data(data, edge_weight=weight), data.get("edge_attr"))
     shown = []
     for number in map(int, chosen):
         channel = _Channel(number, {}, {})

@@ -131,11 +131,9 @@ class CheckpointMixin(
     _not_jsonable: Mapping[str, str]
     """The other constructor arguments, quoted."""
     _modules_in_config: tuple[str, ...] = ()
-    """Arguments that may be modules; the class's own :meth:`config_dict` adds their configuration."""
+    """Arguments that are modules or lists of them; :meth:`config_dict` adds their configurations."""
     _is_model: ClassVar[bool] = False
     """Whether the class is a model that is trained for a task."""
-    _rng_state: Tensor
-    """State of torch's global generator before the constructor drew weights."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """Set the signature to that of the constructor; otherwise tools would read ``__new__``."""
@@ -148,7 +146,7 @@ class CheckpointMixin(
     __signature__: ClassVar[inspect.Signature]
 
     def __new__(cls: type[T], *args: Any, **kwargs: Any) -> T:
-        """Record the constructor's arguments and the generator's state.
+        """Record the constructor's arguments.
 
         Raises:
             TypeError: if the constructor has no argument of a name.
@@ -161,7 +159,6 @@ class CheckpointMixin(
             takes = ", ".join(parameters) or "none"
             raise TypeError(f"{cls.__name__} has no argument {unknown[0]!r}; its arguments are {takes}{hint}")
         instance: T = super().__new__(cls, *args, **kwargs)
-        instance._rng_state = torch.get_rng_state()
         passed = {**dict(zip(parameters, args, strict=False)), **kwargs}
         others = {name: value for name, value in passed.items() if is_dataclass(value) or not cls._is_jsonable(value)}
         jsonable = {name: value for name, value in passed.items() if name not in others}
@@ -180,7 +177,13 @@ class CheckpointMixin(
             quoted = ", ".join(f"{name}={value}" for name, value in self._not_jsonable.items())
             allowed = "numbers, strings, lists and dictionaries of these"
             raise TypeError(f"a configuration holds {allowed}; this {type(self).__name__} was made with {quoted}")
-        return {"class": type(self).__name__, **copy.deepcopy(self._arguments)}
+        config = {"class": type(self).__name__, **copy.deepcopy(self._arguments)}
+        for name in self._modules_in_config:
+            if name in self.__signature__.parameters:
+                part: Any = getattr(self, name)
+                is_list = isinstance(part, nn.ModuleList)
+                config[name] = [each.config_dict() for each in part] if is_list else part and part.config_dict()
+        return config
 
     def made_anew(self: T, **changes: Any) -> T:
         """Make a module of the same class and arguments, except for ``changes``, with fresh weights.
@@ -274,7 +277,9 @@ class CheckpointMixin(
         """Make the model card: class, usage and arguments."""
         cls, config = type(self), self.config_dict()
         values = {"repo_id": "OWNER/NAME", **kwargs}
-        values["usage"] = f"from {_import_path(cls)} import {cls.__name__}\n{self.card_usage(values['repo_id'])}"
+        paths = itertools.accumulate(cls.__module__.split("."), "{}.{}".format)  # the shortest that has the class
+        path = next((p for p in paths if getattr(sys.modules.get(p), cls.__name__, None) is cls), cls.__module__)
+        values["usage"] = f"from {path} import {cls.__name__}\n{self.card_usage(values['repo_id'])}"
         values |= {"class_name": config.pop("class"), "arguments": json.dumps(config, indent=2)}
         return super().generate_model_card(*args, **values)
 
@@ -566,13 +571,6 @@ def _digest(config: dict[str, Any], weights: bytes) -> str:
 def _with_repo_id(model_card: Mapping[str, Any] | None, repo_id: str) -> dict[str, Any]:
     """Add the repository to the arguments of a model card."""
     return {"repo_id": repo_id if "/" in repo_id else f"OWNER/{repo_id}", **(model_card or {})}
-
-
-def _import_path(cls: type) -> str:
-    """Return the shortest module path from which a class can be imported."""
-    parts = cls.__module__.split(".")
-    paths = (".".join(parts[:length]) for length in range(1, len(parts) + 1))
-    return next((path for path in paths if getattr(sys.modules.get(path), cls.__name__, None) is cls), cls.__module__)
 
 
 def _quoted(value: Any) -> str:

@@ -1,6 +1,6 @@
 """Positional encodings, all subclasses of :class:`~tg_lpe.Encoder`."""
 
-from tg_lpe.encoders.base import Encoder, Encoding, LearnedTable
+from tg_lpe.encoders.base import Encoder, Encoding, Inputs, LearnedTable
 from tg_lpe.encoders.combined import Combined
 from tg_lpe.encoders.cycle_counts import CycleCounts
 from tg_lpe.encoders.directed_walk import DirectedWalk
@@ -18,7 +18,7 @@ from tg_lpe.encoders.ppgn import PPGN
 from tg_lpe.encoders.precompute import precomputed_of, store_precomputed
 from tg_lpe.encoders.r_pearl import RPEARL
 from tg_lpe.encoders.random_walk import RandomWalk
-from tg_lpe.encoders.registry import ENCODERS, as_encoder, load_encoder, make_encoder, register
+from tg_lpe.encoders.registry import ENCODERS, as_encoder, load_encoder, make_encoder, register, without_edges
 from tg_lpe.encoders.resistive_embedding import ResistiveEmbedding
 from tg_lpe.encoders.rrwp import RRWP
 from tg_lpe.encoders.shortest_path import ShortestPath
@@ -43,6 +43,7 @@ __all__ = [
     "FromTransform",
     "GramTransformer",
     "HeatKernel",
+    "Inputs",
     "LaplacianEigenvectors",
     "LearnedTable",
     "LinearTransformer",
@@ -62,4 +63,5 @@ __all__ = [
     "precomputed_of",
     "register",
     "store_precomputed",
+    "without_edges",
 ]

@@ -6,8 +6,7 @@ import copy
 import inspect
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence, Set
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence, Set
 from typing import Any, NamedTuple, TypeVar
 
 import torch
@@ -30,6 +29,22 @@ LEVELS = ("node", "edge", "graph")
 E = TypeVar("E", bound="Encoder")
 
 
+class Inputs(NamedTuple):
+    """What an encoder may read in addition to the graph."""
+
+    x: Tensor | None = None
+    """Node features ``[num_nodes, ...]``."""
+    edge_attr: Tensor | None = None
+    """Features of the directed edges ``[num_directed_edges, ...]``."""
+    pairs: Tensor | None = None
+    """Pairs of nodes to encode, with or without an edge between them, int64 or int32 ``[2, num_pairs]``, in any order.
+    Both nodes of a pair are in the same graph; they may be equal."""
+    generator: torch.Generator | None = None
+    """Generator of random probes or signs of eigenvectors. Without it, a graph always has the same encoding."""
+    precomputed: Mapping[str, Tensor] | None = None
+    """Result of :meth:`Encoder.precompute` for this graph with these edge weights; computed if absent."""
+
+
 class Encoding(NamedTuple):
     """A positional encoding."""
 
@@ -39,6 +54,9 @@ class Encoding(NamedTuple):
     """Encoding of the directed edges in the order of ``edge_index``, ``[num_directed_edges, edge_out_channels]``. Both
     directions of an edge have equal rows unless the encoder is ``directed``; self-loops have zeros. ``None`` if the
     encoder has no edge channels."""
+    pair: Tensor | None = None
+    """Encoding of the pairs that were asked for, ``[num_pairs, pair_out_channels]``. The pairs ``(u, v)`` and
+    ``(v, u)`` may have different rows."""
 
 
 class LearnedTable(NamedTuple):
@@ -65,8 +83,8 @@ class Encoder(CheckpointMixin, nn.Module, ABC):
     :func:`tg_lpe.encoders.register` registers it by name. The encoder then works as a transform, inside
     :class:`~tg_lpe.GraphTransformer`, in ``tg-lpe train``, in checkpoints and in reports.
 
-    An encoder may also encode pairs of nodes, see :meth:`encode_with_pairs`. Pairs are not part of :class:`Encoding`
-    because their number grows with the square of the number of nodes, and most models need only some of them.
+    An encoder with :attr:`pair_out_channels` also encodes pairs of nodes, but only those of :attr:`Inputs.pairs`:
+    the number of all pairs grows with the square of the number of nodes.
 
     Attributes:
         out_channels: width of the node encoding; 0 if the encoder only encodes edges.
@@ -85,85 +103,18 @@ class Encoder(CheckpointMixin, nn.Module, ABC):
     reads: frozenset[str] = frozenset({"edge_weight"})
     encodes_once: bool = False
     directed: bool = False
-    _is_frozen = False
 
     @abstractmethod
-    def encode(
-        self,
-        graph: Graph,
-        x: Tensor | None = None,
-        edge_attr: Tensor | None = None,
-        *,
-        generator: torch.Generator | None = None,
-        precomputed: Mapping[str, Tensor] | None = None,
-    ) -> Encoding:
-        """Encode a graph, or each graph of a batch independently.
+    def encode(self, graph: Graph, inputs: Inputs) -> Encoding:
+        """Encode a graph, or each graph of a batch independently. To encode, call the module, which checks the graph.
 
         Args:
             graph: the graph or batch, with its edge weights.
-            x: node features ``[num_nodes, ...]``, if the encoder reads them.
-            edge_attr: features of the directed edges ``[num_directed_edges, ...]``, if the encoder reads them.
-            generator: the generator of random probes or signs of eigenvectors. Without it, the encoding of a graph is
-                always the same.
-            precomputed: the result of :meth:`precompute` for this graph with these edge weights; computed if absent.
-
-        Returns:
-            The encoding.
+            inputs: features, pairs, generator and precomputed tensors.
 
         Raises:
             ValueError: if a required feature is missing or has a wrong type or shape.
         """
-
-    def encode_pairs(
-        self,
-        graph: Graph,
-        pairs: Tensor,
-        x: Tensor | None = None,
-        edge_attr: Tensor | None = None,
-        *,
-        generator: torch.Generator | None = None,
-        precomputed: Mapping[str, Tensor] | None = None,
-    ) -> Tensor:
-        """Return only the encoding of pairs of :meth:`encode_with_pairs`; the arguments are the same."""
-        return self.encode_with_pairs(graph, pairs, x, edge_attr, generator=generator, precomputed=precomputed)[1]
-
-    def encode_with_pairs(
-        self,
-        graph: Graph,
-        pairs: Tensor,
-        x: Tensor | None = None,
-        edge_attr: Tensor | None = None,
-        *,
-        generator: torch.Generator | None = None,
-        precomputed: Mapping[str, Tensor] | None = None,
-    ) -> tuple[Encoding, Tensor]:
-        """Encode the graph as :meth:`encode` does, and pairs of nodes with or without an edge between them.
-
-        Args:
-            graph: the graph or batch.
-            pairs: int64 or int32 ``[2, num_pairs]``, in any order. Both nodes of a pair are in the same graph; they may
-                be equal.
-            x, edge_attr, generator, precomputed: see :meth:`encode`.
-
-        Returns:
-            The encoding of the graph and the encoding of the pairs, ``[num_pairs, pair_out_channels]``. The pairs
-            ``(u, v)`` and ``(v, u)`` may have different rows.
-
-        Raises:
-            ValueError: if the encoder has no pair channels, a pair spans two graphs, or :meth:`encode` raises it.
-            NotImplementedError: if the encoder has pair channels but does not define this method.
-        """
-        if not self.pair_out_channels:
-            raise ValueError(f"{type(self).__name__} has pair_out_channels=0: it encodes no pairs")
-        check_pairs(graph, pairs)
-        return self._encode_with_pairs(graph, pairs, x, edge_attr, generator=generator, precomputed=precomputed)
-
-    def _encode_with_pairs(
-        self, graph: Graph, pairs: Tensor, x: Tensor | None, edge_attr: Tensor | None, **options: Any
-    ) -> tuple[Encoding, Tensor]:
-        """Encode the graph and checked pairs; ``options`` are ``generator`` and ``precomputed``."""
-        name, width = type(self).__name__, self.pair_out_channels
-        raise NotImplementedError(f"{name} sets pair_out_channels={width} and must define encode_with_pairs")
 
     def precompute(self, graph: Graph) -> dict[str, Tensor]:
         """Compute the part of the encoding that depends only on the graph and its edge weights.
@@ -178,18 +129,13 @@ class Encoder(CheckpointMixin, nn.Module, ABC):
         """
         return {}
 
-    @classmethod
-    def reads_directions(cls, arguments: Mapping[str, Any]) -> bool:
-        """Return whether an encoder with these arguments is ``directed``."""
-        return cls.directed
-
     @property
     def is_fitted(self) -> bool:
-        """Whether the encoder is ready to encode; ``False`` if it needs :meth:`fit` first."""
-        return True
+        """Whether the encoder, and each one inside it, is ready to encode; ``False`` if it needs :meth:`fit` first."""
+        return all(part.is_fitted for part in _inner(self))
 
     def fit(self: E, dataset: Sequence[Data], *, generator: torch.Generator | None = None) -> E:
-        """Compute the statistics of training graphs that the encoder needs; by default, none.
+        """Compute the statistics of training graphs that encoders inside this one need, unless they have them.
 
         :func:`tg_lpe.app.training.train` and ``tg-lpe train`` call it with the training part of the data if
         :attr:`is_fitted` is ``False``.
@@ -201,6 +147,9 @@ class Encoder(CheckpointMixin, nn.Module, ABC):
         Returns:
             This encoder.
         """
+        for part in _inner(self):
+            if not part.is_fitted:
+                part.fit(dataset, generator=generator)
         return self
 
     def forward(
@@ -217,22 +166,18 @@ class Encoder(CheckpointMixin, nn.Module, ABC):
         pairs: Tensor | None = None,
         generator: torch.Generator | None = None,
         precomputed: Mapping[str, Tensor] | None = None,
-    ) -> Encoding | tuple[Encoding, Tensor]:
+    ) -> Encoding:
         """Encode a graph, or each graph of a batch independently; the arguments are in PyTorch Geometric's order.
 
         Models call their encoder with a :class:`~tg_lpe.Graph`, so forward hooks of the encoder run.
 
         Args:
-            x, edge_attr, generator, precomputed: see :meth:`encode`. Features that the encoder does not read are
-                ignored; pass weights as ``edge_weight``.
+            x, edge_attr, pairs, generator, precomputed: see :class:`Inputs`. Features that the encoder does not read
+                are ignored; pass weights as ``edge_weight``.
             edge_index, batch, edge_weight, reduce: see :class:`~tg_lpe.Graph`; ``edge_index`` may be a graph, which
                 has its own batch, weights and counts. Precomputed tensors pass no gradient to edge weights.
             num_nodes: number of nodes; inferred from ``batch``, ``x`` or ``edge_index`` if absent.
             num_graphs: number of graphs; inferred from ``batch`` if absent.
-            pairs: pairs of nodes, see :meth:`encode_with_pairs`; ``None`` for no encoding of pairs.
-
-        Returns:
-            The encoding; with ``pairs``, the encoding and that of the pairs, ``[num_pairs, pair_out_channels]``.
 
         Raises:
             TypeError: if ``x`` or ``edge_index`` is not a tensor, or ``generator`` is not a generator.
@@ -269,89 +214,21 @@ class Encoder(CheckpointMixin, nn.Module, ABC):
             graph = make_graph(
                 edge_index, num_nodes, edge_weight=edge_weight, batch=batch, num_graphs=num_graphs, reduce=reduce
             )
-        options: dict[str, Any] = {"generator": generator, "precomputed": precomputed}
-        if pairs is None:
-            return checked_encoding(self, graph, self.encode(graph, x, edge_attr, **options))
-        encoding, values = self.encode_with_pairs(graph, pairs, x, edge_attr, **options)
-        return checked_encoding(self, graph, encoding, checked_pairs(self, pairs.size(1), values)), values
+        if pairs is not None:
+            check_pairs(self, graph, pairs)
+        inputs = Inputs(x, edge_attr, pairs, generator, precomputed)
+        return checked_encoding(self, graph, inputs, self.encode(graph, inputs))
 
     def learned(self) -> list[LearnedTable]:
         """Return tables of learned values that reports draw before and after training; by default, none."""
         return []
 
-    def without_edges(self: E) -> E:
-        """Return an encoder with the same weights that only encodes nodes.
-
-        The default returns the encoder itself if its constructor has no argument ``edge_out_channels`` or received an
-        argument that is not JSON-able.
-
-        Raises:
-            ValueError: if the encoder only encodes edges.
-        """
-        if not self.out_channels:
-            raise ValueError(f"{type(self).__name__} only encodes edges, so without_edges leaves nothing")
-        if not self.edge_out_channels or "edge_out_channels" not in inspect.signature(type(self)).parameters:
-            return self
-        if self._not_jsonable:
-            return self
-        slim = self.made_anew(edge_out_channels=0)
-        copy_tensors(slim, self)
-        return slim
-
-    def keep_channels(self, k: int) -> None:
-        """Compute only the first ``k`` node channels from now on, in place, if that saves work; by default, all.
-
-        A transform calls it on its own copy, which is never saved.
-        """
-
-    def card_usage(self, repo_id: str) -> str:
-        """Return code for the model card that loads a checkpoint as a module and as a transform."""
-        edges = ', edge_attr_name="edge_pe"' if self.edge_out_channels else ""
-        return (
-            "from tg_lpe import AddPositionalEncoding\n\n"
-            f'encoder = {type(self).__name__}.from_pretrained("{repo_id}")\n'
-            f"transform = AddPositionalEncoding(encoder{edges})  # a PyG transform"
-        )
-
-    def freeze(self: E) -> E:
-        """Put the encoder into eval mode, without gradients, and keep it there.
-
-        It stays in eval mode, even when :meth:`train` is called on it or on a model that contains it, until a
-        parameter requires a gradient again, for example after ``requires_grad_(True)``.
-        """
-        self.requires_grad_(False)
-        self._is_frozen = True
-        return self.eval()
-
-    @property
-    def is_frozen(self) -> bool:
-        """Whether :meth:`freeze` is in effect: weights and statistics do not change."""
-        return self._is_frozen and not any(parameter.requires_grad for parameter in self.parameters())
-
     def train(self: E, mode: bool = True) -> E:
-        """Put the encoder into training mode, unless it is frozen, or into eval mode."""
-        return super().train(mode and not self.is_frozen)
+        """Put the encoder into training mode, if a parameter requires a gradient, or into eval mode.
 
-    def requires_grad_(self: E, requires_grad: bool = True) -> E:
-        """Record gradients of the parameters or not; recording them ends :meth:`freeze`."""
-        if requires_grad:
-            self._is_frozen = False
-        return super().requires_grad_(requires_grad)
-
-    @contextmanager
-    def kept_frozen(self) -> Iterator[None]:
-        """Freeze the encoder inside a ``with`` block, even if :meth:`train` is called, and leave it in eval mode."""
-        flags = [(parameter, parameter.requires_grad) for parameter in self.parameters()]
-        was_frozen = self._is_frozen
-        try:
-            super().requires_grad_(False)
-            self._is_frozen = True
-            self.eval()
-            yield
-        finally:
-            self._is_frozen = was_frozen
-            for parameter, flag in flags:
-                parameter.requires_grad_(flag)
+        So a frozen encoder, ``encoder.requires_grad_(False).eval()``, stays in eval mode inside a model.
+        """
+        return super().train(mode and any(parameter.requires_grad for parameter in self.parameters()))
 
     def reset_parameters(self) -> None:
         """Draw all weights again from torch's global generator, as the constructor does.
@@ -384,42 +261,28 @@ class Encoder(CheckpointMixin, nn.Module, ABC):
         }
 
 
+def _inner(encoder: Encoder) -> list[Encoder]:
+    """Return the encoders inside an encoder."""
+    return [part for part in encoder.modules() if isinstance(part, Encoder) and part is not encoder]
+
+
 def warn_if_untrained(encoder: Encoder) -> None:
-    """Warn if the encoder's weights are random and untrained; the warning points at the caller's caller."""
-    weights = dict(encoder.named_parameters())
-    if not weights or encoder._not_jsonable:
-        return
-
-    def is_drawn_now() -> bool:
-        """Return whether a new encoder, drawn from the current random state, has these weights."""
-        drawn = dict(encoder.made_anew().named_parameters())
-        return drawn.keys() == weights.keys() and all(
-            torch.equal(drawn[name].to(weight), weight) for name, weight in weights.items()
-        )
-
-    with torch.random.fork_rng(devices=[]):
-        torch.set_rng_state(encoder._rng_state)
-        is_as_drawn = is_drawn_now()
-        torch.rand(1)
-        is_random = is_as_drawn and not is_drawn_now()
-    if is_random:
-        name = [type(part).__name__ for part in encoder.modules() if isinstance(part, Encoder)][-1]  # the innermost
+    """Warn if the encoder may have random weights, as it is in training mode; the warning points at the user's call."""
+    if encoder.training and any(parameter.requires_grad for parameter in encoder.parameters()):
+        name = type(encoder).__name__
         warnings.warn(
-            f"this {name} has random weights, so every new {name} gives another encoding: load a pretrained one with "
-            f"{name}.from_pretrained(NAME_OR_FOLDER), or train it first; torch.manual_seed(SEED) before {name}(...) "
-            "makes the weights reproducible",
+            f"this {name} is in training mode, as one with random weights is: load a pretrained one with "
+            f"{name}.from_pretrained(NAME_OR_FOLDER), or train it and call eval()",
             stacklevel=3,
         )
 
 
 def copy_tensors(module: nn.Module, like: nn.Module) -> None:
-    """Copy all parameters, buffers, training modes and whether encoders are frozen from ``like`` to ``module``."""
+    """Copy all parameters, buffers and training modes from ``like`` to ``module``."""
     copies: dict[int, Tensor] = {}  # tensors that two submodules share stay shared
     for name, part in module.named_modules():
         other = like.get_submodule(name)
         part.training = other.training
-        if isinstance(part, Encoder) and isinstance(other, Encoder):
-            part._is_frozen = other._is_frozen
         for key, parameter in part._parameters.items():
             source = other._parameters[key]
             if parameter is not None and source is not None:
@@ -427,7 +290,7 @@ def copy_tensors(module: nn.Module, like: nn.Module) -> None:
                 part._parameters[key] = copies.setdefault(id(source), values)  # type: ignore[assignment]
         for key, buffer in part._buffers.items():
             source_buffer = other._buffers[key]
-            if buffer is not None and source_buffer is not None:
+            if buffer is not None and source_buffer is not None and buffer.shape == source_buffer.shape:
                 part._buffers[key] = copies.setdefault(id(source_buffer), source_buffer.detach().clone())
 
 
@@ -465,41 +328,43 @@ def check_precomputed(
         raise ValueError(f"precomputed of this {type(encoder).__name__} must hold tensors of {expected}, got {got}")
 
 
-def checked_encoding(encoder: Encoder, graph: Graph, encoding: Any, pairs: Tensor | None = None) -> Encoding:
+def checked_encoding(encoder: Encoder, graph: Graph, inputs: Inputs, encoding: Any) -> Encoding:
     """Return an encoding; raise ``TypeError`` or ``ValueError`` unless it has the widths that the encoder declares.
 
-    With edge weights, it is also an error if a value, or one of ``pairs``, is not finite.
+    With edge weights, it is also an error if a value is not finite.
     """
-    num_directed_edges = graph.num_directed_edges
+    name = type(encoder).__name__
     if not isinstance(encoding, Encoding) or not isinstance(encoding.node, Tensor):
-        got = type(encoding.node if isinstance(encoding, Encoding) else encoding).__name__
-        raise TypeError(f"{type(encoder).__name__}.encode must return an Encoding of tensors, got {got}")
-    width, edge_width = encoder.out_channels, encoder.edge_out_channels
-    _check_shape(encoder, "node", "out_channels", encoding.node, graph.num_nodes, width)
-    edge = encoding.edge
-    if edge_width and isinstance(edge, Tensor):
-        _check_shape(encoder, "edge", "edge_out_channels", edge, num_directed_edges, edge_width)
-    elif edge is not None or edge_width:
-        got = f"one of shape {list(edge.shape)}" if isinstance(edge, Tensor) else repr(edge)
-        expected = f"one of shape {[num_directed_edges, edge_width]}" if edge_width else None
-        raise ValueError(
-            f"{type(encoder).__name__} has edge_out_channels={edge_width}, so its edge encoding must be {expected}, "
-            f"got {got}"
-        )
+        kind = type(encoding.node if isinstance(encoding, Encoding) else encoding).__name__
+        raise TypeError(f"{name}.encode must return an Encoding of tensors, got {kind}")
+    num_pairs = None if inputs.pairs is None else inputs.pairs.size(1)
+    of_edges = graph.num_directed_edges if encoder.edge_out_channels else None
+    levels = (
+        ("node", "out_channels", graph.num_nodes, encoder.out_channels),
+        ("edge", "edge_out_channels", of_edges, encoder.edge_out_channels),
+        ("pair", "pair_out_channels", num_pairs, encoder.pair_out_channels),
+    )
+    for values, (level, attribute, rows, width) in zip(encoding, levels, strict=True):
+        expected = None if rows is None else [rows, width]
+        got = list(values.shape) if isinstance(values, Tensor) else values
+        if got != expected:
+            raise ValueError(f"{name} has {attribute}={width}, so its {level} encoding must be {expected}, got {got}")
     w = graph.conductance
-    if w is not None and len(w) and not torch.compiler.is_compiling() and not is_transforming():
-        parts = [part.isfinite().all() for part in (*encoding, pairs) if part is not None]
-        if not bool(torch.stack(parts).all()):
-            low, high = w.aminmax()
-            raise ValueError(
-                f"{type(encoder).__name__} gives values that are not finite: its parameters, or edge_weight from "
-                f"{float(low):.3g} to {float(high):.3g}, are too large or too small"
-            )
+    if w is None or not len(w) or torch.compiler.is_compiling() or is_transforming():
+        return encoding
+    if not bool(torch.stack([part.isfinite().all() for part in encoding if part is not None]).all()):
+        low, high = w.aminmax()
+        raise ValueError(
+            f"{name} gives values that are not finite: its parameters, or edge_weight from "
+            f"{float(low):.3g} to {float(high):.3g}, are too large or too small"
+        )
     return encoding
 
 
-def check_pairs(graph: Graph, pairs: Tensor) -> None:
-    """Raise ``TypeError`` or ``ValueError`` unless ``pairs`` are pairs of nodes, both in the same graph."""
+def check_pairs(encoder: Encoder, graph: Graph, pairs: Tensor) -> None:
+    """Raise ``TypeError`` or ``ValueError`` unless the encoder encodes pairs, and these are of nodes of one graph."""
+    if not encoder.pair_out_channels:
+        raise ValueError(f"{type(encoder).__name__} has pair_out_channels=0: it encodes no pairs")
     if pairs is graph.__dict__.get("pairs"):  # the graph's own list of all pairs
         return
     if not isinstance(pairs, Tensor):
@@ -518,29 +383,10 @@ def check_pairs(graph: Graph, pairs: Tensor) -> None:
         )
 
 
-def checked_pairs(encoder: Encoder, num_pairs: int, values: Any) -> Tensor:
-    """Return an encoding of pairs; raise ``TypeError`` or ``ValueError`` unless it is a tensor of the right shape."""
-    if not isinstance(values, Tensor):
-        raise TypeError(
-            f"{type(encoder).__name__}.encode_with_pairs must return a tensor of pairs, got {type(values).__name__}"
-        )
-    _check_shape(encoder, "pair", "pair_out_channels", values, num_pairs, encoder.pair_out_channels)
-    return values
-
-
-ROWS = {"node": "nodes", "edge": "directed edges", "pair": "pairs"}
-
-
-def _check_shape(encoder: Encoder, level: str, attribute: str, values: Tensor, rows: int, width: int) -> None:
-    if values.dim() != 2 or values.size(0) != rows or values.size(1) != width:
-        raise ValueError(
-            f"{type(encoder).__name__} has {attribute}={width}, so its {level} encoding must be {[rows, width]} for "
-            f"{rows} {ROWS[level]}, got {list(values.shape)}"
-        )
-
-
 def frozen_copy(encoder: E) -> E:
     """Return a frozen copy on the CPU that encodes each graph once."""
-    frozen = copy.deepcopy(encoder).cpu().freeze()
+    frozen = copy.deepcopy(encoder).cpu().requires_grad_(False).eval()
     frozen.encodes_once = True
+    for part in _inner(frozen):
+        part.encodes_once = True
     return frozen

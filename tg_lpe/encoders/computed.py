@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tg_lpe.encoders.base import Encoder, Encoding, check_precomputed
+from tg_lpe.encoders.base import Encoder, Encoding, Inputs, check_precomputed
 from tg_lpe.graph.graph import Graph
 from tg_lpe.graph.pairs import check_pair_nodes
 from tg_lpe.nn._util import without_autocast
@@ -61,36 +61,24 @@ class ComputedEncoder(Encoder):
         return width if wanted is None else int(wanted)  # NumPy integers are not JSON-able
 
     @without_autocast
-    def encode(
-        self,
-        graph: Graph,
-        x: Tensor | None = None,
-        edge_attr: Tensor | None = None,
-        *,
-        generator: torch.Generator | None = None,
-        precomputed: Mapping[str, Tensor] | None = None,
-    ) -> Encoding:
-        """Encode nodes and edges, see :meth:`Encoder.encode`; ``x`` and ``edge_attr`` are not read.
+    def encode(self, graph: Graph, inputs: Inputs) -> Encoding:
+        """Encode nodes, edges and pairs, see :meth:`Encoder.encode`; ``x`` and ``edge_attr`` are not read.
 
         Raises:
-            ValueError: if ``precomputed`` belongs to another encoder or graph.
+            ValueError: if ``precomputed`` belongs to another encoder or graph, or a graph is too large for pairs.
         """
+        precomputed, pairs = inputs.precomputed, inputs.pairs
+        if pairs is not None:
+            check_pair_nodes(graph, type(self).__name__)
         if precomputed is None:
             precomputed = self.precompute(graph)
         else:
             check_precomputed(self, graph, precomputed, self.widths())
             precomputed = {name: self.cast(precomputed[name]) for name in self.widths()}
-        return self.assemble(graph, precomputed, generator)
-
-    @without_autocast
-    def _encode_with_pairs(
-        self, graph: Graph, pairs: Tensor, x: Tensor | None, edge_attr: Tensor | None, **options: Any
-    ) -> tuple[Encoding, Tensor]:
-        check_pair_nodes(graph, type(self).__name__)
-        if options["precomputed"] is None:
-            options["precomputed"] = self.precompute(graph)
-        encoding = self.encode(graph, x, edge_attr, **options)
-        return encoding, self.cast(self.values_of_pairs(graph, pairs, options["precomputed"]))
+        encoding = self.assemble(graph, precomputed, inputs.generator)
+        if pairs is None:
+            return encoding
+        return encoding._replace(pair=self.cast(self.values_of_pairs(graph, pairs, precomputed)))
 
     def values_of_pairs(self, graph: Graph, pairs: Tensor, precomputed: Mapping[str, Tensor]) -> Tensor:
         """Compute the values of some pairs, ``[num_pairs, pair_out_channels]``; the default selects from all pairs."""

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from tg_lpe.arguments import check_choice, check_count, check_counts, check_positive, check_seed
 from tg_lpe.data.spec import DataSpec
-from tg_lpe.encoders.base import Encoder, Encoding, LearnedTable
+from tg_lpe.encoders.base import Encoder, Encoding, Inputs, LearnedTable
 from tg_lpe.encoders.registry import register
 from tg_lpe.graph.graph import Graph, inverse_sqrt
 from tg_lpe.graph.padding import POLYNOMIAL_PADDING, PaddedBatch, exact_polynomials
@@ -84,7 +84,7 @@ class GramTransformer(Encoder):
     The exact part is equivariant. The estimated part is equivariant in distribution: relabelling changes it as much as
     another seed does.
 
-    **Pairs.** With ``pair_out_channels``, :meth:`encode_with_pairs` also reads the entries of ``f_t(S)`` at any pairs
+    **Pairs.** With ``pair_out_channels``, the encoding of pairs reads the entries of ``f_t(S)`` at any pairs
     of nodes, as if they were edges of conductance zero. They are exact or estimated as above. The pairs ``(u, v)`` and
     ``(v, u)`` have equal rows without ``direction``.
 
@@ -208,36 +208,24 @@ class GramTransformer(Encoder):
         learned = arguments.get("conductances", "learned") == "learned"
         return super().data_arguments(spec, arguments) if learned else {}
 
-    @classmethod
-    def reads_directions(cls, arguments: Mapping[str, Any]) -> bool:
-        """Return whether ``direction`` is set."""
-        return arguments.get("direction") is not None
-
-    def keep_channels(self, k: int) -> None:
-        """Keep only the first ``k`` rows of the nodes' linear map, as a view."""
-        if self.readout is not None:
-            self.out_channels = k
-            for name, rows in list(self.readout.named_parameters()):
-                self.readout.register_parameter(name, nn.Parameter(rows.detach()[:k], rows.requires_grad))
-
     @without_autocast
-    def encode(
-        self,
-        graph: Graph,
-        x: Tensor | None = None,
-        edge_attr: Tensor | None = None,
-        *,
-        generator: torch.Generator | None = None,
-        precomputed: Mapping[str, Tensor] | None = None,
-    ) -> Encoding:
-        """Encode nodes and edges, see :meth:`Encoder.encode`; edge weights multiply learned conductances.
+    def encode(self, graph: Graph, inputs: Inputs) -> Encoding:
+        """Encode nodes, edges and pairs, see :meth:`Encoder.encode`; edge weights multiply learned conductances.
 
         Without a ``generator``, every call uses the random probes of :attr:`seed`. ``precomputed`` is not read.
 
         Raises:
             ValueError: if a required feature is missing or a graph is too large for identity probes.
         """
-        return self._read_out(graph, *self.gram(graph, x, edge_attr, generator=generator))
+        x, edge_attr, pairs, generator, _ = inputs
+        if pairs is None:
+            return self._read_out(graph, *self.gram(graph, x, edge_attr, generator=generator))
+        wider = self._wider(graph, pairs)
+        # In a large graph, the additional edges change which orders are exact, so nodes and edges are encoded without.
+        encoding = self.encode(graph, inputs._replace(pairs=None)) if self._large_graphs(wider.graph) else None
+        node, edge, values = self._read_wider(wider, graph, self._adjacency(graph, x, edge_attr), generator)
+        values = values if self.pair_readout is None else self.pair_readout(values)
+        return (encoding or self._read_out(graph, node, edge))._replace(pair=values)
 
     def _read_out(self, graph: Graph, node: Tensor, edge: Tensor) -> Encoding:
         """Apply the linear maps to the results of :meth:`gram`."""
@@ -246,17 +234,6 @@ class GramTransformer(Encoder):
             return Encoding(node, None)
         edge = edge if self.edge_readout is None else self.edge_readout(edge)
         return Encoding(node, edge if self.directed else graph.spread_to_directed(edge))
-
-    @without_autocast
-    def _encode_with_pairs(
-        self, graph: Graph, pairs: Tensor, x: Tensor | None, edge_attr: Tensor | None, **options: Any
-    ) -> tuple[Encoding, Tensor]:
-        wider, generator = self._wider(graph, pairs), options["generator"]
-        # In a large graph, the additional edges change which orders are exact, so nodes and edges are encoded without.
-        encoding = self.encode(graph, x, edge_attr, generator=generator) if self._large_graphs(wider.graph) else None
-        node, edge, values = self._read_wider(wider, graph, self._adjacency(graph, x, edge_attr), generator)
-        values = values if self.pair_readout is None else self.pair_readout(values)
-        return encoding or self._read_out(graph, node, edge), values
 
     def _wider(self, graph: Graph, pairs: Tensor) -> WithPairs | MagneticCover:
         """Return the graph with pairs as edges, or the real graph of twice the size for a Hermitian ``P``."""

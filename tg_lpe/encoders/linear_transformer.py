@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from tg_lpe.arguments import check_counts, check_flags, check_seed
 from tg_lpe.data.spec import DataSpec
-from tg_lpe.encoders.base import Encoder, Encoding
+from tg_lpe.encoders.base import Encoder, Encoding, Inputs
 from tg_lpe.encoders.registry import register
 from tg_lpe.graph.graph import Graph, inverse_sqrt
 from tg_lpe.graph.padding import PaddedBatch
@@ -19,7 +19,7 @@ from tg_lpe.nn._util import without_autocast
 from tg_lpe.nn.probes import make_probes
 from tg_lpe.ops import layers as layer_ops
 from tg_lpe.ops.layers import LayerStack
-from tg_lpe.ops.operator import is_transforming, needs_gradient
+from tg_lpe.ops.operator import needs_gradient
 
 NORM_FLOOR = 1e-12
 """Columns shorter than this are not normalised, so a zero column stays zero."""
@@ -131,7 +131,6 @@ class LinearTransformer(Encoder):
             for used in updates
         )
         self.readout = nn.Linear(k, self.out_channels, bias=False)
-        self._cache: tuple[Any, ...] = ((), None, None)
 
     @classmethod
     def data_arguments(cls, spec: DataSpec, arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -141,27 +140,18 @@ class LinearTransformer(Encoder):
         return {name: size for name, size in super().data_arguments(spec, arguments).items() if name in needed}
 
     @without_autocast
-    def encode(
-        self,
-        graph: Graph,
-        x: Tensor | None = None,
-        edge_attr: Tensor | None = None,
-        *,
-        generator: torch.Generator | None = None,
-        precomputed: Mapping[str, Tensor] | None = None,
-        probes: Tensor | None = None,
-    ) -> Encoding:
+    def encode(self, graph: Graph, inputs: Inputs, *, probes: Tensor | None = None) -> Encoding:
         """Encode the nodes, see :meth:`Encoder.encode`; ``edge_attr`` and ``precomputed`` are not read.
 
         Args:
-            graph, x, generator: the graph, node features for feature probes, and the generator of random probes.
+            graph, inputs: the graph, node features for feature probes, and the generator of random probes.
             probes: ``Phi_0``, ``[num_nodes, k]``, instead of the module's probes.
 
         Raises:
             ValueError: if features are missing, probes have a wrong shape or dtype, or the batch is too large for
                 ``update_incidence``.
         """
-        phi = self.probes(graph, x, generator) if probes is None else probes
+        phi = self.probes(graph, inputs.x, inputs.generator) if probes is None else probes
         if phi.shape != (graph.num_nodes, self.k):
             raise ValueError(f"probes must be [{graph.num_nodes}, {self.k}], got {list(phi.shape)}")
         if probes is not None and phi.dtype != self.readout.weight.dtype:
@@ -186,24 +176,7 @@ class LinearTransformer(Encoder):
         return [layer for layer in products.unbind() for _ in range(self.num_loops)]
 
     def _stack(self) -> LayerStack:
-        """Return all layers' weights; a frozen module forms them again if a weight changes (except via ``.data``).
-
-        The cache saves a third of the time of encoding a single molecule.
-        """
-        if not self._is_frozen or torch.compiler.is_compiling() or is_transforming():
-            return self._form_stack()
-        weights = [weight for block in self.blocks for weight in block._parameters.values() if weight is not None]
-        if any(weight.requires_grad or weight.is_inference() for weight in weights):
-            return self._form_stack()
-        state = [(weight.data_ptr(), weight._version) for weight in weights]
-        if self._cache[0] != state:
-            with torch.no_grad(), torch.inference_mode(False):
-                # References to the weights, so that no other tensor gets the same data_ptr.
-                references = [weight.detach() for weight in weights]
-                self._cache = state, self._form_stack(), references
-        return cast(LayerStack, self._cache[1])
-
-    def _form_stack(self) -> LayerStack:
+        """Return all layers' weights."""
         blocks = _products(cast(list[_Parameters], list(self.blocks)))
         residual, similarity, left, right = (
             values.repeat_interleave(self.num_loops, dim=0)

@@ -48,7 +48,7 @@ class PersonalizedPageRank(NodeEdgeEncoder):
         >>> from tg_lpe.encoders import PersonalizedPageRank
         >>> from tg_lpe.graph.graph import Graph
         >>> edge = Graph(torch.tensor([[0], [1]]))
-        >>> PersonalizedPageRank(alphas=(0.5,)).encode_pairs(edge, torch.tensor([[0, 0], [0, 1]]))
+        >>> PersonalizedPageRank(alphas=(0.5,))(None, edge, pairs=torch.tensor([[0, 0], [0, 1]])).pair
         tensor([[0.6667],
                 [0.3333]])
     """

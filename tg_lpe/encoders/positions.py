@@ -123,11 +123,6 @@ class Positions(ComputedEncoder):
         self.k, self.loops, self.tolerance, self.max_layers, self.seed = k, loops, tolerance, max_layers, seed
         self.cut = LearnedCut().requires_grad_(loops != "auto")
 
-    def keep_channels(self, k: int) -> None:
-        """Compute only ``k`` eigenvectors, unless an encoding of edges or pairs reads all of them."""
-        if not self.edge_out_channels and not self.pair_out_channels:
-            self.k = self.out_channels = k
-
     def precompute(self, graph: Graph) -> dict[str, Tensor]:
         """Return ``node_positions``; nothing with a number of loops, whose columns depend on the weights."""
         if self.loops != "auto":

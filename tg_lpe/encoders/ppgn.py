@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from tg_lpe.arguments import check_counts, check_positive
-from tg_lpe.encoders.base import Encoder, Encoding
+from tg_lpe.encoders.base import Encoder, Encoding, Inputs
 from tg_lpe.encoders.registry import register
 from tg_lpe.graph.buckets import PaddedRows, matrices
 from tg_lpe.graph.graph import Graph, inverse_sqrt
@@ -49,7 +46,7 @@ class PPGN(Encoder):
     Args:
         out_channels: width of the node encoding.
         edge_out_channels: width of the edge encoding; 0 for none.
-        pair_out_channels: width of the encoding of pairs of nodes, see :meth:`encode_with_pairs`; 0 for none.
+        pair_out_channels: width of the encoding of pairs of nodes, 0 for none.
         hidden_channels: width of the features of pairs.
         num_layers: number of layers.
         frequency: if set, sines of this frequency replace all GELUs, as in
@@ -96,41 +93,22 @@ class PPGN(Encoder):
         self.pair = nn.Linear(hidden_channels, pair_out_channels) if pair_out_channels else None
 
     @without_autocast
-    def encode(
-        self,
-        graph: Graph,
-        x: Tensor | None = None,
-        edge_attr: Tensor | None = None,
-        *,
-        generator: torch.Generator | None = None,
-        precomputed: Mapping[str, Tensor] | None = None,
-    ) -> Encoding:
-        """Encode nodes and edges, see :meth:`Encoder.encode`; features are not read.
+    def encode(self, graph: Graph, inputs: Inputs) -> Encoding:
+        """Encode nodes, edges and pairs, see :meth:`Encoder.encode`; features are not read.
 
         Raises:
             ValueError: if a graph has more than 1,024 nodes.
         """
-        return self._encoding(graph, *self._features(graph))
-
-    @without_autocast
-    def _encode_with_pairs(
-        self, graph: Graph, pairs: Tensor, x: Tensor | None, edge_attr: Tensor | None, **options: Any
-    ) -> tuple[Encoding, Tensor]:
-        assert self.pair is not None
         rows, features, means = self._features(graph)
-        encoding = self._encoding(graph, rows, features, means)
-        return encoding, self.pair(features[rows.entry(*pairs)])
-
-    def _encoding(self, graph: Graph, rows: PaddedRows, features: Tensor, means: Tensor) -> Encoding:
-        """Read the encoding of nodes and edges out of the results of :meth:`_features`."""
         node = torch.arange(graph.num_nodes, device=graph.device)
         diagonal = features[rows.entry(node, node)]
-        out = self.node(torch.cat([diagonal, means[rows.row]], dim=1))
-        if self.edge is None:
-            return Encoding(out)
-        u, v = graph.tail, graph.head
-        both = features[rows.entry(u, v)] + features[rows.entry(v, u)]
-        return Encoding(out, graph.spread_to_directed(self.edge(both)))
+        edge = pair = None
+        if self.edge is not None:
+            u, v = graph.tail, graph.head
+            edge = graph.spread_to_directed(self.edge(features[rows.entry(u, v)] + features[rows.entry(v, u)]))
+        if self.pair is not None and inputs.pairs is not None:
+            pair = self.pair(features[rows.entry(*inputs.pairs)])
+        return Encoding(self.node(torch.cat([diagonal, means[rows.row]], dim=1)), edge, pair)
 
     def _features(self, graph: Graph) -> tuple[PaddedRows, Tensor, Tensor]:
         """Compute the features of all pairs, and their means over each node's row and column.

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from tg_lpe.arguments import check_counts, check_seed
-from tg_lpe.encoders.base import Encoder, Encoding
+from tg_lpe.encoders.base import Encoder, Encoding, Inputs
 from tg_lpe.encoders.registry import register
 from tg_lpe.graph.graph import Graph, inverse_sqrt
 from tg_lpe.nn._util import without_autocast
@@ -79,17 +77,9 @@ class RPEARL(Encoder):
         self.layers = nn.ModuleList([GINLayer(hidden_channels, hidden_channels, width) for width in widths[1:]])
 
     @without_autocast
-    def encode(
-        self,
-        graph: Graph,
-        x: Tensor | None = None,
-        edge_attr: Tensor | None = None,
-        *,
-        generator: torch.Generator | None = None,
-        precomputed: Mapping[str, Tensor] | None = None,
-    ) -> Encoding:
+    def encode(self, graph: Graph, inputs: Inputs) -> Encoding:
         """Encode nodes, see :meth:`Encoder.encode`; the ``generator`` draws the random numbers."""
-        q = self.probes(graph, None, generator)
+        q = self.probes(graph, None, inputs.generator)
         scale = inverse_sqrt(graph.laplacian_diagonal(q)).unsqueeze(1)
         bank = [q]
         for _ in range(self.powers - 1):

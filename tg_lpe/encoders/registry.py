@@ -11,7 +11,7 @@ from torch_geometric.transforms import BaseTransform
 from tg_lpe.checkpoints.checkpoint import CLASSES, Checkpoint, Kind
 from tg_lpe.checkpoints.registry import Registry
 from tg_lpe.data.spec import DataSpec
-from tg_lpe.encoders.base import Encoder, check_encoder
+from tg_lpe.encoders.base import Encoder, check_encoder, copy_tensors
 
 E = TypeVar("E", bound=type[Encoder])
 
@@ -87,12 +87,10 @@ def make_encoder(config: Mapping[str, Any], spec: DataSpec | None = None) -> Enc
     """
     if not isinstance(config, Mapping):
         raise TypeError(f"an encoder must be a tg_lpe.Encoder or its configuration, got {type(config).__name__}")
-    arguments = dict(config)
-    if "class" not in arguments:
+    if "class" not in config:
         raise ValueError(f"an encoder's configuration must have a 'class', one of {list(ENCODERS)}, got {config!r}")
+    arguments = dict(config if spec is None else _completed(config, spec))
     cls = ENCODERS[arguments.pop("class")]
-    if spec is not None:
-        arguments.update(cls.data_arguments(spec, arguments))
     try:
         encoder: Encoder = cls(**arguments)
     except TypeError as error:
@@ -100,18 +98,44 @@ def make_encoder(config: Mapping[str, Any], spec: DataSpec | None = None) -> Enc
     return encoder
 
 
-def completed(config: Any, spec: DataSpec) -> Any:
-    """Return the configuration of an inner encoder with the arguments that follow from the data; others unchanged."""
+def _completed(config: Any, spec: DataSpec) -> Any:
+    """Add the arguments that follow from the data to configurations of encoders, also of those inside them."""
+    if isinstance(config, list | tuple):
+        return [_completed(each, spec) for each in config]
     if not isinstance(config, Mapping) or config.get("class") not in ENCODERS:
         return config
-    return {**config, **ENCODERS[config["class"]].data_arguments(spec, config)}
+    arguments = {name: _completed(value, spec) for name, value in config.items()}
+    return {**arguments, **ENCODERS[config["class"]].data_arguments(spec, arguments)}
 
 
-def reads_directions(encoder: Any) -> bool:
-    """Return whether an encoder, given by its configuration or the name of a checkpoint, is ``directed``."""
-    config = load_encoder(encoder).config_dict() if isinstance(encoder, str) else encoder
-    is_known = isinstance(config, Mapping) and config.get("class") in ENCODERS
-    return is_known and ENCODERS[config["class"]].reads_directions(config)
+def without_edges(encoder: Encoder) -> Encoder:
+    """Return an encoder with the same weights that encodes no edges; it saves time.
+
+    It is the encoder itself if no constructor has an argument ``edge_out_channels``, or a configuration cannot hold the
+    arguments.
+    """
+    if not encoder.edge_out_channels:
+        return encoder
+    try:
+        config = encoder.config_dict()
+        if (of_nodes := _of_nodes(config)) == config:
+            return encoder
+        slim = encoder.made_anew(**of_nodes)
+    except (TypeError, ValueError):
+        return encoder
+    copy_tensors(slim, encoder)
+    return slim
+
+
+def _of_nodes(config: Any) -> Any:
+    """Set ``edge_out_channels`` to 0 in a configuration and in those inside it, except of encoders of edges alone."""
+    if isinstance(config, list):
+        return [_of_nodes(each) for each in config]
+    if not isinstance(config, dict):
+        return config
+    config = {name: _of_nodes(value) for name, value in config.items()}
+    has_both = "edge_out_channels" in config and config.get("out_channels") != 0
+    return {**config, "edge_out_channels": 0} if has_both else config
 
 
 def encoder_hint(value: object) -> str:

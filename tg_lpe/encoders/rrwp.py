@@ -44,7 +44,7 @@ class RRWP(NodeEdgeEncoder):
         >>> from tg_lpe.encoders import RRWP
         >>> from tg_lpe.graph.graph import Graph
         >>> path = Graph(torch.tensor([[0, 1], [1, 2]]))
-        >>> RRWP(steps=3).encode_pairs(path, torch.tensor([[0, 0], [1, 2]]))
+        >>> RRWP(steps=3)(None, path, pairs=torch.tensor([[0, 0], [1, 2]])).pair
         tensor([[0.0000, 1.0000, 0.0000],
                 [0.0000, 0.0000, 0.5000]])
     """

@@ -38,7 +38,7 @@ class ShortestPath(NodeEdgeEncoder):
         >>> from tg_lpe.encoders import ShortestPath
         >>> from tg_lpe.graph.graph import Graph
         >>> path = Graph(torch.tensor([[0, 1, 2], [1, 2, 3]]), num_nodes=5)
-        >>> ShortestPath(max_distance=2).encode_pairs(path, torch.tensor([[0, 0, 0], [1, 3, 4]]))
+        >>> ShortestPath(max_distance=2)(None, path, pairs=torch.tensor([[0, 0, 0], [1, 3, 4]])).pair
         tensor([[0., 1., 0., 0., 0.],
                 [0., 0., 0., 1., 0.],
                 [0., 0., 0., 0., 1.]])

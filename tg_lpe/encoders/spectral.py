@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -11,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from tg_lpe.arguments import check_choice, check_count, check_counts, check_flags, check_no_effect, check_share
-from tg_lpe.encoders.base import Encoder, Encoding, check_precomputed
+from tg_lpe.encoders.base import Encoder, Encoding, Inputs, check_precomputed
 from tg_lpe.encoders.registry import register
 from tg_lpe.graph.eigenspaces import bottom_eigenvectors, eigenspaces
 from tg_lpe.graph.graph import Graph
@@ -87,15 +86,7 @@ class EigenpairEncoder(Encoder):
     def _named(self, values: Tensor, node: Tensor) -> dict[str, Tensor]:
         return {f"graph_eigenvalues_{self.kind}": values, f"node_spectrum_{self.kind}": node}
 
-    def encode(
-        self,
-        graph: Graph,
-        x: Tensor | None = None,
-        edge_attr: Tensor | None = None,
-        *,
-        generator: torch.Generator | None = None,
-        precomputed: Mapping[str, Tensor] | None = None,
-    ) -> Encoding:
+    def encode(self, graph: Graph, inputs: Inputs) -> Encoding:
         """Encode nodes and edges, see :meth:`Encoder.encode`; the ``generator`` draws the signs of eigenvectors.
 
         Raises:
@@ -104,6 +95,7 @@ class EigenpairEncoder(Encoder):
         w = graph.conductance
         if w is not None and (w.requires_grad or is_transforming()):  # eigenpairs have no gradient
             graph = graph.with_conductances(constant(w), graph.ground)
+        precomputed = inputs.precomputed
         if precomputed is None:
             with torch.no_grad():
                 precomputed = self.precompute(graph)
@@ -115,7 +107,7 @@ class EigenpairEncoder(Encoder):
         names = f"graph_eigenvalues_{self.kind}", f"node_spectrum_{self.kind}"
         values, node = (precomputed[name].to(dtype) for name in names)
         if self.has_signs and self.out_channels:
-            node = with_random_signs(node, graph, generator)
+            node = with_random_signs(node, graph, inputs.generator)
         # A graph has no more eigenpairs than nodes, and the first columns hold them.
         is_tracing = torch.compiler.is_compiling()
         m = self.num_eigenpairs if is_tracing else min(self.num_eigenpairs, max(graph.max_nodes, 1))

@@ -12,12 +12,11 @@ from torch import Tensor
 from torch_geometric.data import Data, InMemoryDataset
 
 from tg_lpe.arguments import check_generator
-from tg_lpe.data.spec import DataSpec
 from tg_lpe.data.storage import iterate_chunks
-from tg_lpe.encoders.base import Encoder, Encoding, warn_if_untrained
+from tg_lpe.encoders.base import Encoder, Encoding, Inputs, warn_if_untrained
 from tg_lpe.encoders.precompute import CHUNK, CHUNK_PAIRS
 from tg_lpe.encoders.random_walk import RandomWalk
-from tg_lpe.encoders.registry import as_encoder, completed, load_encoder, reads_directions, register
+from tg_lpe.encoders.registry import as_encoder, load_encoder, register
 from tg_lpe.graph.graph import Graph
 from tg_lpe.nn._util import without_autocast
 from tg_lpe.ops.blas import torch_threads_for
@@ -76,11 +75,10 @@ class Whitened(Encoder):
         if isinstance(encoder, Encoder):
             warn_if_untrained(encoder)
         inner = as_encoder(load_encoder(encoder) if isinstance(encoder, str | Path) else encoder) or RandomWalk()
-        self.encoder = copy.deepcopy(inner).freeze()
+        self.encoder = copy.deepcopy(inner).requires_grad_(False).eval()
         self.out_channels, self.edge_out_channels = inner.out_channels, inner.edge_out_channels
         self.pair_out_channels = inner.pair_out_channels
-        self.reads, self.encodes_once = inner.reads, inner.encodes_once
-        self.directed = inner.directed
+        self.reads, self.directed = inner.reads, inner.directed
         self.register_buffer("num_fitted", torch.zeros((), dtype=torch.int64))
         for level, width in (("node", self.out_channels), ("edge", self.edge_out_channels)):
             self.register_buffer(f"{level}_mean", torch.zeros(width))
@@ -133,62 +131,28 @@ class Whitened(Encoder):
         return self
 
     @without_autocast
-    def encode(
-        self,
-        graph: Graph,
-        x: Tensor | None = None,
-        edge_attr: Tensor | None = None,
-        *,
-        generator: torch.Generator | None = None,
-        precomputed: Mapping[str, Tensor] | None = None,
-    ) -> Encoding:
-        """Encode nodes and edges, see :meth:`Encoder.encode`.
+    def encode(self, graph: Graph, inputs: Inputs) -> Encoding:
+        """Encode nodes and edges, see :meth:`Encoder.encode`; pairs are not whitened.
 
         Raises:
             ValueError: if :meth:`fit` was not called, or the inner encoder raises it.
         """
-        inner = self._fitted_encoder()
-        return self._whiten(graph, inner(x, graph, edge_attr, generator=generator, precomputed=precomputed))
-
-    @without_autocast
-    def _encode_with_pairs(
-        self, graph: Graph, pairs: Tensor, x: Tensor | None, edge_attr: Tensor | None, **options: Any
-    ) -> tuple[Encoding, Tensor]:
-        encoding, values = self._fitted_encoder()(x, graph, edge_attr, pairs=pairs, **options)
-        return self._whiten(graph, encoding), values
-
-    def _fitted_encoder(self) -> Encoder:
-        """Return the inner encoder, or raise if there are no statistics."""
         if not self.is_fitted:
             raise ValueError(
                 f"this {type(self).__name__} has no statistics yet: call encoder.fit(training_graphs) first; "
                 "tg-lpe train and tg_lpe.app.training.train do so with the training part of the data"
             )
-        self.encoder.encodes_once = self.encodes_once
-        return self.encoder
-
-    def _whiten(self, graph: Graph, encoding: Encoding) -> Encoding:
-        """Whiten an encoding of the inner encoder."""
-        node, edge = encoding
+        x, edge_attr, pairs, generator, precomputed = inputs
+        node, edge, pair = self.encoder(x, graph, edge_attr, pairs=pairs, generator=generator, precomputed=precomputed)
         node = (node - self.node_mean) @ self.node_map
         if edge is not None:
             edge = (edge - self.edge_mean) @ self.edge_map
             edge = edge.masked_fill((graph.undirected_index < 0).unsqueeze(1), 0.0)
-        return Encoding(node, edge)
+        return Encoding(node, edge, pair)
 
     def precompute(self, graph: Graph) -> dict[str, Tensor]:
         """Return the precomputed tensors of the inner encoder."""
         return self.encoder.precompute(graph)
-
-    def without_edges(self) -> Whitened:
-        """Return an encoder with the same statistics that only encodes nodes."""
-        if not self.edge_out_channels:
-            return self
-        slim = Whitened(self.encoder.without_edges())
-        for name in ("num_fitted", "node_mean", "node_map"):
-            setattr(slim, name, getattr(self, name).clone())
-        slim.training, slim._is_frozen = self.training, self._is_frozen
-        return slim
 
     def reset_parameters(self) -> None:
         """Draw the weights of the inner encoder again, if it has any; :meth:`fit` must then be called again."""
@@ -196,29 +160,12 @@ class Whitened(Encoder):
             super().reset_parameters()
 
     def requires_grad_(self, requires_grad: bool = True) -> Whitened:
-        """Return this encoder; the inner encoder stays frozen, because the statistics belong to its weights."""
-        super().requires_grad_(requires_grad)
-        self.encoder.freeze()
+        """Return this encoder unchanged: the statistics belong to the frozen weights inside, and it has no others."""
         return self
 
     def extra_repr(self) -> str:
         """Show the number of graphs that the statistics come from."""
         return f"num_fitted={int(self.num_fitted)}"
-
-    def config_dict(self) -> dict[str, Any]:
-        """Return the class name and the configuration of the inner encoder."""
-        return {"class": type(self).__name__, "encoder": self.encoder.config_dict()}
-
-    @classmethod
-    def data_arguments(cls, spec: DataSpec, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the inner encoder's configuration with the arguments that follow from the data."""
-        inner = arguments.get("encoder")
-        return {"encoder": completed(inner, spec)} if isinstance(inner, Mapping) else {}
-
-    @classmethod
-    def reads_directions(cls, arguments: Mapping[str, Any]) -> bool:
-        """Return whether the inner encoder is ``directed``."""
-        return reads_directions(arguments.get("encoder"))
 
     def _encoded(
         self, dataset: InMemoryDataset | Sequence[Data], generator: torch.Generator | None
@@ -239,7 +186,7 @@ class Whitened(Encoder):
                 num_graphs=chunk.num_graphs,
             )
             with torch.no_grad():
-                yield graph, encoder.encode(graph, *features, generator=generator)
+                yield graph, encoder(features[0], graph, features[1], generator=generator)
 
 
 class _Moments(NamedTuple):

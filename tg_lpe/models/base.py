@@ -223,13 +223,6 @@ class Model(CheckpointMixin, nn.Module, ABC):
         """
         reset_parts(self)
 
-    def config_dict(self) -> dict[str, Any]:
-        """Return the class name and the constructor's arguments, including those of the encoder."""
-        config = super().config_dict()
-        if "encoder" in inspect.signature(type(self)).parameters:
-            config["encoder"] = None if self.encoder is None else self.encoder.config_dict()
-        return config
-
     def save_pretrained(self, save_directory: str | Path, **kwargs: Any) -> str | None:
         """Write a checkpoint folder, see :meth:`CheckpointMixin.save_pretrained`.
 

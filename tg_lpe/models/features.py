@@ -169,10 +169,7 @@ class FeatureModel(Model):
         x, edge_attr, pe, edge_pe, _ = features
         if self.encoder is None:
             return pe, edge_pe, None
-        if pairs is None:
-            return *self.encoder(x, graph, edge_attr, **options), None
-        encoding, values = self.encoder(x, graph, edge_attr, pairs=pairs, **options)
-        return *encoding, values
+        return self.encoder(x, graph, edge_attr, pairs=pairs, **options)  # type: ignore[no-any-return]
 
     def _with_graph_attr(self, rows: Tensor, graph: Graph, graph_attr: Tensor | None) -> Tensor:
         """Add the features of its graph to each row before the read-out."""

@@ -59,9 +59,10 @@ class DirectedEncoderTestCase(EncoderTestCase):
         encoder, adjacency, (index, weight) = self.double(), dense_adjacency(graph), graph.listing()
         node, pairs = (torch.from_numpy(values) for values in self.directed_oracle(adjacency))
         made = make_graph(index, graph.num_nodes, edge_weight=weight)
-        got, values = encoder.encode_with_pairs(made, made.pairs)
+        got = encoder(None, made, pairs=made.pairs)
         self.close(self.directed_invariant(adjacency, got.node), node)
-        self.close(values, pairs.reshape(values.shape), 1e-10)
+        assert got.pair is not None
+        self.close(got.pair, pairs.reshape(got.pair.shape), 1e-10)
         assert got.edge is not None
         expected = pairs[tuple(index)]
         self.close(got.edge, expected.reshape(got.edge.shape), 1e-10)
@@ -69,5 +70,6 @@ class DirectedEncoderTestCase(EncoderTestCase):
     def test_directions_are_told(self) -> None:
         """Encode a node of a directed cycle with its next and its previous node: the pairs must differ."""
         encoder, index = self.double(), torch.tensor(list(nx.cycle_graph(5, create_using=nx.DiGraph).edges)).T
-        following, previous = encoder.encode_pairs(make_graph(index, 5), torch.tensor([[0, 0], [1, 4]]))
+        encoding = encoder(None, make_graph(index, 5), pairs=torch.tensor([[0, 0], [1, 4]]))
+        following, previous = encoding.pair
         assert float((following - previous).abs().max()) > 0.1

@@ -19,7 +19,7 @@ from torch import Tensor
 from torch_geometric.data import Batch, Data
 
 import tg_lpe.graph.graph
-from tg_lpe.encoders import ENCODERS, Encoder, Encoding, load_encoder, make_encoder
+from tg_lpe.encoders import ENCODERS, Encoder, Encoding, load_encoder, make_encoder, without_edges
 from tg_lpe.graph.graph import make_graph
 from tg_lpe.models import GraphTransformer
 from tg_lpe.testing.graphs import (
@@ -107,7 +107,7 @@ class EncoderTestCase:
     def run(self, encoder: Encoder, graph: Graph, index: Tensor, weight: Tensor, **options: Any) -> Encoding:
         made = make_graph(index, graph.num_nodes, edge_weight=weight)
         with torch.no_grad():
-            return encoder.encode(made, self.features(encoder, graph), self.kinds(encoder, index), **options)
+            return encoder(self.features(encoder, graph), made, self.kinds(encoder, index), **options)
 
     def batch(
         self, encoder: Encoder, parts: list[Graph]
@@ -120,7 +120,8 @@ class EncoderTestCase:
 
     def run_batch(self, encoder: Encoder, parts: list[Graph], **options: Any) -> Encoding:
         with torch.no_grad():
-            return encoder.encode(*self.batch(encoder, parts), **options)
+            graph, x, kinds = self.batch(encoder, parts)
+            return encoder(x, graph, kinds, **options)
 
     def alone(self, encoder: Encoder, graph: Graph) -> Encoding:
         return self.run(encoder, graph, *graph.listing())
@@ -208,9 +209,10 @@ class EncoderTestCase:
 
     def run_pairs(self, encoder: Encoder, parts: list[Graph], pairs: Tensor | None = None) -> tuple[Encoding, Tensor]:
         """Encode a batch and pairs of its nodes, by default all pairs."""
-        graph, *features = self.batch(encoder, parts)
+        graph, x, kinds = self.batch(encoder, parts)
         with torch.no_grad():
-            return encoder.encode_with_pairs(graph, graph.pairs if pairs is None else pairs, *features)
+            encoding = encoder(x, graph, kinds, pairs=graph.pairs if pairs is None else pairs)
+        return encoding._replace(pair=None), encoding.pair
 
     @few
     @given(data=st.data())
@@ -304,7 +306,7 @@ class EncoderTestCase:
         inputs = [self.features(encoder, GRAPH), index, self.kinds(encoder, index), weight]
         copies = [None if values is None else values.clone() for values in inputs]
         with torch.no_grad():
-            encoding = encoder.encode(make_graph(index, GRAPH.num_nodes, edge_weight=weight), inputs[0], inputs[2])
+            encoding = encoder(inputs[0], make_graph(index, GRAPH.num_nodes, edge_weight=weight), inputs[2])
         assert all(part is None or part.is_contiguous() for part in encoding)
         for values, copied in zip(inputs, copies, strict=True):
             assert values is None or copied is None or torch.equal(values, copied)
@@ -317,7 +319,7 @@ class EncoderTestCase:
 
     def test_without_edges(self) -> None:
         encoder = self.double()
-        slim = encoder.without_edges()
+        slim = without_edges(encoder)
         if slim is encoder:  # the constructor has no argument edge_out_channels
             return
         assert slim.edge_out_channels == 0 and slim.out_channels == encoder.out_channels
@@ -424,13 +426,13 @@ class EncoderTestCase:
     def of_weights(self, encoder: Encoder, graph: Graph) -> Callable[..., Tensor]:
         """Return the entries of the encoding as a function of the encoder's parameters."""
         index, weight = graph.both_ways()
-        names = [f"encoder.{name}" for name, _ in encoder.named_parameters()]
+        names = [name for name, _ in encoder.named_parameters()]
 
         def encode(*values: Tensor) -> Tensor:
             made = make_graph(index, graph.num_nodes, edge_weight=weight)
-            inputs = made, self.features(encoder, graph), self.kinds(encoder, index)
+            inputs = self.features(encoder, graph), made, self.kinds(encoder, index)
             state = dict(zip(names, values, strict=True))
-            encoding = torch.func.functional_call(_Encode(encoder), state, inputs)
+            encoding = torch.func.functional_call(encoder, state, inputs)
             return torch.cat([part.flatten() for part in encoding if part is not None])
 
         return encode
@@ -468,17 +470,6 @@ class EncoderTestCase:
         terms = torch.cat([(slope * direction).flatten() for slope, direction in zip(slopes, directions, strict=True)])
         derivative = torch.func.jvp(loss, values, directions)[1]
         torch.testing.assert_close(derivative, terms.sum(), rtol=1e-9, atol=1e-12 * float(terms.abs().sum()))
-
-
-class _Encode(torch.nn.Module):
-    """Call ``encode`` in ``forward``, for :func:`torch.func.functional_call`."""
-
-    def __init__(self, encoder: Encoder) -> None:
-        super().__init__()
-        self.encoder = encoder
-
-    def forward(self, *inputs: Any) -> Encoding:
-        return self.encoder.encode(*inputs)
 
 
 def _equal(got: Encoding, expected: Encoding) -> bool:

@@ -33,7 +33,7 @@ def assert_permutation_equivariant(
 
         model = LinearTransformer(k=8)
         assert_permutation_equivariant(
-            lambda edge_index, num_nodes, x: model.encode(Graph(edge_index, num_nodes), probes=x),
+            lambda edge_index, num_nodes, x: model.encode(Graph(edge_index, num_nodes), Inputs(), probes=x),
             edge_index, num_nodes, x=torch.randn(num_nodes, 8),
         )
 
@@ -68,7 +68,7 @@ def assert_permutation_equivariant(
         else:
             features = {"x": x, "edge_attr": attr, "edge_weight": weight}
             out = encode(index, num_nodes, **{name: value for name, value in features.items() if value is not None})
-        node, edge = (out, None) if isinstance(out, Tensor) else out
+        node, edge = (out, None) if isinstance(out, Tensor) else out[:2]
         return Encoding(
             _rows(node, "node", num_nodes), None if edge is None else _rows(edge, "edge", edge_index.size(1))
         )
@@ -80,7 +80,7 @@ def assert_permutation_equivariant(
         if got.edge is not None and edge is not None:
             _compare(change, "edge", got.edge, edge, rtol, atol)
 
-    node, edge = run(edge_index, x, edge_attr, edge_weight)
+    node, edge, _ = run(edge_index, x, edge_attr, edge_weight)
     compare("calling the encoder again", run(edge_index, x, edge_attr, edge_weight), node, edge)
     for _ in range(trials):
         order = torch.randperm(edge_index.size(1), generator=generator).to(device)

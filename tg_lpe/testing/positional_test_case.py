@@ -116,7 +116,7 @@ class PositionalEncoderTestCase(EncoderTestCase):
         towards = normal(graph.num_nodes, graph.num_nodes, seed=1)
 
         def loss() -> Tensor:
-            node = encoder.encode(make_graph(index, graph.num_nodes, edge_weight=weight)).node
+            node = encoder(None, make_graph(index, graph.num_nodes, edge_weight=weight)).node
             return (towards * (node @ node.mT)).sum()
 
         slopes = torch.autograd.grad(loss(), values)

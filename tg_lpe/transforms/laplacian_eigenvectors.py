@@ -62,7 +62,7 @@ class AddLaplacianEigenvectors(AddPositionalEncoding):
         """Compute the eigenvectors, and the eigenvalues if ``eigenvalue_attr_name`` is set."""
         encoder = self.encoder_on(graph.device)
         precomputed = encoder.precompute(graph)
-        attributes = [Attribute(self.attr_name, "node", encoder.encode(graph, precomputed=precomputed).node)]
+        attributes = [Attribute(self.attr_name, "node", encoder(None, graph, precomputed=precomputed).node)]
         if self.eigenvalue_attr_name is not None:
             attributes.append(Attribute(self.eigenvalue_attr_name, "graph", precomputed[self._eigenvalues]))
         return attributes

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch_geometric.data.datapipes import functional_transform
 
 from tg_lpe.arguments import number_hint
@@ -79,7 +78,6 @@ class LinearTransformerPE(AddPositionalEncoding):
                 raise ValueError(f"k must lie in 1..{encoder.out_channels}, the encoder's channels, got {k!r}{hint}")
         super().__init__(encoder, attr_name, edge_attr_name, edge_weight, reduce=reduce, hetero=hetero)
         self.k = self.out_channels = self.out_channels if k is None else k
-        self.encoder_on(torch.device("cpu")).keep_channels(self.k)
 
     @classmethod
     def from_pretrained(  # type: ignore[override]

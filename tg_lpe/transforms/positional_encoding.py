@@ -13,7 +13,7 @@ from torch_geometric.data.datapipes import functional_transform
 
 from tg_lpe.checkpoints.checkpoint import described_arguments, module_digest, module_dtype
 from tg_lpe.encoders.base import Encoder, check_encoder, frozen_copy, warn_if_untrained
-from tg_lpe.encoders.registry import encoder_hint, load_encoder
+from tg_lpe.encoders.registry import encoder_hint, load_encoder, without_edges
 from tg_lpe.graph.graph import Graph
 from tg_lpe.transforms.attributes import check_names
 from tg_lpe.transforms.base import Attribute, GraphTransform
@@ -86,7 +86,7 @@ class AddPositionalEncoding(GraphTransform):
         if edge_attr_name is None and not encoder.out_channels:
             raise ValueError(f"{type(encoder).__name__} only encodes edges, so it needs edge_attr_name, got None")
         if edge_attr_name is None:
-            encoder = encoder.without_edges()
+            encoder = without_edges(encoder)
         elif not encoder.edge_out_channels:
             raise ValueError(
                 f"edge_attr_name={edge_attr_name!r} needs an encoder with edge channels, such as a GramTransformer has "
@@ -127,7 +127,7 @@ class AddPositionalEncoding(GraphTransform):
     def compute(self, graph: Graph, features: Mapping[str, Tensor]) -> list[Attribute]:
         """Encode the nodes, and the edges if ``edge_attr_name`` is set."""
         encoder = self.encoder_on(graph.device)
-        node, edge = encoder(features.get("x"), graph, features.get("edge_attr"))
+        node, edge, _ = encoder(features.get("x"), graph, features.get("edge_attr"))
         computed = []
         if self.out_channels:
             node = node if node.size(1) == self.out_channels else node[:, : self.out_channels]

@@ -45,9 +45,7 @@ class OwnDegrees(tg_lpe.Encoder):
         self.out_channels = out_channels
         self.rows = nn.Embedding(12, out_channels)
 
-    def encode(
-        self, graph: Any, x: Any = None, edge_attr: Any = None, *, generator: Any = None, precomputed: Any = None
-    ) -> tg_lpe.Encoding:
+    def encode(self, graph: Any, inputs: Any) -> tg_lpe.Encoding:
         degree = torch.bincount(graph.edge_index[0], minlength=graph.num_nodes).clamp(max=11)
         return tg_lpe.Encoding(self.rows(degree))
 
@@ -55,8 +53,8 @@ class OwnDegrees(tg_lpe.Encoder):
 class OwnMistake(OwnDegrees):
     """Return one row too few."""
 
-    def encode(self, graph: Any, *given: Any, **options: Any) -> tg_lpe.Encoding:
-        return tg_lpe.Encoding(super().encode(graph).node[1:])
+    def encode(self, graph: Any, inputs: Any) -> tg_lpe.Encoding:
+        return tg_lpe.Encoding(super().encode(graph, inputs).node[1:])
 
 
 def graph(size: int, seed: int, of_nodes: bool = False) -> Data:

@@ -43,7 +43,7 @@ def values_and_channels(
     with torch.no_grad():
         (graph,) = incidences(graphs, 100)
         node, edge = encoder.gram(graph)
-        out = fitted.encode(graph)
+        out = fitted(None, graph)
     assert out.edge is not None
     return [(node, out.node), (edge, graph.merge_directed(out.edge))]
 

@@ -22,7 +22,7 @@ from tg_lpe.app.training import JointTraining, Task, TrainConfig, build_model, m
 from tg_lpe.app.training.state import read_metrics
 from tg_lpe.checkpoints.files import read_json
 from tg_lpe.data import GraphSplits, random_node_masks
-from tg_lpe.encoders import Combined, GramTransformer, RandomWalk, SpectralEncoder
+from tg_lpe.encoders import Combined, GramTransformer, Inputs, RandomWalk, SpectralEncoder
 from tg_lpe.models import GraphTransformer, Model
 
 MODEL: dict[str, Any] = {"hidden_channels": 16, "heads": 2, "num_layers": 1}
@@ -385,7 +385,7 @@ class _Normed(Encoder):
         self.out_channels = 4
         self.linear, self.norm = torch.nn.Linear(1, 4), torch.nn.BatchNorm1d(4)
 
-    def encode(self, graph: Any, x: Any = None, edge_attr: Any = None, **_: Any) -> Encoding:
+    def encode(self, graph: Any, inputs: Inputs) -> Encoding:
         return Encoding(self.norm(self.linear(graph.laplacian_diagonal(self.linear.weight).unsqueeze(1))))
 
 
@@ -394,7 +394,7 @@ def test_statistics_of_a_frozen_encoder_are_kept() -> None:
     for encoder, rate, is_kept in (
         (_Normed(), 0.0, True),
         (_Normed(), 0.01, False),
-        (Combined([_Normed().freeze(), RandomWalk(2)]), 0.01, True),
+        (Combined([_Normed().requires_grad_(False).eval(), RandomWalk(2)]), 0.01, True),
     ):
         before = copy.deepcopy(encoder.state_dict())
         model = fitted(splits, BINARY, encoder, replace(QUICK, epochs=2, recalibrate=10, encoder_lr=rate))[0]

@@ -19,7 +19,7 @@ from tg_lpe.app.prediction import Predictor
 from tg_lpe.checkpoints.checkpoint import Checkpoint
 from tg_lpe.data import GraphSplits
 from tg_lpe.data.splits import node_splits
-from tg_lpe.encoders import ENCODERS
+from tg_lpe.encoders import ENCODERS, make_encoder
 
 SOURCES = ("zinc", "zinc12k", "qm9", "qm9-solubility", "nci", "molhiv")
 """Named datasets of molecules with their conventions."""
@@ -153,13 +153,13 @@ def _load_node_graph(
     """Load a graph with classes of its nodes; the seed picks one of its published splits, or draws a split."""
     _refuse_options_of_molecules(args, targets)
     config = chosen.config if isinstance(chosen, Checkpoint) else chosen or {}
-    name = str(config.get("class"))
-    if not args.directed and name in ENCODERS and ENCODERS[name].reads_directions(config):
-        raise ValueError(f"the encoder {name} reads the directions of edges: add --directed or choose another encoder")
     data = load_node_graph(args.source, undirected=not args.directed)
     if args.split_seed is None and "train_mask" in data:
         seed = args.seed  # each of several seeds picks its own published split
-    return node_splits(data, seed)
+    splits = node_splits(data, seed)
+    if not args.directed and (name := config.get("class")) in ENCODERS and make_encoder(config, splits.spec).directed:
+        raise ValueError(f"the encoder {name} reads the directions of edges: add --directed or choose another encoder")
+    return splits
 
 
 def _refuse_options_of_molecules(args: Namespace, targets: Mapping[str, Any]) -> None:

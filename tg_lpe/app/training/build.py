@@ -14,7 +14,7 @@ from tg_lpe.checkpoints.checkpoint import Checkpoint
 from tg_lpe.data import DataSpec
 from tg_lpe.data.seeding import seeded
 from tg_lpe.encoders.base import Encoder
-from tg_lpe.encoders.registry import ENCODERS, load_encoder, make_encoder
+from tg_lpe.encoders.registry import ENCODERS, load_encoder, make_encoder, without_edges
 from tg_lpe.models import Model
 from tg_lpe.models.registry import DEFAULT_MODEL, model_class
 
@@ -75,9 +75,9 @@ def build_model(
         with seeded(hash_seed(seed, ENCODER_DRAW)):
             encoder = None if encoder is None else start_encoder(encoder, spec)
         if encoder is not None and not edge_encoding:
-            encoder = encoder.without_edges()
+            encoder = without_edges(encoder)
             if encoder.edge_out_channels:
-                raise ValueError(f"{type(encoder).__name__} cannot leave the edges out; override its without_edges()")
+                raise ValueError(f"{type(encoder).__name__} cannot leave the edges out")
         defaults = {**spec.to_dict(), "encoder": encoder, "out_channels": task.out_channels}
         defaults = {name: value for name, value in defaults.items() if name in known}
         return cls(**{**defaults, **arguments}).train()

@@ -6,7 +6,7 @@ import copy
 import inspect
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -199,9 +199,16 @@ class JointTraining(TrainingLoop):
 
     def fit(self, resume: bool = False) -> dict[str, Any]:
         """Train as :meth:`TrainingLoop.fit`, with the encoder frozen if ``encoder_lr`` is 0."""
-        encoder_mode = nullcontext() if self.config.encoder_lr or self.encoder is None else self.encoder.kept_frozen()
-        with encoder_mode, opened(self.logger, self.folder) as self.write:
-            return super().fit(resume)
+        encoder = None if self.config.encoder_lr else self.encoder
+        frozen = [] if encoder is None else [each for each in encoder.parameters() if each.requires_grad]
+        try:
+            for parameter in frozen:
+                parameter.requires_grad_(False)
+            with opened(self.logger, self.folder) as self.write:
+                return super().fit(resume)
+        finally:
+            for parameter in frozen:
+                parameter.requires_grad_()
 
     def loss(self, batch: Batch, generator: torch.Generator) -> Tensor:
         """Return the task's loss of a training batch plus the penalty of the model's layers, if they have one."""
@@ -243,8 +250,8 @@ class JointTraining(TrainingLoop):
     @torch.no_grad()
     def _recalibrate(self) -> None:
         """Set the statistics of batch norms to their mean over batches of randomly chosen training graphs."""
-        encoders = [part for part in self.model.modules() if isinstance(part, Encoder) and part.is_frozen]
-        frozen = {module for encoder in encoders for module in encoder.modules()}
+        encoders = [part for part in self.model.modules() if isinstance(part, Encoder)]
+        frozen = {m for part in encoders if not any(p.requires_grad for p in part.parameters()) for m in part.modules()}
         modules = (module for module in self.model.modules() if module not in frozen)
         norms = [module for module in modules if isinstance(module, nn.modules.batchnorm._BatchNorm)]
         if not norms:

@@ -119,7 +119,10 @@ class TrainingLoop(ABC):
             log = MetricsLog(self.folder.metrics, keep=self.epoch)
             for row in log.rows:
                 self.write(row)
-        while self.epoch < self.config.epochs and not self._at_smallest_rate():
+        config, group = self.config, self.optimizer.param_groups[0]
+        while self.epoch < config.epochs:
+            if self.plateau is not None and config.lr * (group["lr"] / group["peak_lr"]) < config.min_lr:
+                break
             rank = [process_number()] if process_number() else []  # each process has its own dropout masks
             with seeded(hash_seed(self.config.seed, self.epoch, DROPOUT, *rank), self.device):
                 row = self.train_epoch()
@@ -213,11 +216,6 @@ class TrainingLoop(ABC):
         if step < rise:
             return 0.04 + 0.96 * (1 - math.cos(math.pi * step / rise)) / 2
         return max((1 + math.cos(math.pi * (step - rise) / max(total - rise, 1.0))) / 2, 1e-5)
-
-    def _at_smallest_rate(self) -> bool:
-        """Return whether "plateau" ends the training."""
-        config, group = self.config, self.optimizer.param_groups[0]
-        return self.plateau is not None and config.lr * (group["lr"] / group["peak_lr"]) < config.min_lr
 
     def _checkpoint(self) -> None:
         if self.folder is None:

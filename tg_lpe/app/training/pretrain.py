@@ -18,7 +18,7 @@ from tg_lpe.app.training.run_folder import RunFolder
 from tg_lpe.arguments import checked_device
 from tg_lpe.data import GraphSplits
 from tg_lpe.data.storage import with_attribute
-from tg_lpe.encoders.base import Encoder, Encoding
+from tg_lpe.encoders.base import Encoder
 from tg_lpe.encoders.precompute import call_on, incidences, store_precomputed
 from tg_lpe.graph.eigenvectors import laplacian_eigenvectors
 from tg_lpe.nn.parallel import gather
@@ -115,11 +115,6 @@ class Pretraining(TrainingLoop):
                 totals = [(a + b, m + n) for (a, m), (b, n) in pairs] if totals else sums
         return [total / count.clamp(min=1) for total, count in totals]
 
-    def encode(self, batch: Batch, generator: torch.Generator | None = None) -> Encoding:
-        """Encode a batch from a loader."""
-        encoding: Encoding = call_on(self.encoder, batch, generator=generator)
-        return encoding
-
     def result(self) -> dict[str, Any]:
         """Save the encoder; return test losses and sizes of the data."""
         losses = self.mean_losses(self.test_set)
@@ -167,7 +162,7 @@ class EigenvectorPretraining(Pretraining):
 
     def _column_losses(self, batch: Batch, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
         """Return the mean loss of each eigenvector, and the number of graphs with it; both ``[num_eigenvectors]``."""
-        out, target = self.encode(batch, generator).node, batch[TARGET]
+        out, target = call_on(self.encoder, batch, generator=generator).node, batch[TARGET]
         graphs = RowGroups(batch.batch, batch.num_graphs, is_sorted=True)
         loss = gather(sign_invariant_loss(out, target.to(out.dtype), graphs))
         exists = gather(graphs.sum(target.square()) > 0.5)
@@ -227,7 +222,7 @@ class KernelPretraining(Pretraining):
 
     def _errors(self, batch: Batch, generator: torch.Generator | None = None) -> tuple[Tensor, ...]:
         """Return the relative squared errors ``[num_rows, channels]`` of nodes and, if encoded, of edges."""
-        node, edge = self.encode(batch, generator)
+        node, edge, _ = call_on(self.encoder, batch, generator=generator)
         node_variance, edge_variance = self._variances
         of_nodes = gather((node - batch[NODE_TARGET]).square() / node_variance)
         return (of_nodes,) if edge is None else (of_nodes, gather((edge - batch[EDGE_TARGET]).square() / edge_variance))
