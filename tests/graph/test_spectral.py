@@ -22,7 +22,7 @@ from tg_lpe import encoders
 from tg_lpe.graph.eigenvectors import laplacian_eigenvectors
 from tg_lpe.graph.heat import heat_kernel_entries
 from tg_lpe.graph.random_walks import random_walk_probabilities
-from tg_lpe.graph.resistance import effective_resistances, resistance_pairs, resistive_embedding
+from tg_lpe.graph.resistance import effective_resistances, resistive_embedding
 from tg_lpe.graph.solvers import DENSE_LIMIT
 
 batches = st.lists(graphs(exponents=(-2.0, 2.0)), max_size=5)
@@ -211,47 +211,9 @@ def test_iterated_heat_and_resistances(parts: list[Graph]) -> None:
         dense, iterated = (function(graph, *arguments, method=method) for method in ("dense", "iterative"))
         for got, expected in zip(iterated, dense, strict=True):
             assert relative_error(got, expected) < bound
-    directions = normal(graph.num_nodes, 2)
+    directions = normal(graph.num_edges, 2)
     dense, iterated = (resistive_embedding(graph, directions, method=method) for method in ("dense", "iterative"))
-    assert relative_error(iterated, dense) < 1e-6
-
-
-@pytest.mark.parametrize("weight", [1e-17, 1e-9, 1e20])
-@pytest.mark.parametrize("n", [6, 300])
-def test_resistances_are_exact_for_weights_of_any_size(n: int, weight: float) -> None:
-    """A ring with one other weight: resistors in series and in parallel, by hand."""
-    ends = torch.stack([torch.arange(n), (torch.arange(n) + 1) % n])
-    w = torch.ones(n, dtype=torch.float64)
-    w[n // 2] = weight
-    graph = tg_lpe.Graph(ends, n, edge_weight=w)
-    own = 1 / graph.root_conductance(w[:0]).square()
-    rest = torch.where(own == own.median(), n - 2 + 1 / weight, n - 1.0)
-    nodes, edges = effective_resistances(graph)
-    torch.testing.assert_close(edges, own * rest / (own + rest), rtol=1e-10, atol=0)
-    pairs, values = resistance_pairs(graph)
-    torch.testing.assert_close(torch.zeros(n).double().index_add(0, pairs[0], values) / n, nodes, rtol=1e-9, atol=0)
-    embedding = resistive_embedding(graph, torch.eye(n).double())
-    gram = embedding @ embedding.T
-    distance = gram.diagonal()[graph.tail] + gram.diagonal()[graph.head] - 2 * gram[graph.tail, graph.head]
-    largest = float(values.max())
-    torch.testing.assert_close(distance, edges, rtol=1e-8, atol=1e-12 * largest)
-
-
-def test_sparse_factorisations_refuse_weights_that_differ_too_much() -> None:
-    weights = torch.ones(19, dtype=torch.float64)
-    weights[7] = 1e-11
-    chain = tg_lpe.Graph(torch.stack([torch.arange(19), torch.arange(1, 20)]), 20, edge_weight=weights)
-    resistive_embedding(chain, torch.eye(20).double(), method="dense")
-    with pytest.raises(ValueError, match="edge_weight"):
-        resistive_embedding(chain, torch.eye(20).double(), method="iterative")
-
-
-def test_an_edge_of_weight_zero_within_a_component_of_very_different_weights() -> None:
-    index, weight = torch.tensor([[0, 1, 0], [1, 2, 2]]), torch.tensor([1.0, 1e-17, 0.0], dtype=torch.float64)
-    graph = tg_lpe.Graph(index, 3, edge_weight=weight)
-    edges = effective_resistances(graph)[1]
-    expected = torch.tensor([1.0, 1e17, 1e17], dtype=torch.float64)[torch.argsort(3 * index[0] + index[1])]
-    torch.testing.assert_close(edges, expected, rtol=1e-12, atol=0)
+    assert relative_error(iterated, dense) < 1e-10
 
 
 def test_heat_takes_the_cheaper_way_above_1024_nodes() -> None:
@@ -279,9 +241,9 @@ def test_heat_stays_where_weights_are_large() -> None:
         (lambda graph: heat_kernel_entries(graph, [float("inf")]), "times must"),
         (lambda graph: random_walk_probabilities(graph, 0), "steps must"),
         (lambda graph: random_walk_probabilities(graph, 2.5), "steps must"),
-        (lambda graph: resistive_embedding(graph, torch.ones(2, 3)), r"shape \[4, k\], got torch.float32 \[2, 3\]"),
-        (lambda graph: resistive_embedding(graph, torch.ones(4)), r"shape \[4, k\], got torch.float32 \[4\]"),
-        (lambda graph: resistive_embedding(graph, torch.full((4, 1), math.nan)), "directions must be finite"),
+        (lambda graph: resistive_embedding(graph, torch.ones(4, 3)), r"shape \[2, k\], got torch.float32 \[4, 3\]"),
+        (lambda graph: resistive_embedding(graph, torch.ones(2)), r"shape \[2, k\], got torch.float32 \[2\]"),
+        (lambda graph: resistive_embedding(graph, torch.full((2, 1), math.nan)), "directions must be finite"),
     ],
 )
 def test_numbers_are_checked(call: Callable[[tg_lpe.Graph], object], message: str) -> None:

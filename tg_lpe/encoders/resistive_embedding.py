@@ -21,9 +21,9 @@ from tg_lpe.ops.random import counter_normal
 
 @register
 class ResistiveEmbedding(ComputedEncoder):
-    """Project ``sqrt(L^+)`` onto ``k`` random directions: squared distances approximate effective resistances.
+    """Project ``L^+ B`` onto ``k`` random directions: squared distances approximate effective resistances.
 
-    The relative error of a squared distance is about ``sqrt(2 / k)``. The random numbers of a node depend on its index
+    The relative error of a squared distance is about ``sqrt(2 / k)``. The random numbers of an edge depend on its index
     within its graph, so the embedding depends on the order of the nodes. With a ``generator``, each call draws new
     directions. There is no edge encoding.
 
@@ -69,7 +69,9 @@ class ResistiveEmbedding(ComputedEncoder):
 
     def _embed(self, graph: Graph, seed: int) -> Tensor:
         like = torch.empty(0, dtype=torch.float64, device=graph.device)
-        with torch_threads_for(64 * graph.max_nodes * self.k):  # a logarithm and a cosine for each number
-            rows = counter_normal(seed, max(graph.max_nodes, 1), self.k, like)
-        directions = rows[graph.local_index] / self.k**0.5
+        most = int(graph.edge_counts.max()) if graph.num_edges else 0
+        with torch_threads_for(64 * most * self.k):  # a logarithm and a cosine for each number
+            rows = counter_normal(seed, max(most, 1), self.k, like)
+        number = torch.arange(graph.num_edges, device=graph.device) - graph.edge_ptr[graph.batch[graph.tail]]
+        directions = rows[number] / self.k**0.5
         return self.cast(resistive_embedding(graph, directions, method=self.method))

@@ -13,7 +13,7 @@ from scipy.linalg import eigh_tridiagonal
 from scipy.sparse import csr_matrix, diags, eye
 from scipy.sparse.csgraph import breadth_first_order
 from scipy.sparse.linalg import ArpackError, ArpackNoConvergence, LinearOperator, eigsh, splu
-from scipy.special import ellipj, ellipkm1, ive
+from scipy.special import ive
 from tqdm import tqdm
 
 from tg_lpe.arguments import check_choice
@@ -412,25 +412,3 @@ def heat_series(times: tuple[float, ...], bound: float) -> Array:
     series = np.where(j == 0, 1.0, 2.0) * (-1.0) ** j * ive(j, x)
     rest = np.abs(series).max(0)[::-1].cumsum()[::-1]
     return series[:, : max(1, int((rest > ROUNDING).sum()))]
-
-
-def inverse_root(laplacian: csr_matrix, b: Array, lower: float, upper: float, tolerance: float) -> Array:
-    """Compute ``L^(-1/2) b`` by a rational approximation: a few sparse systems ``(L + t I) x = b``.
-
-    `Computing A^alpha, log(A), and related matrix functions by contour integrals
-    <https://doi.org/10.1137/070700607>`_, method 3.
-
-    Args:
-        laplacian: ``L``, ``[n, n]``, with eigenvalues from ``lower`` to ``upper`` on the span of ``b``.
-        b: ``[n, k]``.
-        lower, upper: bounds of the eigenvalues.
-        tolerance: relative error.
-    """
-    ratio = min(lower / upper, 0.5)
-    period = ellipkm1(ratio)
-    count = math.ceil((math.log(1 / ratio) + 3) * math.log(10 / tolerance) / (2 * math.pi**2)) + 1
-    sn, cn, dn, _ = ellipj((np.arange(count) + 0.5) * period / count, 1 - ratio)
-    out = np.zeros_like(b)
-    for shift, weight in zip(lower * (sn / cn) ** 2, dn / cn**2, strict=True):
-        out += weight * factorized(laplacian + shift * eye(laplacian.shape[0]))(b)
-    return out * (2 * period * math.sqrt(lower) / (math.pi * count))
