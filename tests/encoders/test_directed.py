@@ -321,3 +321,12 @@ def test_gradients_of_learned_directions() -> None:
 def test_out_of_range(make, message) -> None:
     with pytest.raises(ValueError, match=message):
         make()
+
+
+def test_pairs_of_one_of_two_large_graphs() -> None:
+    """The other graph has no pair to read."""
+    ring = torch.stack([torch.arange(300), (torch.arange(300) + 1) % 300])
+    both = tg_lpe.Graph(torch.cat([ring, ring + 300], 1), 600, batch=torch.arange(600) // 300)
+    pairs = torch.tensor([[300, 300, 599], [301, 302, 300]])
+    expected = DirectedWalk(2)(None, tg_lpe.Graph(ring, 300), pairs=pairs - 300).pair
+    assert torch.equal(DirectedWalk(2)(None, both, pairs=pairs).pair, expected)

@@ -122,7 +122,7 @@ def test_what_takes_long_says_so() -> None:
     "encoder",
     [
         RandomWalk(100),
-        RandomWalk(8, method="iterative"),
+        RandomWalk(100, method="iterative"),
         DirectedWalk(100),
         PersonalizedPageRank((0.01,)),
         HeatKernel((1000.0,)),

@@ -8,24 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import torch
-from scipy.sparse import csr_matrix, eye, issparse
+from scipy.sparse import csr_matrix, eye
 from torch import Tensor
 
 from tg_lpe.graph.buckets import matrices
 from tg_lpe.graph.components import Array, ComponentGroup, Components
 from tg_lpe.graph.eigenvectors import EIGENVECTOR_NODES, by_eigenvalue
 from tg_lpe.graph.graph import Graph
-from tg_lpe.graph.pairs import COLUMN_ENTRIES, FEWEST_COLUMNS, runs_of_graphs
-from tg_lpe.graph.progress import FASTER_WALKS, SHOWN_AFTER, entries_in_reach, warn_if_long, watched
+from tg_lpe.graph.pairs import runs_of_graphs
+from tg_lpe.graph.progress import warn_if_long
+from tg_lpe.graph.random_walks import sparse_walks
 from tg_lpe.graph.solvers import (
     DENSE_LIMIT,
     PRODUCTS_A_SECOND,
     RESIDUAL,
-    SPARSE_PRODUCTS_A_SECOND,
     heat_series,
     polynomial_entries,
     sparse_eigenvectors,
@@ -37,9 +36,6 @@ from tg_lpe.ops.operator import host_array
 
 WALK_NODES = 256
 """Above this number of nodes, walks are computed for some start nodes at a time, from sparse matrices."""
-
-DENSE_SHARE = 0.1
-"""If a larger share of the probabilities is not zero, they are stored as a dense matrix."""
 
 FASTER_HEAT = "edge_out_channels=0, which only computes eigenvectors, or DirectedWalk"
 """The faster choice that a warning names."""
@@ -148,54 +144,21 @@ def _walks_of_large_graphs(graph: Graph, steps: int, first: Tensor, second: Tens
     source = np.concatenate([tail[listed[0]], head[listed[1]]])
     target = np.concatenate([head[listed[0]], tail[listed[1]]])
     weight = np.concatenate([weight[listed[0]], weight[listed[1]]])
-    order = np.argsort(host_array(first), kind="stable")
-    starts, ends = host_array(first)[order], host_array(second)[order]
+    starts, ends = host_array(first), host_array(second)
     out = np.zeros((len(starts), 3, steps))
     for start, last in pairwise(runs_of_graphs(graph)):
         size, inside = last - start, (source >= start) & (source < last)
         edges = source[inside] - start, target[inside] - start
-        along, against = (_Step(weight[inside], *ends_of, size) for ends_of in (edges, edges[::-1]))
-        width = max(FEWEST_COLUMNS, COLUMN_ENTRIES // max(1, size))
-        step = along.matrix + against.matrix
-        seconds = 3.0 * steps * size * step.nnz / SPARSE_PRODUCTS_A_SECOND
-        if seconds > SHOWN_AFTER:  # few entries are in reach of the first steps, and rows with many become dense
-            entries = [entries_in_reach(matrix, steps) for matrix in (along.matrix, against.matrix, step)]
-            products = np.minimum(np.array(entries) / SPARSE_PRODUCTS_A_SECOND, step.nnz / PRODUCTS_A_SECOND)
-            seconds = size * products.mean(2).sum()
-        for begin in watched(range(start, last, width), seconds, FASTER_WALKS):
-            low, high = np.searchsorted(starts, (begin, min(begin + width, last)))
-            rows, columns = starts[low:high] - begin, ends[low:high] - start
-            for walk, turns in enumerate(([along], [against], [along, against])):
-                state: Any = eye(min(width, last - begin), size, begin - start, format="csr")
-                for step in range(steps):
-                    state = turns[step % len(turns)](state)
-                    out[order[low:high], walk, step] = state[rows, columns]
+        along, against = (_step_matrix(weight[inside], *ends_of, size) for ends_of in (edges, edges[::-1]))
+        mine = np.flatnonzero((starts >= start) & (starts < last))
+        for walk, turns in enumerate(([along], [against], [along, against])):
+            out[mine, walk] = sparse_walks(turns, starts[mine] - start, ends[mine] - start, steps)
     return torch.from_numpy(out.reshape(len(out), -1)).to(first.device)
 
 
-class _Step:
-    """A step of a walk: multiply rows of probabilities, sparse or dense ``[num_rows, n]``, by ``D^-1 A``.
-
-    The rows become dense when they have many entries.
-    """
-
-    def __init__(self, weight: Array, source: Array, target: Array, size: int) -> None:
-        degree = np.bincount(source, weight, size)
-        self.matrix = csr_matrix((weight / degree[source], (source, target)), (size, size))
-
-    def __call__(self, rows: Any) -> Any:
-        if not issparse(rows):
-            return torch.sparse.mm(self.transposed, rows.mT).mT
-        rows = rows @ self.matrix
-        if rows.nnz <= DENSE_SHARE * rows.shape[0] * rows.shape[1]:
-            return rows
-        return torch.from_numpy(rows.toarray())
-
-    @lazy
-    def transposed(self) -> Tensor:
-        entries = self.matrix.tocoo()
-        ends, values = torch.from_numpy(np.stack([entries.col, entries.row])), torch.from_numpy(entries.data)
-        return torch.sparse_coo_tensor(ends, values, self.matrix.shape, check_invariants=False).coalesce()
+def _step_matrix(weight: Array, source: Array, target: Array, size: int) -> csr_matrix:
+    """Return ``D^-1 A`` of one graph, sparse ``[n, n]``."""
+    return csr_matrix((weight / np.bincount(source, weight, size)[source], (source, target)), (size, size))
 
 
 class MagneticSpectrum:

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 import torch
+from scipy.sparse import csr_matrix, eye, issparse
 from torch import Tensor
 
 from tg_lpe.arguments import check_count
+from tg_lpe.graph.components import Array
 from tg_lpe.graph.graph import Graph, inverse_sqrt
 from tg_lpe.graph.padding import exact_polynomials
+from tg_lpe.graph.pairs import COLUMN_ENTRIES, FEWEST_COLUMNS
 from tg_lpe.graph.progress import FASTER_WALKS, SHOWN_AFTER, entries_in_reach, shown, ticking, warn_if_long, watched
 from tg_lpe.graph.solvers import (
+    PRODUCTS_A_SECOND,
     SPARSE_PRODUCTS_A_SECOND,
     check_method,
     is_dense,
@@ -38,8 +45,8 @@ WALKS_AT_ONCE, MOST_CALLS = 2**14, 8
 """Fewest nodes whose neighbourhoods are walked in one call, and most calls: progress is shown between calls, and each
 reads the whole graph."""
 
-WALK_ROWS = 128
-"""Rows of sparse powers that are computed at once."""
+DENSE_SHARE = 0.1
+"""If a larger share of the entries of sparse rows is not zero, the rows become dense."""
 
 BALL_PRODUCTS_A_SECOND, COLUMN_PRODUCTS_A_SECOND = 5e8, 4e9
 """Multiplications a second of one thread around each node, and in the powers of a whole graph, for estimates."""
@@ -82,9 +89,11 @@ def random_walk_probabilities(
     if not is_dense(graph.max_nodes, method, WALK_NODES):
         if method == "auto" and cpu.supports(adjacency):
             return _walks_of_large_graphs(graph, adjacency, steps, with_edges)
-        nodes, edges = (adjacency.new_zeros(count, steps) for count in (graph.num_nodes, graph.num_edges))
-        _sparse_walks(graph, adjacency, nodes, edges if with_edges else None)
-        return nodes, edges
+        node, tail, head = np.arange(graph.num_nodes), host_array(graph.tail), host_array(graph.head)
+        matrix, count = symmetric_matrix(tail, head, host_array(adjacency), graph.num_nodes), len(tail) * with_edges
+        first, second = np.append(node, tail[:count]), np.append(node, head[:count])
+        values = torch.from_numpy(sparse_walks([matrix], first, second, steps)).to(adjacency)
+        return values[: len(node)], values[len(node) :] if with_edges else adjacency.new_zeros(len(tail), steps)
     # D^-1/2 A D^-1/2 is similar to the walk's D^-1 A: their powers share the diagonal.
     nodes, edges = exact_polynomials(graph, adjacency.unsqueeze(0), "power", steps)
     return nodes, edges if with_edges else edges.zero_()
@@ -146,23 +155,37 @@ def _walks_of_large_graphs(graph: Graph, adjacency: Tensor, steps: int, with_edg
     return nodes, edges
 
 
-def _sparse_walks(graph: Graph, adjacency: Tensor, nodes: Tensor, edges: Tensor | None) -> None:
-    """Write sparse powers to ``nodes``, ``[num_nodes, steps]``, and ``edges``, ``[num_edges, steps]``."""
-    n, tail, head = graph.num_nodes, host_array(graph.tail), host_array(graph.head)
-    matrix = symmetric_matrix(tail, head, host_array(adjacency), n)
-    first_edge = np.searchsorted(tail, np.arange(n + 1))
-    seconds = n * entries_in_reach(matrix, nodes.size(1)).mean(1)[1:].sum() / SPARSE_PRODUCTS_A_SECOND if n else 0.0
-    for block in watched(np.split(np.arange(n), range(WALK_ROWS, n, WALK_ROWS)) if n else [], seconds, FASTER_WALKS):
-        counts = first_edge[block + 1] - first_edge[block]
-        row = np.repeat(np.arange(len(block)), counts)
-        block_edges = np.repeat(first_edge[block] - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())
-        at_nodes, at_edges = np.zeros((len(block), nodes.size(1))), np.zeros((len(block_edges), nodes.size(1)))
-        rows = matrix[block]
-        for step in range(nodes.size(1)):
-            rows = rows if step == 0 else rows @ matrix
-            at_nodes[:, step] = rows[np.arange(len(block)), block]
-            if edges is not None and len(block_edges):
-                at_edges[:, step] = rows[row, head[block_edges]]
-        nodes[torch.from_numpy(block)] = torch.from_numpy(at_nodes).to(nodes)
-        if edges is not None:
-            edges[torch.from_numpy(block_edges)] = torch.from_numpy(at_edges).to(edges)
+def sparse_walks(turns: Sequence[csr_matrix], first: Array, second: Array, steps: int) -> Array:
+    """Compute entries of ``P``, ``P Q``, ``P Q P``, .. of sparse matrices that take turns, for some rows at a time.
+
+    Rows become dense when they have many entries.
+
+    Args:
+        turns: the matrices, one or several, ``[n, n]``.
+        first, second: rows and columns of the entries, int64 ``[num_entries]``.
+        steps: number of factors.
+
+    Returns:
+        ``[num_entries, steps]``.
+    """
+    size, pattern = turns[0].shape[0], sum(turns[1:], turns[0])
+    seconds = float(steps) * size * pattern.nnz / SPARSE_PRODUCTS_A_SECOND
+    if seconds > SHOWN_AFTER:  # few entries are in reach of the first steps
+        entries = entries_in_reach(pattern, steps) / SPARSE_PRODUCTS_A_SECOND
+        seconds = size * np.minimum(entries, pattern.nnz / PRODUCTS_A_SECOND).mean(1).sum()
+    transposed, order = [matrix.T.tocsr() for matrix in turns], np.argsort(first, kind="stable")
+    starts, ends, out = first[order], second[order], np.zeros((len(order), steps))
+    width = max(FEWEST_COLUMNS, COLUMN_ENTRIES // max(1, size))
+    for begin in watched(range(0, size, width), seconds, FASTER_WALKS):
+        low, high = np.searchsorted(starts, (begin, begin + width))
+        if low == high:
+            continue
+        row, column = starts[low:high] - begin, ends[low:high]
+        rows: Any = eye(min(width, size - begin), size, begin, format="csr")
+        for step in range(steps):
+            at = step % len(turns)
+            rows = rows @ turns[at] if issparse(rows) else transposed[at] @ rows  # dense rows are columns
+            if issparse(rows) and rows.nnz > DENSE_SHARE * rows.shape[0] * size:
+                rows = np.ascontiguousarray(rows.toarray().T)
+            out[order[low:high], step] = rows[row, column] if issparse(rows) else rows[column, row]
+    return out
