@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch_geometric.utils import coalesce, remove_self_loops
 
 import tg_lpe
-from tg_lpe.graph.graph import inverse_sqrt
+from tg_lpe.graph.incidence import inverse_sqrt
 
 F64 = torch.float64
 LIKE = torch.empty(0, dtype=F64)

@@ -14,7 +14,7 @@ from ops_support import needs_cpu
 from torch import Tensor
 
 import tg_lpe
-from tg_lpe.graph.graph import inverse_sqrt
+from tg_lpe.graph.incidence import inverse_sqrt
 from tg_lpe.ops import cpu
 from tg_lpe.ops.edges import (
     AdjacencyRows,

@@ -29,7 +29,7 @@ import tg_lpe
 from tg_lpe import LinearTransformer
 from tg_lpe.data.synthetic import grid_edges
 from tg_lpe.encoders import Inputs
-from tg_lpe.graph.graph import LARGE
+from tg_lpe.graph.incidence import LARGE
 from tg_lpe.ops import edges
 from tg_lpe.ops import layers as layer_ops
 from tg_lpe.ops.layers import LayerArguments, LayerStack

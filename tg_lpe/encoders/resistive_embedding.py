@@ -68,10 +68,8 @@ class ResistiveEmbedding(ComputedEncoder):
         return Encoding(self._embed(graph, draw_seed(generator)))
 
     def _embed(self, graph: Graph, seed: int) -> Tensor:
-        like = torch.empty(0, dtype=torch.float64, device=graph.device)
-        most = int(graph.edge_counts.max()) if graph.num_edges else 0
-        with torch_threads_for(64 * most * self.k):  # a logarithm and a cosine for each number
-            rows = counter_normal(seed, max(most, 1), self.k, like)
         number = torch.arange(graph.num_edges, device=graph.device) - graph.edge_ptr[graph.batch[graph.tail]]
-        directions = rows[number] / self.k**0.5
-        return self.cast(resistive_embedding(graph, directions, method=self.method))
+        most = int(number.max()) + 1 if graph.num_edges else 1
+        with torch_threads_for(64 * most * self.k):  # a logarithm and a cosine for each number
+            rows = counter_normal(seed, most, self.k, number.double())
+        return self.cast(resistive_embedding(graph, rows[number] / self.k**0.5, method=self.method))

@@ -14,7 +14,8 @@ from torch.nn import functional
 
 from tg_lpe.graph.buckets import matrices
 from tg_lpe.graph.components import Array, component_labels
-from tg_lpe.graph.graph import Graph, inverse_sqrt
+from tg_lpe.graph.graph import Graph
+from tg_lpe.graph.incidence import inverse_sqrt
 from tg_lpe.graph.progress import FASTER_WALKS, LINEAR, watched
 from tg_lpe.graph.solvers import PRODUCTS_A_SECOND, ROUNDING, polynomial_entries, symmetric_matrix
 from tg_lpe.ops.operator import host_array, large_empty

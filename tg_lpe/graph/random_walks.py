@@ -12,7 +12,8 @@ from torch import Tensor
 
 from tg_lpe.arguments import check_count
 from tg_lpe.graph.components import Array
-from tg_lpe.graph.graph import Graph, inverse_sqrt
+from tg_lpe.graph.graph import Graph
+from tg_lpe.graph.incidence import inverse_sqrt
 from tg_lpe.graph.padding import exact_polynomials
 from tg_lpe.graph.pairs import COLUMN_ENTRIES, FEWEST_COLUMNS
 from tg_lpe.graph.progress import FASTER_WALKS, SHOWN_AFTER, entries_in_reach, shown, ticking, warn_if_long, watched

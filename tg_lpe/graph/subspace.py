@@ -25,7 +25,8 @@ from tqdm import tqdm
 
 from tg_lpe.graph.components import Array, ComponentGroup, Components
 from tg_lpe.graph.eigenvectors import canonical_signs, root_degrees
-from tg_lpe.graph.graph import Graph, inverse_sqrt
+from tg_lpe.graph.graph import Graph
+from tg_lpe.graph.incidence import inverse_sqrt
 from tg_lpe.graph.solvers import stacked_eigh
 from tg_lpe.ops import edges
 from tg_lpe.ops.edges import AdjacencyRows
