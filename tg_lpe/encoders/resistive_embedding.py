@@ -24,8 +24,7 @@ class ResistiveEmbedding(ComputedEncoder):
     """Project ``L^+ B`` onto ``k`` random directions: squared distances approximate effective resistances.
 
     The relative error of a squared distance is about ``sqrt(2 / k)``. The random numbers of an edge depend on its index
-    within its graph, so the embedding depends on the order of the nodes. With a ``generator``, each call draws new
-    directions. There is no edge encoding.
+    within its graph, so the embedding depends on the order of the nodes. A ``generator`` draws new ones in each call.
 
     Args:
         k: number of columns, ``out_channels``.
@@ -68,7 +67,8 @@ class ResistiveEmbedding(ComputedEncoder):
         return Encoding(self._embed(graph, draw_seed(generator)))
 
     def _embed(self, graph: Graph, seed: int) -> Tensor:
-        number = torch.arange(graph.num_edges, device=graph.device) - graph.edge_ptr[graph.batch[graph.tail]]
+        first = graph.edge_ptr[graph.batch[graph.tail]] if graph.num_graphs > 1 else 0
+        number = torch.arange(graph.num_edges, device=graph.device) - first
         most = int(number.max()) + 1 if graph.num_edges else 1
         with torch_threads_for(64 * most * self.k):  # a logarithm and a cosine for each number
             rows = counter_normal(seed, most, self.k, number.double())

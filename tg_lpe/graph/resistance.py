@@ -7,33 +7,30 @@ All follow from ``G``, the inverse of ``L`` without one node of each component, 
 from __future__ import annotations
 
 import math
+from contextlib import nullcontext
 
 import numpy as np
 import torch
+from scipy.linalg.lapack import dpotrf, dpotri
 from torch import Tensor
 
 from tg_lpe.graph.components import Array, ComponentGroup, Components
 from tg_lpe.graph.graph import Graph
 from tg_lpe.graph.solvers import check_method, is_dense
-from tg_lpe.graph.sparse_inverse import GroundedLaplacian
-from tg_lpe.ops.blas import torch_threads_for
-from tg_lpe.ops.operator import host_array, without_transforms
+from tg_lpe.graph.sparse_inverse import GroundedLaplacian, check_accuracy
+from tg_lpe.ops.blas import one_thread
+from tg_lpe.ops.operator import host_array
 
 DENSE_NODES = 1024
 """Up to this number of nodes, ``method="auto"`` inverts the dense matrix of a component."""
-
-SMALL = 64
-"""Up to this number of nodes, numpy inverts faster than torch."""
-
-LARGEST_RATIO = 1e10
-"""Largest ratio of the weights of a component."""
 
 
 def effective_resistances(graph: Graph, *, method: str = "auto", with_edges: bool = True) -> tuple[Tensor, Tensor]:
     """Compute the resistance of each edge, and the mean resistance of each node to the nodes of its component.
 
-    The relative error is about 1e-16 times the ratio of the largest weight of a component to the smallest. On long
-    chains it is up to the number of nodes times as large.
+    Their relative error is below 1e-5; components whose weights differ too much for it are refused. It is about 1e-16
+    times the largest product of a node's sum of weights and its resistance to the node with the largest sum: 1e-12 on a
+    path of 3,000 nodes, 1e-9 if its weights differ by a factor of 1e4.
 
     Args:
         graph: the batch.
@@ -46,8 +43,8 @@ def effective_resistances(graph: Graph, *, method: str = "auto", with_edges: boo
         ``[num_edges]``, infinite at an edge of weight zero between two components. Float64.
 
     Raises:
-        ValueError: on ground conductances, an unknown method, weights of a component over more than ten orders of
-            magnitude, a component too large for ``method="dense"``, or one whose factor takes too much memory.
+        ValueError: on ground conductances, an unknown method, weights of a component that differ too much for this
+            accuracy, a component too large for ``method="dense"``, or one whose factor takes too much memory.
     """
     parts = _checked(graph, method, with_absent=with_edges)
     nodes, edges = np.zeros(graph.num_nodes), np.full(graph.num_edges, math.inf if with_edges else 0.0)
@@ -60,6 +57,7 @@ def effective_resistances(graph: Graph, *, method: str = "auto", with_edges: boo
         else:
             results = [(part, *_sparse_entries(parts, part)) for part in group.each()]
         for part, diagonal, means, between in results:
+            check_accuracy(part, parts.diagonal, diagonal)
             nodes[part.nodes] = np.maximum(diagonal - 2 * means + diagonal.mean(1, keepdims=True), 0.0)
             if with_edges:
                 ends = diagonal[part.position, part.tail], diagonal[part.position, part.head]
@@ -90,6 +88,7 @@ def resistance_pairs(graph: Graph, *, method: str = "auto") -> tuple[Tensor, Ten
             else:
                 inverse = GroundedLaplacian(part, parts.diagonal).solve(np.eye(part.size))[None]
             diagonal = inverse.diagonal(0, 1, 2)
+            check_accuracy(part, parts.diagonal, diagonal)
             mirrored = inverse + inverse.transpose(0, 2, 1)
             values[parts.pair_numbers(part)] = diagonal[:, :, None] + diagonal[:, None, :] - mirrored
     return graph.pairs, torch.from_numpy(values).to(graph.device)
@@ -115,16 +114,20 @@ def resistive_embedding(graph: Graph, directions: Tensor, *, method: str = "auto
     if directions.dim() != 2 or directions.size(0) != graph.num_edges or not directions.is_floating_point():
         got = f"{directions.dtype} {list(directions.shape)}"
         raise ValueError(f"directions must be floating point of shape [{graph.num_edges}, k], got {got}")
-    currents = host_array(graph.sums(directions.double()).detach())
-    if not np.isfinite(currents).all():
+    psi = host_array(directions.double())[parts.edges]
+    if not np.isfinite(psi).all():
         raise ValueError("directions must be finite")
-    out = np.zeros_like(currents)
+    currents, flow = np.zeros((graph.num_nodes, psi.shape[1])), psi * np.sqrt(parts.weights)[:, None]
+    np.add.at(currents, parts.head, flow)
+    np.subtract.at(currents, parts.tail, flow)
+    out, scale = np.zeros_like(currents), np.square(psi).sum() / max(1, len(psi)) or 1.0
     for group in parts.groups:
         if _is_dense(group, method):
             potentials = _inverses(parts, group) @ currents[group.nodes]
         else:
             solved = (GroundedLaplacian(p, parts.diagonal).solve(currents[p.nodes[0]]) for p in group.each())
             potentials = np.stack([*solved])
+        check_accuracy(group, parts.diagonal, np.square(potentials).sum(2) / scale)  # estimates the diagonal
         out[group.nodes] = potentials - potentials.mean(1, keepdims=True)
     return torch.from_numpy(out).to(graph.device)
 
@@ -133,15 +136,7 @@ def _checked(graph: Graph, method: str, with_absent: bool = False) -> Components
     check_method(method)
     if graph.ground is not None:
         raise ValueError("effective resistances need a graph without ground conductances")
-    parts = Components(graph, with_absent)
-    for group in parts.groups:
-        if (group.ratios > LARGEST_RATIO).any():
-            ratio = group.ratios.max()
-            raise ValueError(
-                f"edge_weight differs by a factor of {ratio:.1g} in a component of {group.size} nodes; effective "
-                f"resistances take factors up to {LARGEST_RATIO:.0e}"
-            )
-    return parts
+    return Components(graph, with_absent)
 
 
 def _is_dense(group: ComponentGroup, method: str) -> bool:
@@ -149,15 +144,20 @@ def _is_dense(group: ComponentGroup, method: str) -> bool:
 
 
 def _inverses(parts: Components, group: ComponentGroup) -> Array:
-    """Compute ``G`` without the first node of each component, ``[num_components, n, n]``."""
-    matrix = group.matrices(parts.diagonal)
-    inverse = np.zeros_like(matrix)
-    if group.size <= SMALL:  # torch takes as long for its calls alone
-        inverse[:, 1:, 1:] = np.linalg.inv(matrix[:, 1:, 1:])
-        return inverse
-    with without_transforms(), torch_threads_for(matrix.size * group.size):
-        factor = torch.linalg.cholesky(torch.from_numpy(matrix[:, 1:, 1:]))
-        inverse[:, 1:, 1:] = torch.cholesky_inverse(factor).numpy()
+    """Compute ``G`` without the node of each component with the largest sum of weights, ``[num_components, n, n]``."""
+    lower, n = group.matrices(parts.diagonal), group.size
+    with one_thread() if n <= DENSE_NODES else nullcontext():  # OpenBLAS starts threads for 10 rows
+        for matrix, ground in zip(lower, parts.diagonal[group.nodes].argmax(1), strict=True):
+            matrix[ground] = matrix[:, ground] = 0.0
+            matrix[ground, ground] = 1.0
+            factor, failed = dpotrf(matrix.T, overwrite_a=True)  # in place, with zeros in the other triangle
+            if failed:
+                matrix[:] = math.nan
+            else:
+                dpotri(factor, overwrite_c=True)
+            matrix[ground, ground] = 0.0
+    inverse = lower + lower.transpose(0, 2, 1)
+    inverse.reshape(-1, n * n)[:, :: n + 1] /= 2
     return inverse
 
 
