@@ -21,7 +21,6 @@ from tg_lpe.encoders import HeatKernel, Inputs, ResistiveEmbedding
 from tg_lpe.testing.graphs import (
     Batched,
     Graph,
-    assert_same_gradients,
     batch_of,
     corner_cases,
     few,
@@ -42,7 +41,6 @@ __all__ = [
     "LargestTensor",
     "Stored",
     "assert_same_run",
-    "assert_same_gradients",
     "batch_of",
     "corner_cases",
     "data_of",

@@ -15,7 +15,7 @@ from scipy.sparse.linalg import splu
 from torch import Tensor
 
 import tg_lpe
-from tg_lpe import Encoder, Encoding, GramTransformer, GraphTransformer, LinearTransformer
+from tg_lpe import Encoder, Encoding, GramTransformer, LinearTransformer
 from tg_lpe.data.synthetic import random_regular_edges
 from tg_lpe.encoders import (
     ENCODERS,
@@ -483,18 +483,6 @@ def test_made_on_meta(name: str, assign: bool) -> None:
     encoder.load_state_dict(expected.state_dict(), assign=assign)
     graph = tg_lpe.Graph(GRAPH.both_ways()[0], 6)
     assert torch.equal(encoder(None, graph).node, expected(None, graph).node)
-
-
-@pytest.mark.filterwarnings("ignore")  # of what a trace keeps constant, and of torch.jit
-@pytest.mark.parametrize("name", sorted(set(ENCODERS) - {"Combined", "Whitened"}))
-def test_traced_on_one_graph(name: str) -> None:
-    """The program of ``torch.jit.trace`` predicts the same on its graph, with other features too."""
-    torch.manual_seed(0)
-    model = GraphTransformer(in_channels=2, encoder={"class": name}, hidden_channels=8, heads=2, num_layers=1).eval()
-    edge_index, x = GRAPH.both_ways()[0], torch.randn(6, 2)
-    traced = torch.jit.trace(model, (x, edge_index), check_trace=False)
-    for features in (x, 1 - x):
-        torch.testing.assert_close(traced(features, edge_index), model(features, edge_index), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -273,16 +273,9 @@ def test_small_graphs_do_not_pay_for_absent_eigenpairs(make: Any) -> None:
 
 @pytest.mark.parametrize("cls", [LPE, SPE, SignNet])
 def test_edge_weights_get_no_gradient(cls: type[LPE | SPE | SignNet]) -> None:
-    """In reverse and forward mode."""
     index, weight = torch.tensor([[0, 1, 2, 3, 4, 0], [1, 2, 3, 4, 0, 2]]), torch.linspace(0.5, 1.5, 6).double()
     encoder = cls(4, num_eigenpairs=5).double()
     node = encoder(None, index, edge_weight=weight.requires_grad_(), num_nodes=5).node
     assert torch.autograd.grad(node.sin().sum(), weight, allow_unused=True)[0] is None
     assert node.requires_grad
-    weight = weight.detach()
-    torch.testing.assert_close(encoder(None, index, edge_weight=weight, num_nodes=5).node, node)
-
-    def of(weight: Tensor) -> Tensor:
-        return encoder(None, index, edge_weight=weight, num_nodes=5).node
-
-    assert not torch.func.jacfwd(of)(weight).any() and not torch.func.jacrev(of)(weight).any()
+    torch.testing.assert_close(encoder(None, index, edge_weight=weight.detach(), num_nodes=5).node, node)

@@ -10,7 +10,6 @@ import torch
 from helpers import few, normal, randomize_, relative_error
 from hypothesis import given
 from hypothesis import strategies as st
-from ops_support import needs_cpu
 from torch import Tensor
 
 from tg_lpe import GramTransformer, GraphTransformer, LinearTransformer
@@ -208,38 +207,6 @@ def test_gradients() -> None:
 
     arguments = [normal(7, 2), normal(10, 2, seed=1), normal(7, 2, seed=2), *(p.detach() for p in model.parameters())]
     assert torch.autograd.gradcheck(of, [a.clone().requires_grad_() for a in arguments], fast_mode=True)
-
-
-def test_vmap_over_features() -> None:
-    """As with each of the features, whose values are still checked."""
-    model = small(num_edge_types=3, encoder=GramTransformer(4, in_channels=2), in_channels=2).eval()
-    x, edge_attr = normal(3, 7, 2), torch.arange(30).view(3, 10) % 3
-
-    def of(x: Tensor, edge_attr: Tensor) -> Tensor:
-        return model(x, EDGES, edge_attr, BATCH)
-
-    mapped = torch.func.vmap(of)(x, edge_attr)
-    torch.testing.assert_close(mapped, torch.stack([of(*one) for one in zip(x, edge_attr, strict=True)]))
-    torch.testing.assert_close(torch.func.vmap(of, (1, 0))(x.movedim(0, 1), edge_attr), mapped)
-    with pytest.raises(ValueError, match=r"edge types must lie in 0..2, got 1..3"):
-        torch.func.vmap(of)(x, edge_attr + 1)
-    with pytest.raises(ValueError, match=r"node features must be finite, got 1 values"):
-        torch.func.vmap(of)(x.where(x != x.max(), torch.inf), edge_attr)
-
-
-@needs_cpu
-def test_jacobians() -> None:
-    """By ``torch.func`` as row by row; several gradients at once are refused."""
-    model = small(in_channels=2, hidden_channels=16).eval()
-
-    def of(x: Tensor) -> Tensor:
-        return model(x, EDGES, batch=BATCH)
-
-    x = normal(7, 2)
-    expected = torch.autograd.functional.jacobian(of, x)
-    torch.testing.assert_close(torch.func.jacrev(of)(x), expected)
-    with pytest.raises(RuntimeError):
-        torch.autograd.functional.jacobian(of, x, vectorize=True)
 
 
 def test_small_and_empty_graphs() -> None:

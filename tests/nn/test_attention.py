@@ -69,7 +69,6 @@ def dense_update(update: Any, x: Tensor, change: Tensor, graph: Tensor, local: T
 class TestGPS(AttentionTestCase):
     name = "gps"
     variants: ClassVar[list[dict[str, Any]]] = NORM_VARIANTS
-    is_plain = False
 
     def expected(self, layer: Any, h: Tensor, e: Tensor, edge_index: Tensor, batch: Tensor) -> tuple[Tensor, Tensor]:
         """PyTorch Geometric's own forward pass of the same module, with norms written out."""

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
 from helpers import batch_of, normal
-from hostile import EDGES, GRAPH, NODES, OPS, PARTS, samples
+from hostile import EDGES, GRAPH, NODES, OPS, PARTS, operations, samples
 from ops_support import needs_cpu
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from tg_lpe import GramTransformer, Graph, LinearTransformer
 from tg_lpe.encoders import Inputs
-from tg_lpe.ops import segment
+from tg_lpe.ops import edges, estimates, layers, polynomials, segment
+from tg_lpe.ops.operator import Operator
 from tg_lpe.ops.segment import RowGroups, has_torch_scatter
 from tg_lpe.testing.host_reads import HostReads
 
@@ -144,21 +147,46 @@ def test_second_derivatives_of_encoders(kind: str) -> None:
     assert torch.autograd.gradgradcheck(of, inputs)
 
 
-def test_functional_derivatives_of_sums_of_gathered_rows() -> None:
-    """Second ones as well, which torch's own sum of embeddings has not."""
-    x, direction = normal(4, 3), normal(4, 3)
-    index, ptr = torch.tensor([2, 0, 0, 1, 3]), torch.tensor([0, 2, 2, 5])
-    group = torch.tensor([0, 0, 2, 2, 2])
+EAGER = {
+    operator.overload.name().removeprefix("tg_lpe::"): operator
+    for module in (edges, estimates, layers, polynomials, segment)
+    for operator in vars(module).values()
+    if isinstance(operator, Operator)
+}
 
-    def of(x: Tensor) -> Tensor:
-        return segment.gather_sum(x.sin(), index, ptr).square().sum()
 
-    def expected(x: Tensor) -> Tensor:
-        return x.new_zeros(3, 3).index_add(0, group, x.sin()[index]).square().sum()
+@needs_cpu
+@pytest.mark.filterwarnings("ignore")  # of torch.jit
+@pytest.mark.parametrize("name", [*EAGER, "laplacian_step_", "ball_polynomials", "edge_attention"])
+def test_no_transform_of_torch_gives_a_wrong_number(name: str) -> None:
+    """Forward mode, ``torch.func`` and ``torch.jit.trace`` end in an error or in the right values."""
+    operation, arguments = operations()[name]
+    operation = operation if name == "segment_sum" else EAGER.get(name, operation)
 
-    for derivative in (torch.func.grad, torch.func.hessian):
-        torch.testing.assert_close(derivative(of)(x), derivative(expected)(x))
-    torch.testing.assert_close(torch.func.jvp(of, (x,), (direction,)), torch.func.jvp(expected, (x,), (direction,)))
+    def of(at: int, value: Tensor) -> Tensor:
+        values = [x.detach().clone() if isinstance(x, Tensor) else x for x in arguments]
+        out = operation(*values[:at], value.clone(), *values[at + 1 :])
+        outs = [out] if isinstance(out, Tensor) else [x for x in out if isinstance(x, Tensor)]
+        return torch.cat([x.flatten() for x in outs if x.is_floating_point()])
+
+    def dual(run: Any, x: Tensor, step: Tensor) -> Tensor:
+        with forward_ad.dual_level():
+            out, tangent = forward_ad.unpack_dual(run(forward_ad.make_dual(x, step)))
+            return torch.zeros_like(out) if tangent is None else tangent
+
+    for at, x in enumerate(arguments):
+        if isinstance(x, Tensor) and x.is_floating_point():
+            x, run, step = x.detach(), partial(of, at), normal(*x.shape, seed=5)
+            with suppress(RuntimeError):
+                slope = (run(x + 1e-6 * step) - run(x - 1e-6 * step)) / 2e-6
+                torch.testing.assert_close(dual(run, x, step), slope, rtol=1e-5, atol=1e-6)
+            with suppress(RuntimeError):
+                torch.testing.assert_close(torch.func.jvp(run, (x,), (step,))[1], slope, rtol=1e-5, atol=1e-6)
+            with suppress(RuntimeError):
+                torch.testing.assert_close(torch.func.vmap(run)(x.expand(2, *x.shape)), run(x).expand(2, -1))
+            with suppress(RuntimeError):
+                traced = torch.jit.trace(run, x, check_trace=False)
+                torch.testing.assert_close(traced(x + 0.1 * step), run(x + 0.1 * step))
 
 
 @needs_cpu

@@ -18,7 +18,6 @@ from tg_lpe.checkpoints.checkpoint import CheckpointMixin
 from tg_lpe.data.spec import DataSpec
 from tg_lpe.graph.graph import Graph, make_graph
 from tg_lpe.ops.checks import ValueChecks
-from tg_lpe.ops.operator import is_transforming
 
 FEATURES = ("x", "edge_attr", "edge_weight")
 """Features that an encoder may read in addition to the edges."""
@@ -350,7 +349,7 @@ def checked_encoding(encoder: Encoder, graph: Graph, inputs: Inputs, encoding: A
         if got != expected:
             raise ValueError(f"{name} has {attribute}={width}, so its {level} encoding must be {expected}, got {got}")
     w = graph.conductance
-    if w is None or not len(w) or torch.compiler.is_compiling() or is_transforming():
+    if w is None or not len(w) or torch.compiler.is_compiling():
         return encoding
     if not bool(torch.stack([part.isfinite().all() for part in encoding if part is not None]).all()):
         low, high = w.aminmax()

@@ -17,7 +17,6 @@ from tg_lpe.graph.graph import Graph
 from tg_lpe.nn._util import without_autocast
 from tg_lpe.nn.dot_product import token_attention
 from tg_lpe.nn.probes import with_random_signs
-from tg_lpe.ops.operator import constant, is_transforming
 
 TOKENS = ("eigenspaces", "eigenvectors")
 NETS = ("transformer", "deep_set")
@@ -93,8 +92,8 @@ class EigenpairEncoder(Encoder):
             ValueError: if ``precomputed`` belongs to another encoder or graph.
         """
         w = graph.conductance
-        if w is not None and (w.requires_grad or is_transforming()):  # eigenpairs have no gradient
-            graph = graph.with_conductances(constant(w), graph.ground)
+        if w is not None and w.requires_grad:  # eigenpairs have no gradient
+            graph = graph.with_conductances(w.detach(), graph.ground)
         precomputed = inputs.precomputed
         if precomputed is None:
             with torch.no_grad():

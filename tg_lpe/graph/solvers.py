@@ -21,7 +21,6 @@ from tg_lpe.graph.components import Array
 from tg_lpe.graph.progress import SHOWN_AFTER, shown, warn_if_long
 from tg_lpe.ops.blas import one_thread, threads_for
 from tg_lpe.ops.eigenvectors import symmetric_eigenvectors
-from tg_lpe.ops.operator import without_transforms
 
 METHODS = ("auto", "dense", "iterative")
 
@@ -111,7 +110,7 @@ def stacked_eigh(matrices: Array, count: int, top: bool = False) -> tuple[Array,
     Returns:
         Eigenvalues ``[num_matrices, count]`` and eigenvectors ``[num_matrices, n, count]``.
     """
-    with threads_for(matrices.shape[1]), without_transforms():  # function transforms must not change a repeated basis
+    with threads_for(matrices.shape[1]):
         values, vectors = symmetric_eigenvectors(torch.from_numpy(matrices), count, top)
         return values.numpy(), vectors.numpy()
 

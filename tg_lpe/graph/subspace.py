@@ -30,6 +30,7 @@ from tg_lpe.graph.incidence import inverse_sqrt
 from tg_lpe.graph.solvers import stacked_eigh
 from tg_lpe.ops import edges
 from tg_lpe.ops.edges import AdjacencyRows
+from tg_lpe.ops.operator import host_array
 from tg_lpe.ops.random import counter_normal
 from tg_lpe.ops.segment import scatter_sum
 
@@ -275,7 +276,7 @@ class _Filter:
 def _inner(x: Tensor, y: Tensor) -> Array:
     """Compute ``x^T y``, summed in float64."""
     pieces = zip(x.split(CHUNK), y.split(CHUNK), strict=True)
-    return sum(a.double().T @ b.double() for a, b in pieces).cpu().numpy()  # type: ignore[union-attr]
+    return host_array(sum(a.double().T @ b.double() for a, b in pieces))  # type: ignore[arg-type]
 
 
 def looped_subspace(graph: Graph, k: int, loops: int, *, seed: int = 0, like: Tensor, cut: Cut) -> Subspace:

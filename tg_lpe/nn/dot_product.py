@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from tg_lpe.ops.operator import is_transforming, reference_gradients
+from tg_lpe.ops.operator import reference_gradients
 
 SMALL_PRODUCTS = 512
 """Largest ``num_tokens^2 * width`` for which :func:`token_attention` does not use torch's kernel."""
@@ -35,7 +35,7 @@ def dot_product_attention(
     Returns:
         ``[num_graphs, heads, num_queries, width]``, in the dtype of ``value``.
     """
-    if (is_transforming() and not dropout) or not value.numel():  # torch's kernel returns no gradient of an empty mask
+    if not value.numel():  # torch's kernel returns no gradient of an empty mask
         return _by_products(query, key, value, mask)
     if mask is not None and mask.is_floating_point():
         mask = mask.to(query.dtype)
@@ -48,7 +48,7 @@ def dot_product_attention(
 
 
 def _by_products(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
-    """Compute :func:`dot_product_attention` with forward-mode and second derivatives, which torch's kernel lacks."""
+    """Compute :func:`dot_product_attention` by products of matrices."""
     precise = torch.promote_types(value.dtype, torch.float32)
     scores = query.to(precise) @ key.to(precise).mT * query.size(-1) ** -0.5
     if mask is not None:
@@ -69,7 +69,7 @@ def token_attention(query_key_value: Tensor, absent: Tensor, dropout: float = 0.
     """
     num_tokens, width = query_key_value.size(1), query_key_value.size(4)
     is_small = num_tokens**2 * width <= SMALL_PRODUCTS and len(query_key_value) > 0
-    if dropout or not is_small or query_key_value.device.type != "cpu" or is_transforming():
+    if dropout or not is_small or query_key_value.device.type != "cpu":
         query, key, value = query_key_value.permute(2, 0, 3, 1, 4)
         return dot_product_attention(query, key, value, ~absent[:, None, None], dropout).transpose(1, 2)
     precise = torch.promote_types(query_key_value.dtype, torch.float32)

@@ -11,14 +11,7 @@ from torch.nn import functional
 
 from tg_lpe.ops import cpu
 from tg_lpe.ops.cpu import DTYPES, Double, Function, Int, Pointer, Required
-from tg_lpe.ops.operator import (
-    differentiable,
-    is_traced,
-    is_transforming,
-    keep_inputs,
-    kept_inputs,
-    reference_gradients,
-)
+from tg_lpe.ops.operator import differentiable, keep_inputs, kept_inputs, reference_gradients
 from tg_lpe.ops.segment import RowGroups
 
 SCORE_BOUND = 5.0
@@ -65,7 +58,7 @@ def edge_attention(
     Returns:
         Weighted means of values ``[num_nodes, channels]`` and scores ``[num_edges, channels]``.
     """
-    if dropout or is_traced() or not _supports(heads, query, key_value, edge):
+    if dropout or torch.compiler.is_compiling() or not _supports(heads, query, key_value, edge):
         return _reference(query, key_value, edge, source, target, heads, dropout)
     out, score, _ = _compiled(query, key_value, edge, source, target, heads)
     return out, score
@@ -76,7 +69,7 @@ def _supports(heads: int, *rows: Tensor) -> bool:
     dtype, channels = rows[0].dtype, rows[0].size(1) // heads
     are_plain = all(x.device.type == "cpu" and x.dtype == dtype and type(x) is Tensor for x in rows)
     has_kernel = dtype in WITH_HALF and channels in HEAD_CHANNELS
-    return cpu.library is not None and has_kernel and are_plain and not is_transforming()
+    return cpu.library is not None and has_kernel and are_plain
 
 
 def _reference(

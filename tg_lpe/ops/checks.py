@@ -7,8 +7,6 @@ from collections.abc import Callable, Collection
 import torch
 from torch import Tensor
 
-from tg_lpe.ops.operator import is_transforming, without_wrappers
-
 Key = tuple[int, torch.dtype, tuple[int, ...], tuple[int, ...], int | None]
 """Address, dtype, shape and strides of a tensor, and the size of its range; ``None`` for finite values."""
 
@@ -38,7 +36,7 @@ class ValueChecks:
         _check_dense(name, index)
         if index.numel() == 0 or torch.compiler.is_compiling() or self._is_known(index, size):
             return
-        position = self.also_read(*torch.aminmax(without_wrappers(index)))
+        position = self.also_read(*torch.aminmax(index))
 
         def judge(read: list[int]) -> None:
             low, high = read[position : position + 2]
@@ -53,7 +51,6 @@ class ValueChecks:
         if values.numel() == 0 or torch.compiler.is_compiling() or self._is_known(values, None):
             return
         # The extremes are NaN if any entry is; one pass over the values, and no tensor of their size.
-        values = without_wrappers(values)
         low, high = torch.aminmax(values.detach())
         position = self.also_read(torch.isfinite(low) & torch.isfinite(high))
 
@@ -95,8 +92,6 @@ class ValueChecks:
 
     def _is_known(self, values: Tensor, size: int | None) -> bool:
         """Return whether this condition was checked before; it counts as checked after :meth:`judge`."""
-        if is_transforming():  # tensors under a transform have no address
-            return False
         key = (values.data_ptr(), values.dtype, tuple(values.shape), values.stride(), size)
         self._asked.add(key)
         return key in self._known or key in self.passed

@@ -11,7 +11,7 @@ from tg_lpe.arguments import outside_nodes, rows_hint
 from tg_lpe.ops import cpu
 from tg_lpe.ops.checks import ValueChecks
 from tg_lpe.ops.cpu import Function, Int, Pointer, Required, empty_in_huge_pages, required_ends
-from tg_lpe.ops.operator import Operator, is_transforming, keep_inputs, kept_inputs
+from tg_lpe.ops.operator import Operator, detached, keep_inputs, kept_inputs
 from tg_lpe.ops.segment import group_of_rows, group_pointers
 
 MAX_NODES = 2**32
@@ -117,7 +117,6 @@ def _supports(edge_index: Tensor, num_nodes: int) -> bool:
     """Return whether the library can sort this list."""
     return (
         cpu.library is not None
-        and not is_transforming()
         and type(edge_index) is Tensor  # subclasses may have no memory
         and edge_index.dtype == torch.int64
         and edge_index.device.type == "cpu"
@@ -388,7 +387,7 @@ def compiled_laplacian(
     if before is not None and (before.shape != x.shape or before.dtype != dtype or not before.is_contiguous()):
         got = f"{before.dtype} {list(before.shape)}"
         raise ValueError(f"before must be a contiguous {dtype} {list(x.shape)}, got {got}")
-    out = x.new_empty(x.shape) if before is None else before
+    out = x.new_empty(x.shape) if before is None else detached(before)
     sizes = {"num_nodes": num_nodes, "num_entries": col.numel(), "k": x.size(-1)}
     _laplacian_kernel(dtype, malformed_rows(num_nodes), read, {"out": out}, subtract=before is not None, **sizes)
     return out

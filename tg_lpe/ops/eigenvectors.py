@@ -12,6 +12,7 @@ from torch import Tensor
 from tg_lpe.ops import cpu
 from tg_lpe.ops.blas import torch_threads_for
 from tg_lpe.ops.cpu import Function, Int, Pointer
+from tg_lpe.ops.operator import host_array
 
 COMPILED_NODES = 64
 """Up to this size of a matrix, the library is faster than LAPACK."""
@@ -67,7 +68,7 @@ def _reference(matrices: Tensor, count: int, largest: bool) -> tuple[Tensor, Ten
     """Compute :func:`symmetric_eigenvectors` by LAPACK."""
     n = matrices.size(1)
     if n >= SUBSET_NODES and 2 * count <= n and count and matrices.size(0) and matrices.device.type == "cpu":
-        pairs = [_of_one(matrix.numpy(), (n - count, n) if largest else (0, count)) for matrix in matrices]
+        pairs = [_of_one(host_array(matrix), (n - count, n) if largest else (0, count)) for matrix in matrices]
         values, vectors = (torch.stack([torch.from_numpy(pair[i]) for pair in pairs]) for i in (0, 1))
     else:
         with torch_threads_for(matrices.numel() * n):

@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, get_type_hints
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.autograd import forward_ad
+from torch.autograd.forward_ad import unpack_dual
 from torch.utils.checkpoint import checkpoint
 
 NAMESPACE = "tg_lpe"
 
-_FUNCTIONAL = torch._C.DispatchKey.FuncTorchDynamicLayerFrontMode
+NO_TRANSFORM = "no forward-mode derivatives and no torch.jit.trace: use backward() or torch.export"
+
+checkpointed = partial(checkpoint, use_reentrant=False)
 
 
 def differentiable(
     implementation: Callable[..., Any], setup_context: Callable[[Any, Any, Any], None] | None, backward: Any
 ) -> Callable[..., Any]:
     """Give an operation a custom gradient, for plain tensors in eager mode.
-
-    Under ``torch.func`` and forward-mode derivatives, the implementation must use differentiable operations of torch.
 
     Args:
         implementation: computes the results from tensors without gradient.
@@ -42,9 +42,7 @@ def differentiable(
     function: Any = type(implementation.__name__, (torch.autograd.Function,), members)
 
     def run(*arguments: Any) -> Any:
-        if not needs_gradient(*arguments) or is_transforming():
-            return implementation(*arguments)
-        return function.apply(*arguments)
+        return function.apply(*arguments) if needs_gradient(*arguments) else implementation(*arguments)
 
     return run
 
@@ -84,7 +82,7 @@ class Operator:
     def __call__(self, *arguments: Any) -> Any:
         """Run the operation; the first argument is a tensor."""
         is_plain = type(arguments[0]) in (Tensor, nn.Parameter) and not torch.compiler.is_compiling()
-        if is_transforming() or (is_plain and (self.has_gradient or not needs_gradient(*arguments))):
+        if is_plain and (self.has_gradient or not needs_gradient(*arguments)):
             return self.eager(*arguments)
         return self.overload(*arguments)
 
@@ -110,64 +108,16 @@ def is_exporting() -> bool:
     return bool(getattr(torch.compiler, "is_exporting", bool)())
 
 
-def is_traced() -> bool:
-    """Return whether operations are traced, which is possible only for operations of torch."""
-    return torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None
-
-
-def is_transforming() -> bool:
-    """Return whether forward-mode derivatives, ``torch.func`` or ``torch.jit.trace`` need operations of torch."""
-    if torch.compiler.is_compiling():
-        return False
-    if torch._C._get_tracing_state() is not None:
-        return True
-    if forward_ad._current_level >= 0 and torch._C._is_fwd_grad_enabled():
-        return True
-    is_functional = torch._C._functorch.peek_interpreter_stack() is not None
-    return is_functional and not torch._C._dispatch_tls_is_dispatch_key_excluded(_FUNCTIONAL)
-
-
-@contextlib.contextmanager
-def without_transforms() -> Iterator[None]:
-    """Switch off what :func:`is_transforming` reports, in a context that computes with plain tensors."""
-    with _without_tracing(), forward_ad._set_fwd_grad_enabled(False), torch._C._DisableFuncTorch():
-        yield
-
-
-@contextlib.contextmanager
-def _without_tracing() -> Iterator[None]:
-    """Pause ``torch.jit.trace``."""
-    tracing = torch._C._get_tracing_state()
-    if tracing is None:
-        yield
-        return
-    torch._C._set_tracing_state(None)  # type: ignore[attr-defined]
-    try:
-        yield
-    finally:
-        torch._C._set_tracing_state(tracing)  # type: ignore[attr-defined]
-
-
-def constant(values: Tensor) -> Tensor:
-    """Return values without gradient and forward-mode derivative; ``detach()`` keeps the latter."""
-    values = values.detach()
-    return forward_ad.unpack_dual(values).primal if forward_ad._current_level >= 0 else values
-
-
-def without_wrappers(values: Tensor) -> Tensor:
-    """Return the plain tensor of a tensor of ``torch.func``; under ``vmap``, it has the dimension of the map too."""
-    functional = torch._C._functorch
-    while functional.is_gradtrackingtensor(values) or functional.is_batchedtensor(values):
-        values = functional.get_unwrapped(values)
-    return values
+def detached(values: Tensor) -> Tensor:
+    """Return values without gradient, for code outside of torch; refuse those whose tangent or trace it would lose."""
+    if torch.jit.is_tracing() or unpack_dual(values).tangent is not None:  # type: ignore[attr-defined, no-untyped-call]
+        raise NotImplementedError(NO_TRANSFORM)
+    return values.detach()
 
 
 def host_array(values: Tensor) -> np.ndarray[Any, Any]:
-    """Copy values to the host, without gradient; a tensor of ``torch.func.grad`` is unwrapped."""
-    while torch._C._functorch.is_gradtrackingtensor(values):
-        values = torch._C._functorch.get_unwrapped(values)
-    with torch._C._DisableFuncTorch():  # otherwise detach() would wrap it again
-        return values.detach().cpu().numpy()
+    """Copy values to the host, without gradient."""
+    return detached(values).cpu().numpy()
 
 
 def large_empty(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
@@ -176,17 +126,10 @@ def large_empty(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device
     On a CPU numpy allocates it, since numpy asks Linux for large pages. The first write to newly allocated small pages
     takes as long as computing ten values for each value written.
     """
-    if device.type != "cpu" or is_traced():
+    if device.type != "cpu" or torch.compiler.is_compiling():
         return torch.empty(shape, dtype=dtype, device=device)
     size = math.prod(shape)
     return torch.from_numpy(np.empty(max(size, 1) * dtype.itemsize, np.uint8)).view(dtype)[:size].view(shape)
-
-
-def checkpointed(function: Callable[..., Any], *arguments: Any) -> Any:
-    """Apply torch.utils.checkpoint, except under ``torch.func`` transforms."""
-    if is_transforming():
-        return function(*arguments)
-    return checkpoint(function, *arguments, use_reentrant=False)
 
 
 def needs_gradient(*values: Any) -> bool:

@@ -25,7 +25,7 @@ from tg_lpe.ops.lazy import lazy
 from tg_lpe.ops.operator import (
     Operator,
     checkpointed,
-    is_transforming,
+    host_array,
     keep_inputs,
     kept_inputs,
     reference_gradients,
@@ -122,8 +122,6 @@ def _run_matrix_polynomials(adjacency: Tensor, *arguments: Any) -> tuple[Tensor,
     recurrence = Recurrence(*arguments)
     if cpu.supports(adjacency):
         return compiled_matrix_polynomials(adjacency, recurrence)
-    if is_transforming():  # the transform differentiates these operations
-        return _reference(adjacency, recurrence)
     by_scipy = adjacency.device.type == "cpu" and adjacency.dtype in (torch.float32, torch.float64)
     with torch.no_grad():
         return _reference(adjacency, recurrence, _scipy_product if by_scipy else _edge_product)
@@ -205,7 +203,7 @@ def _scipy_product(adjacency: Tensor, recurrence: Recurrence) -> Callable[[Tenso
     row = torch.cat([recurrence.tail, recurrence.head]).numpy()
     column = torch.cat([recurrence.head, recurrence.tail]).numpy()
     shape = recurrence.num_nodes, recurrence.num_nodes
-    matrices = [csr_matrix((torch.cat([p, p]).numpy(), (row, column)), shape) for p in adjacency]
+    matrices = [csr_matrix((host_array(torch.cat([p, p])), (row, column)), shape) for p in adjacency]
 
     def product(phi: Tensor) -> Tensor:
         return torch.stack([torch.from_numpy(p @ part.numpy()) for p, part in zip(matrices, phi, strict=True)])
@@ -433,6 +431,6 @@ def dense_polynomials(adjacency: Tensor, where: EdgePositions, basis: str, num_l
         Diagonals ``[num_filters, T, num_graphs * max_nodes]`` and edge entries ``[num_filters, T, num_edges]``.
     """
     alpha, gamma = BASES[basis]
-    if torch.compiler.is_compiling() or is_transforming():  # these differentiate the operations themselves
+    if torch.compiler.is_compiling():  # it differentiates the operations itself
         return _dense_reference(adjacency, where, alpha, gamma, num_layers)
     return _DensePolynomials.apply(adjacency, where, alpha, gamma, num_layers)  # type: ignore[no-untyped-call, no-any-return]

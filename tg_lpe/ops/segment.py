@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from tg_lpe.ops.operator import Operator, is_exporting, is_transforming
+from tg_lpe.ops.operator import Operator, is_exporting
 
 torch_scatter: Any = None
 if os.environ.get("TG_LPE_NO_SCATTER", "") in ("", "0"):
@@ -52,8 +52,7 @@ def _by_torch_scatter(src: Tensor) -> bool:
     is_narrow = src.dim() != 2 or src.size(1) < NARROW
     is_supported = not src.is_cuda and src.dtype in (torch.float32, torch.float64)
     # An exported program must run without torch-scatter.
-    needs_torch = is_transforming() or is_exporting()
-    return torch_scatter is not None and is_narrow and is_supported and not needs_torch
+    return torch_scatter is not None and is_narrow and is_supported and not is_exporting()
 
 
 def along_rows(values: Tensor, like: Tensor) -> Tensor:
@@ -188,9 +187,6 @@ def gather_sum(x: Tensor, index: Tensor, ptr: Tensor) -> Tensor:
 
 
 def _run_gather_sum(x: Tensor, index: Tensor, ptr: Tensor) -> Tensor:
-    if is_transforming():
-        group = torch.repeat_interleave(ptr.diff(), output_size=len(index))
-        return scatter_sum(x.index_select(0, index), group, len(ptr) - 1)
     check_pointers(ptr, len(index))
     return functional.embedding_bag(index, x, ptr, mode="sum", include_last_offset=True)
 

@@ -24,7 +24,6 @@ from tg_lpe.graph.graph import make_graph
 from tg_lpe.models import GraphTransformer
 from tg_lpe.testing.graphs import (
     Graph,
-    assert_same_gradients,
     batch_of,
     corner_cases,
     few,
@@ -32,7 +31,6 @@ from tg_lpe.testing.graphs import (
     from_networkx,
     graphs,
     listings,
-    normal,
     randomize_,
     uncalled_linears,
 )
@@ -447,29 +445,6 @@ class EncoderTestCase:
         encode = self.of_weights(encoder, graph)
         values = tuple(parameter.detach().clone().requires_grad_() for parameter in encoder.parameters())
         assert torch.autograd.gradcheck(encode, values, atol=1e-5, rtol=1e-3, fast_mode=True)
-
-        def loss(*values: Tensor) -> Tensor:
-            return encode(*values).square().sum()
-
-        expected = torch.autograd.grad(loss(*values), values, allow_unused=True)
-        gradients = torch.func.grad(loss, tuple(range(len(values))))(*(value.detach() for value in values))
-        assert_same_gradients(gradients, expected)
-
-    def test_forward_mode(self) -> None:
-        encoder = self.double()
-        values = tuple(parameter.detach() for parameter in encoder.parameters())
-        if not values:
-            return
-        encode = self.of_weights(encoder, GRAPH)
-
-        def loss(*values: Tensor) -> Tensor:
-            return encode(*values).square().sum()
-
-        directions = tuple(normal(*value.shape, seed=seed) for seed, value in enumerate(values))
-        slopes = torch.func.grad(loss, tuple(range(len(values))))(*values)
-        terms = torch.cat([(slope * direction).flatten() for slope, direction in zip(slopes, directions, strict=True)])
-        derivative = torch.func.jvp(loss, values, directions)[1]
-        torch.testing.assert_close(derivative, terms.sum(), rtol=1e-9, atol=1e-12 * float(terms.abs().sum()))
 
 
 def _equal(got: Encoding, expected: Encoding) -> bool:

@@ -235,13 +235,6 @@ def normal(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> Te
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
 
 
-def assert_same_gradients(got: Sequence[Tensor], expected: Sequence[Tensor | None]) -> None:
-    """Compare gradients up to rounding errors of the largest entry; an expected ``None`` is zero."""
-    tensors = [torch.zeros_like(a) if b is None else b for a, b in zip(got, expected, strict=True)]
-    largest = max(float(values.abs().max()) for values in tensors if values.numel())
-    torch.testing.assert_close(list(got), tensors, rtol=1e-9, atol=1e-12 * max(1.0, largest))
-
-
 def relative_error(got: Tensor | np.ndarray, expected: Tensor | np.ndarray) -> float:
     """Return the largest deviation relative to the largest expected entry."""
     got, expected = (np.asarray(x.detach() if isinstance(x, Tensor) else x, dtype=np.float64) for x in (got, expected))

@@ -15,7 +15,7 @@ from tg_lpe.nn.attention.global_attention import key_mask
 from tg_lpe.nn.attention.registry import register_attention
 from tg_lpe.nn.feed_forward import feed_forward
 from tg_lpe.nn.norms import NORMS
-from tg_lpe.ops.operator import is_transforming, reference_gradients
+from tg_lpe.ops.operator import reference_gradients
 
 MAX_NODES = 512
 """Default of the largest graph: features of its pairs take 64 MiB in float32 at 64 channels, about ten times a layer.
@@ -121,7 +121,7 @@ class PairAttention(Resettable):
 
 def _related(both: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
     """Compute ``relu(rho(both * scale) + shift)``, the updated features of pairs."""
-    if is_transforming() or torch.compiler.is_compiling():
+    if torch.compiler.is_compiling():
         return _reference(both, scale, shift)
     out: Tensor = _Related.apply(both, scale, shift)  # type: ignore[no-untyped-call]
     return out

@@ -17,7 +17,6 @@ from tg_lpe.nn.attention.registry import register_attention
 from tg_lpe.nn.feed_forward import feed_forward
 from tg_lpe.nn.norms import NORMS
 from tg_lpe.ops.attention import SCORE_BOUND
-from tg_lpe.ops.operator import is_transforming
 
 SOFTMAXES = ("joint", "separate")
 
@@ -192,7 +191,7 @@ class SpectralAttention(Resettable):
         outputs = []
         for mask, *padded in zip(pairs.missing, *map(pairs.rows.pad, rows), strict=True):
             q, k, v = (part.transpose(1, 2) for part in padded)
-            weight = _masked_weights(q @ k.mT, mask.unsqueeze(1))
+            weight: Tensor = _MaskedWeights.apply(q @ k.mT, mask.unsqueeze(1))  # type: ignore[no-untyped-call]
             outputs.append(_product(weight, v).transpose(1, 2))
         sums = _precise(pairs.rows.unpad(outputs) if outputs else _empty_sums(rows))
         return sums[..., :-1], sums[..., -1:]
@@ -214,7 +213,8 @@ class SpectralAttention(Resettable):
         for missing, edges, *padded in zip(pairs.missing, pairs.edges, *map(pairs.rows.pad, rows), strict=True):
             q, k, missing_q, missing_k, v = (part.transpose(1, 2) for part in padded)
             mask, count = missing.to(value.dtype).unsqueeze(1), edges.to(value.dtype).unsqueeze(1)
-            weight = _pair_weights(q @ k.mT, missing_q @ missing_k.mT, mask)
+            logits, missing_logits = q @ k.mT, missing_q @ missing_k.mT
+            weight: Tensor = _PairWeights.apply(logits, missing_logits, mask)  # type: ignore[no-untyped-call]
             factors = [count + gamma * mask] if self.softmax == "joint" else [count, mask]
             for part, factor in zip(outputs, factors, strict=False):
                 part.append(_product(weight * factor, v).transpose(1, 2))
@@ -257,25 +257,8 @@ def _linear(channels: int) -> nn.Linear:
     return nn.Linear(channels, channels, bias=False)
 
 
-def _masked_weights(logits: Tensor, mask: Tensor) -> Tensor:
-    """Return :func:`_weights` in the dtype of sums, and zero where the mask is false."""
-    if is_transforming():
-        return _weights(logits).masked_fill(~mask, 0.0).to(_sum_dtype(logits.dtype))
-    weight: Tensor = _MaskedWeights.apply(logits, mask)  # type: ignore[no-untyped-call]
-    return weight
-
-
-def _pair_weights(logits: Tensor, missing_logits: Tensor, mask: Tensor) -> Tensor:
-    """Return :func:`_weights` of edges, or of missing edges where the mask is one, in the dtype of the mask."""
-    if is_transforming():
-        mixed = torch.lerp(_clamped(logits), _clamped(missing_logits), mask.to(logits.dtype))
-        return _precise(mixed).exp().to(mask.dtype)
-    weight: Tensor = _PairWeights.apply(logits, missing_logits, mask)  # type: ignore[no-untyped-call]
-    return weight
-
-
 class _MaskedWeights(torch.autograd.Function):
-    """:func:`_masked_weights`, which saves only the weights for the gradient."""
+    """Compute :func:`_weights`, zero where the mask is false; saves only them for the gradient."""
 
     @staticmethod
     def forward(ctx: Any, logits: Tensor, mask: Tensor) -> Tensor:
@@ -291,7 +274,7 @@ class _MaskedWeights(torch.autograd.Function):
 
 
 class _PairWeights(torch.autograd.Function):
-    """:func:`_pair_weights`, which saves only the weights and the mask for the gradient."""
+    """Compute :func:`_weights` of edges, or of missing edges where the mask is one; saves only them and the mask."""
 
     @staticmethod
     def forward(ctx: Any, logits: Tensor, missing_logits: Tensor, mask: Tensor) -> Tensor:

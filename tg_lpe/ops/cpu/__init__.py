@@ -22,8 +22,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.forward_ad import unpack_dual
 
-from tg_lpe.ops.operator import is_transforming
+from tg_lpe.ops.operator import NO_TRANSFORM
 
 INTERFACE = 13
 """Version of the structures; a library of another version is not used."""
@@ -80,7 +81,7 @@ def instructions() -> str | None:
 
 def supports(values: Tensor) -> bool:
     """Return whether the library can compute with these values: float32 or float64 in the CPU's memory."""
-    return library is not None and values.dtype in DTYPES and values.device.type == "cpu" and not is_transforming()
+    return library is not None and values.dtype in DTYPES and values.device.type == "cpu"
 
 
 Int, Double, Pointer = ctypes.c_int64, ctypes.c_double, ctypes.c_void_p
@@ -163,6 +164,8 @@ def _checked(tensors: Mapping[str, Required]) -> dict[str, Tensor]:
         if tensor.shape != shape or tensor.dtype != dtype or not is_dense:
             got = f"{tensor.dtype} {list(tensor.shape)} ({tensor.layout}) on {tensor.device}"
             raise ValueError(f"{name} must be {dtype} {list(shape)} on the CPU, got {got}")
+        if unpack_dual(tensor).tangent is not None or torch.jit.is_tracing():  # type: ignore[attr-defined, no-untyped-call]
+            raise NotImplementedError(NO_TRANSFORM)
     return {name: tensor.detach().contiguous() for name, (tensor, _, _) in tensors.items()}
 
 
