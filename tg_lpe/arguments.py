@@ -19,7 +19,6 @@ WITHOUT_EDGE_INDEX = "a graph without edges has an empty edge_index, [2, 0]"
 HOMOGENEOUS = "to_homogeneous() makes one graph of HeteroData"
 """End of the error messages for functions that do not take ``HeteroData``."""
 
-
 LARGEST = 1e30
 """Largest real argument: products with larger ones overflow in float32."""
 
@@ -61,14 +60,14 @@ def as_keyword(name: str, value: object) -> str:
 
 def check_count(name: str, value: object, least: int = 1) -> None:
     """Raise ``ValueError`` unless ``value`` is an integer of at least ``least``."""
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise ValueError(f"{name} must be an integer of at least {least}, got {value!r}{number_hint(value)}")
+    check_counts(least=least, **{name: value})
 
 
 def check_counts(*, least: int = 1, **counts: object) -> None:
     """Raise ``ValueError`` unless each keyword argument is an integer of at least ``least``."""
     for name, value in counts.items():
-        check_count(name, value, least)
+        if not isinstance(value, int) or isinstance(value, bool) or value < least:
+            raise ValueError(f"{name} must be an integer of at least {least}, got {value!r}{number_hint(value)}")
 
 
 def check_seed(seed: object) -> None:
@@ -108,11 +107,12 @@ def check_options(name: str, options: object) -> None:
         raise ValueError(f"{name} must be a dictionary from argument names to values, got {options!r}")
 
 
-def check_share(name: str, value: object, or_zero: bool = True) -> None:
-    """Raise ``ValueError`` unless ``value`` is positive, or zero with ``or_zero``, and below 1."""
-    if isinstance(value, bool) or not (isinstance(value, int | float) and 0 <= value < 1 and (or_zero or value)):
-        least = "at least 0" if or_zero else "above 0"
-        raise ValueError(f"{name} must be {least} and below 1, got {value!r}{number_hint(value)}")
+def check_shares(or_zero: bool = True, **shares: object) -> None:
+    """Raise ``ValueError`` unless each keyword argument is positive, or zero with ``or_zero``, and below 1."""
+    for name, value in shares.items():
+        if isinstance(value, bool) or not (isinstance(value, int | float) and 0 <= value < 1 and (or_zero or value)):
+            least = f"{'at least' if or_zero else 'above'} 0 and below 1"
+            raise ValueError(f"{name} must be {least}, got {value!r}{number_hint(value)}")
 
 
 def check_positive(name: str, value: object, or_zero: bool = False) -> None:

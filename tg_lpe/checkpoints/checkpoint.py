@@ -152,7 +152,7 @@ class CheckpointMixin(
             TypeError: if the constructor has no argument of a name.
         """
         parameters = cls.__signature__.parameters
-        takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
+        takes_any = "VAR_KEYWORD" in [parameter.kind.name for parameter in parameters.values()]
         if not takes_any and (unknown := [name for name in kwargs if name not in parameters]):
             groups = " or ".join(name for name in parameters if name.endswith("_options"))
             hint = f"; options of its parts, such as dropout, are entries of {groups}" if groups else ""

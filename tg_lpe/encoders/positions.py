@@ -8,7 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from tg_lpe.arguments import check_count, check_counts, check_seed, check_share
+from tg_lpe.arguments import check_count, check_counts, check_seed, check_shares
 from tg_lpe.encoders.base import Encoding
 from tg_lpe.encoders.computed import ComputedEncoder
 from tg_lpe.encoders.registry import register
@@ -118,7 +118,7 @@ class Positions(ComputedEncoder):
             check_count("loops", loops)
             if loops > MOST_LOOPS:
                 raise ValueError(f"loops must be 'auto' or at most {MOST_LOOPS}, got {loops}")
-        check_share("tolerance", tolerance, or_zero=False)
+        check_shares(tolerance=tolerance, or_zero=False)
         super().__init__(k, 2, edge_out_channels, 2, pair_out_channels)
         self.k, self.loops, self.tolerance, self.max_layers, self.seed = k, loops, tolerance, max_layers, seed
         self.cut = LearnedCut().requires_grad_(loops != "auto")

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from tg_lpe.arguments import check_choice, check_count, check_counts, check_flags, check_no_effect, check_share
+from tg_lpe.arguments import check_choice, check_count, check_counts, check_flags, check_no_effect, check_shares
 from tg_lpe.encoders.base import Encoder, Encoding, Inputs, check_precomputed
 from tg_lpe.encoders.registry import register
 from tg_lpe.graph.eigenspaces import bottom_eigenvectors, eigenspaces
@@ -222,7 +222,7 @@ class SpectralEncoder(EigenpairEncoder):
         for name, width in (("out_channels", out_channels), ("edge_out_channels", edge_out_channels)):
             if net == "transformer" and width % heads:
                 raise ValueError(f"{name} must be divisible by heads={heads}, got {width}")
-        check_share("dropout", dropout)
+        check_shares(dropout=dropout)
         if net != "transformer":
             check_no_effect(
                 f"net={net!r}",

@@ -155,20 +155,18 @@ class GraphTransformer(FeatureModel):
         self.edge_embedding = FeatureEmbedding("edge", num_edge_types, edge_dim, widths[1], by_product=True)
         for name in ("pe_embedding", "edge_pe_embedding"):
             self.register_module(name, None)  # fixes the order of parameters
-        hints = {"pair_channels": 0 if encoder is None else encoder.pair_out_channels}
-        self.layers = nn.ModuleList(
-            make_attention(
-                attention, hidden_channels, heads, attention_options or {}, update_edges=i + 1 < num_layers, **hints
-            )
-            for i in range(num_layers)
-        )
-        self.reads_pe = any(getattr(layer, "reads_pe", False) for layer in self.layers)
-        self.reads_pairs = any(getattr(layer, "reads_pairs", False) for layer in self.layers)
+        pair_channels = 0 if encoder is None else encoder.pair_out_channels
+        arguments = attention, hidden_channels, heads, attention_options or {}
+        updates = [True] * (num_layers - 1) + [False]
+        layers = [make_attention(*arguments, update_edges=each, pair_channels=pair_channels) for each in updates]
+        self.layers = nn.ModuleList(layers)
+        self.reads_pe = bool(getattr(layers[0], "reads_pe", False))
+        self.reads_pairs = bool(getattr(layers[0], "reads_pairs", False))
         if pe.merge == "apart" and not self.reads_pe:
             raise ValueError(
                 "pe_options merge='apart' needs attention layers that read encodings, such as 'hybrid' with pe_gate"
             )
-        self.shared = shared_of(self.layers[0])
+        self.shared = shared_of(layers[0])
         pooled = 2 * hidden_channels if reading.pooling == "both" else hidden_channels
         widths = [pooled, *reading.widths(hidden_channels)]
         maps: list[nn.Module] = []

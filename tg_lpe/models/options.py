@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any, ClassVar, Literal, TypeVar
 
-from tg_lpe.arguments import check_choice, check_count, check_share
+from tg_lpe.arguments import check_choice, check_count, check_shares
 from tg_lpe.nn.features import ENCODING_NORMS
 
 T = TypeVar("T", bound="Options")
@@ -157,6 +157,5 @@ class TokenAttentionOptions(Options):
     random_features: int = 384
 
     def __post_init__(self) -> None:
-        for name in ("dropout", "attention_dropout", "drop_path"):
-            check_share(name, getattr(self, name))
+        check_shares(dropout=self.dropout, attention_dropout=self.attention_dropout, drop_path=self.drop_path)
         check_count("random_features", self.random_features)

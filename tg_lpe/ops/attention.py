@@ -67,7 +67,7 @@ def edge_attention(
 def _supports(heads: int, *rows: Tensor) -> bool:
     """Return whether the library supports these rows: of one dtype, including bfloat16, in the CPU's memory."""
     dtype, channels = rows[0].dtype, rows[0].size(1) // heads
-    are_plain = all(x.device.type == "cpu" and x.dtype == dtype and type(x) is Tensor for x in rows)
+    are_plain = all([x.device.type == "cpu" and x.dtype == dtype and type(x) is Tensor for x in rows])
     has_kernel = dtype in WITH_HALF and channels in HEAD_CHANNELS
     return cpu.library is not None and has_kernel and are_plain
 

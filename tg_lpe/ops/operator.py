@@ -134,12 +134,12 @@ def large_empty(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device
 
 def needs_gradient(*values: Any) -> bool:
     """Return whether autograd records operations on these values."""
-    return torch.is_grad_enabled() and any(isinstance(x, Tensor) and x.requires_grad for x in values)
+    return torch.is_grad_enabled() and any([isinstance(x, Tensor) and x.requires_grad for x in values])
 
 
 def keep_inputs(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
     """Keep all inputs of an operation for its gradient, as ``setup_context``; :func:`kept_inputs` returns them."""
-    ctx.save_for_backward(*(x if isinstance(x, Tensor) else None for x in inputs))
+    ctx.save_for_backward(*[x if isinstance(x, Tensor) else None for x in inputs])
     ctx.others = [None if isinstance(x, Tensor) else x for x in inputs]
 
 

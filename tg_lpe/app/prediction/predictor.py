@@ -39,7 +39,7 @@ from tg_lpe.arguments import (
     check_count,
     check_form,
     check_positive,
-    check_share,
+    check_shares,
     check_type,
     checked_device,
 )
@@ -176,7 +176,7 @@ class Predictor:
                 folder with predictions, or the models of an ensemble were validated on different rows.
         """
         check_positive("coverage", coverage)
-        check_share("coverage", coverage)
+        check_shares(coverage=coverage)
         if not isinstance(self.task, Regression):
             kind = "a model without a task" if self.task is None else f"the task {self.task.name}"
             raise ArgumentError("{coverage} is for regression, got " + kind, coverage=coverage)

@@ -14,7 +14,7 @@ from tg_lpe.arguments import (
     check_flags,
     check_positive,
     check_seed,
-    check_share,
+    check_shares,
 )
 
 Schedule = Literal["one-cycle", "decay", "plateau", "constant"]
@@ -73,7 +73,7 @@ class LoopConfig:
         check_seed(self.seed)
         for name in ("lr", "min_lr", "clip", "warmup"):
             check_positive(name, getattr(self, name))
-        check_share("warmup", self.warmup)
+        check_shares(warmup=self.warmup)
         if self.schedule == "plateau" and self.lr < self.min_lr:
             raise ValueError(f"schedule='plateau' needs lr of at least min_lr={self.min_lr}, got lr={self.lr}")
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
-from tg_lpe.arguments import check_count, check_flags, check_heads, check_share
+from tg_lpe.arguments import check_count, check_flags, check_heads, check_shares
 from tg_lpe.graph.graph import Graph
 from tg_lpe.nn._util import Resettable
 from tg_lpe.nn.attention.edge import FeatureUpdate, make_local
@@ -135,8 +135,7 @@ class BiasAttentionLayer(Resettable):
         super().__init__()
         check_flags(residual=residual)
         check_count("max_nodes", max_nodes)
-        check_share("dropout", dropout)
-        check_share("attention_dropout", attention_dropout)
+        check_shares(dropout=dropout, attention_dropout=attention_dropout)
         self.max_nodes = max_nodes
         self.attention = BiasAttention(hidden_channels, heads, pair_channels, attention_dropout)
         self.update = FeatureUpdate(hidden_channels, dropout, norm, residual, 0.0)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tg_lpe.arguments import check_flags, check_heads, check_share
+from tg_lpe.arguments import check_flags, check_heads, check_shares
 from tg_lpe.graph.graph import Graph
 from tg_lpe.nn._util import Resettable
 from tg_lpe.nn.attention.local import Convolution, Local
@@ -107,8 +107,7 @@ class EdgeAttentionLayer(Resettable):
     ) -> None:
         super().__init__()
         check_flags(update_edges=update_edges, residual=residual)
-        check_share("dropout", dropout)
-        check_share("attention_dropout", attention_dropout)
+        check_shares(dropout=dropout, attention_dropout=attention_dropout, drop_path=drop_path)
         if drop_path and not residual:
             raise ValueError(f"drop_path={drop_path} needs residual=True: nothing would be left of a skipped graph")
         self.attention = EdgeAttention(hidden_channels, heads, attention_dropout)
@@ -203,15 +202,11 @@ class DropPath(nn.Module):
     `Deep Networks with Stochastic Depth <https://arxiv.org/abs/1603.09382>`_.
 
     Args:
-        p: probability that a graph's rows become zero.
-
-    Raises:
-        ValueError: unless ``0 <= p < 1``.
+        p: probability that a graph's rows become zero, at least 0 and below 1.
     """
 
     def __init__(self, p: float) -> None:
         super().__init__()
-        check_share("drop_path", p)
         self.p = p
 
     def forward(self, x: Tensor, graphs: RowGroups) -> Tensor:

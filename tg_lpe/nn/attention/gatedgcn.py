@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from tg_lpe.arguments import check_share
+from tg_lpe.arguments import check_shares
 from tg_lpe.graph.graph import Graph
 from tg_lpe.nn._util import Resettable
 from tg_lpe.nn.norms import NORMS
@@ -51,7 +51,7 @@ class GatedGCN(Resettable):
         pe_gate: bool = False,
     ) -> None:
         super().__init__()
-        check_share("dropout", dropout)
+        check_shares(dropout=dropout)
         self.own = nn.Linear(hidden_channels, hidden_channels)  # A, B, C, D, E
         self.value = nn.Linear(hidden_channels, hidden_channels)
         self.edge = nn.Linear(hidden_channels, hidden_channels)

@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor, nn
 from torch_geometric.nn import GPSConv
 
-from tg_lpe.arguments import check_heads, check_share
+from tg_lpe.arguments import check_heads, check_shares
 from tg_lpe.graph.graph import Graph
 from tg_lpe.nn._util import reset_all
 from tg_lpe.nn.attention.global_attention import softmax_attention
@@ -48,7 +48,7 @@ class GPSLayer(nn.Module):
     ) -> None:
         super().__init__()
         check_heads(hidden_channels, heads)
-        check_share("dropout", dropout)
+        check_shares(dropout=dropout)
         convolution = make_convolution(hidden_channels, local, local_options)
         self.layer = GPSConv(hidden_channels, convolution, heads, dropout, norm=None)
         for name in ("norm1", "norm2", "norm3"):  # PyG's own batch norm fails on a batch of one node

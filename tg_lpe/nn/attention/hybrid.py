@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from tg_lpe.arguments import check_flags, check_options, check_share
+from tg_lpe.arguments import check_flags, check_options, check_shares
 from tg_lpe.graph.graph import Graph
 from tg_lpe.nn._util import Resettable
 from tg_lpe.nn.attention.edge import LocalPart
@@ -91,7 +91,7 @@ class HybridLayer(Resettable):
         super().__init__()
         check_options("global_options", global_options)
         check_flags(pe_gate=pe_gate, update_edges=update_edges)
-        check_share("dropout", dropout)
+        check_shares(dropout=dropout)
         if local == "none" and global_attention == "none":
             raise ValueError("local='none' and global_attention='none' leave nothing of the layer")
         if pe_gate and local != "gatedgcn":
@@ -108,7 +108,7 @@ class HybridLayer(Resettable):
         self.reads_pe = pe_gate
         self.local_norm = None if self.local is None else NORMS[norm](hidden_channels)
         part = GLOBAL_ATTENTIONS[global_attention]
-        check_arguments("global_attention", global_attention, part, global_options or {})
+        check_arguments("global_attention", global_attention, part, global_options or {}, {})
         attention = part(hidden_channels, heads, **(global_options or {}))
         self.attention: nn.Module | None = None if global_attention == "none" else attention
         self.attention_norm = None if self.attention is None else NORMS[norm](hidden_channels)

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tg_lpe.arguments import check_count, check_flags, check_heads, check_share
+from tg_lpe.arguments import check_count, check_flags, check_heads, check_shares
 from tg_lpe.graph.graph import Graph
 from tg_lpe.nn._util import Resettable
 from tg_lpe.nn.attention.bias import PairState
@@ -203,8 +203,7 @@ class PairAttentionLayer(Resettable):
         super().__init__()
         check_flags(update_edges=update_edges, residual=residual)
         check_count("max_nodes", max_nodes)
-        check_share("dropout", dropout)
-        check_share("attention_dropout", attention_dropout)
+        check_shares(dropout=dropout, attention_dropout=attention_dropout)
         channels = hidden_channels
         self.channels, self.pair_channels, self.max_nodes = channels, pair_channels, max_nodes
         self.attention = PairAttention(channels, heads, attention_dropout)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any, TypeVar
 
@@ -77,8 +77,8 @@ def make_attention(
         ValueError: if the name or an option is unknown, or the value of an option is out of range.
     """
     hints = {"update_edges": update_edges, "pair_channels": pair_channels}
-    accepted = check_arguments("attention", name, ATTENTIONS[name], options, tuple(hints))
-    layer: nn.Module = ATTENTIONS[name](hidden_channels, heads, **{hint: hints[hint] for hint in accepted}, **options)
+    accepted = check_arguments("attention", name, ATTENTIONS[name], options, hints)
+    layer: nn.Module = ATTENTIONS[name](hidden_channels, heads, **accepted, **options)
     return layer
 
 
@@ -91,8 +91,8 @@ def shared_of(layer: nn.Module) -> nn.Module | None:
 
 
 def check_arguments(
-    what: str, name: str, cls: type[nn.Module], options: Mapping[str, Any], hints: Sequence[str] = ()
-) -> list[str]:
+    what: str, name: str, cls: type[nn.Module], options: Mapping[str, Any], hints: Mapping[str, Any]
+) -> dict[str, Any]:
     """Return the ``hints`` that a registered class accepts; raise ``ValueError`` if it does not have an option.
 
     The caller sets hints; ``what`` is the name of the registry and ``name`` that of the class, for messages.
@@ -102,7 +102,10 @@ def check_arguments(
         if option in ("hidden_channels", "heads", *hints) or not (accepts_any or option in names):
             allowed = [name for name in names if name not in ("hidden_channels", "heads", *hints)]
             raise ValueError(f"{what} {name!r} takes the options {allowed}, got {option}={value!r}")
-    return [hint for hint in hints if hint in names]
+    accepted = dict(hints)
+    for hint in hints.keys() - names:
+        del accepted[hint]
+    return accepted
 
 
 @cache

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from tg_lpe.arguments import check_choice, check_flags, check_heads, check_no_effect, check_positive, check_share
+from tg_lpe.arguments import check_choice, check_flags, check_heads, check_no_effect, check_positive, check_shares
 from tg_lpe.graph.buckets import DENSE_NODES, PaddedRows, matrices
 from tg_lpe.graph.graph import Graph
 from tg_lpe.nn._util import Resettable
@@ -344,7 +344,7 @@ class SpectralAttentionLayer(Resettable):
     ) -> None:
         super().__init__()
         check_flags(residual=residual)
-        check_share("dropout", dropout)
+        check_shares(dropout=dropout)
         self.attention = SpectralAttention(hidden_channels, heads, full, gamma, learn_gamma, softmax)
         self.out = nn.Linear(hidden_channels, hidden_channels)
         self.norm_attention = NORMS[norm](hidden_channels)

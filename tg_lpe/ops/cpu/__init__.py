@@ -139,9 +139,18 @@ class Function:
             raise RuntimeError("the C++ part of tg_lpe is absent or switched off")
         if dtype not in self.versions:
             raise ValueError(f"{self.name} must get one of {list(self.versions)}, got {dtype}")
-        if any(isinstance(number, int) and not -(2**63) <= number < 2**63 for number in numbers.values()):
-            raise ValueError(f"integers must fit 64 bits, got {numbers}")
-        tensors = {**_checked(read), **written}  # alive during the call
+        for number in numbers.values():
+            if isinstance(number, int) and not -(2**63) <= number < 2**63:
+                raise ValueError(f"integers must fit 64 bits, got {numbers}")
+        tensors = dict(written)  # alive during the call
+        for name, (values, required, shape) in read.items():
+            is_dense = values.device.type == "cpu" and values.layout == torch.strided
+            if values.shape != shape or values.dtype != required or not is_dense:
+                got = f"{values.dtype} {list(values.shape)} ({values.layout}) on {values.device}"
+                raise ValueError(f"{name} must be {required} {list(shape)} on the CPU, got {got}")
+            if unpack_dual(values).tangent is not None or torch.jit.is_tracing():  # type: ignore[attr-defined, no-untyped-call]
+                raise NotImplementedError(NO_TRANSFORM)
+            tensors[name] = values.detach().contiguous()
         arguments = self.structure(num_threads=torch.get_num_threads(), **numbers)
         for name, tensor in tensors.items():
             if tensor is not None:
@@ -155,18 +164,6 @@ class Function:
         if status != OK:
             raise MemoryError(f"no memory for {self.name.replace('_', ' ')} of these graphs")
         return arguments
-
-
-def _checked(tensors: Mapping[str, Required]) -> dict[str, Tensor]:
-    """Check tensors and make them contiguous."""
-    for name, (tensor, dtype, shape) in tensors.items():
-        is_dense = tensor.device.type == "cpu" and tensor.layout == torch.strided
-        if tensor.shape != shape or tensor.dtype != dtype or not is_dense:
-            got = f"{tensor.dtype} {list(tensor.shape)} ({tensor.layout}) on {tensor.device}"
-            raise ValueError(f"{name} must be {dtype} {list(shape)} on the CPU, got {got}")
-        if unpack_dual(tensor).tangent is not None or torch.jit.is_tracing():  # type: ignore[attr-defined, no-untyped-call]
-            raise NotImplementedError(NO_TRANSFORM)
-    return {name: tensor.detach().contiguous() for name, (tensor, _, _) in tensors.items()}
 
 
 def required_ends(tail: Tensor, head: Tensor, num_nodes: int) -> dict[str, Required]:
