@@ -6,7 +6,7 @@ import copy
 
 import pytest
 import torch
-from helpers import Degrees, heat_pe, normal, resistive_pe
+from helpers import Degrees, heat_pe, normal, refusals, resistive_pe
 from torch import Tensor
 from torch_geometric.data import Batch, Data, HeteroData
 
@@ -121,32 +121,30 @@ def test_refused_unless_the_argument_says_how() -> None:
         AddEffectiveResistance(pairs="all", hetero="whole")
 
 
-def test_graphs_that_cannot_be_encoded() -> None:
-    whole = heat_pe(hetero="whole")
-    unknown = films(weighted=False)
-    unknown["film", "of", "actor"].edge_index = torch.tensor([[0], [0]])
-    with pytest.raises(ValueError, match="num_nodes"):
-        whole(unknown)
-    data = films()
-    del data[KNOWS].edge_weight
-    with pytest.raises(ValueError, match="edge_weight"):
-        whole(data)
-    data = HeteroData()
-    data["user"].num_nodes = 2
-    with pytest.raises(ValueError, match=r"at least one edge type, got .*'user'"):
-        whole(data)
-    data["user", "batches", "user"].edge_index = torch.tensor([[0], [1]])
-    assert whole(data)["user"].pe.shape == (2, 6)
-    data["user", "likes", "user"].edge_weight = torch.ones(1)
-    with pytest.raises(TypeError, match="edge_index"):
-        whole(data)
+LIKES, EDGE = ("user", "likes", "user"), {"edge_index": torch.tensor([[0], [1]])}
+WEIGHTED = {**EDGE, "edge_weight": torch.ones(1)}
+test_graphs_that_cannot_be_encoded = refusals(
+    lambda *stores: heat_pe(hetero="whole")(HeteroData(dict(stores))),
+    ((("user", {"num_nodes": 2}), ("film", {"num_nodes": 1}), (("film", "of", "actor"), EDGE)), "num_nodes"),
+    ((("user", {"num_nodes": 2}), (KNOWS, EDGE), (LIKES, WEIGHTED)), "edge_weight"),
+    ((("user", {"num_nodes": 2}),), r"at least one edge type, got .*'user'"),
+    ((("user", {"num_nodes": 2}), (KNOWS, EDGE), (LIKES, {"edge_weight": torch.ones(1)})), TypeError, "edge_index"),
+)
 
 
-@pytest.mark.parametrize(("row", "node"), [(0, 4), (0, -1), (1, 3), (1, -1)])
-def test_an_edge_to_a_node_of_another_type_is_refused(row: int, node: int) -> None:
-    """Beyond its own type a number would mean a node of the next one."""
+def test_a_type_of_edges_may_have_batch_in_its_name() -> None:
+    data = HeteroData({"user": {"num_nodes": 2}, ("user", "batches", "user"): EDGE})
+    assert heat_pe(hetero="whole")(data)["user"].pe.shape == (2, 6)
+
+
+def rated(row: int, node: int) -> HeteroData:
     data = films(weighted=False)
     data[RATES].edge_index[row, 0] = node
-    kind = RATES[2 * row]
-    with pytest.raises(ValueError, match=rf"must be in 0\.\.{data[kind].num_nodes - 1} for the nodes '{kind}', got"):
-        LinearTransformerPE(k=4, hetero="whole")(data)
+    return data
+
+
+test_an_edge_to_a_node_of_another_type_is_refused = refusals(  # beyond its own type it would mean one of the next
+    lambda row, node: LinearTransformerPE(k=4, hetero="whole")(rated(row, node)),
+    *(((0, node), r"must be in 0\.\.3 for the nodes 'user', got") for node in (4, -1)),
+    *(((1, node), r"must be in 0\.\.2 for the nodes 'film', got") for node in (3, -1)),
+)

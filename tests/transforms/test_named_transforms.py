@@ -8,13 +8,14 @@ import math
 import pickle
 import sys
 import warnings
+from functools import partial
 
 import networkx as nx
 import numpy as np
 import pytest
 import torch
 from construction_graphs import CASES
-from helpers import Graph, Stored, data_of, heat_pe, normal, relative_error, resistive_pe
+from helpers import Graph, Stored, data_of, heat_pe, normal, refusals, relative_error, resistive_pe
 from torch import Tensor
 from torch_geometric.data import Batch, Data
 from torch_geometric.loader import DataLoader
@@ -29,19 +30,15 @@ from tg_lpe.transforms import (
 )
 
 SPECTRUM = Graph(6, [(0, 1), (0, 3), (1, 2), (1, 5), (2, 3), (3, 4), (4, 5)], [1.0, 2.0, 0.5, 3.0, 1.0, 4.0, 0.2])
-NODE_TRANSFORMS = {
+TRANSFORMS = {
     "heat": lambda: (AddPositionalEncoding(HeatKernel((0.5, 3.0))), "pe"),
     "resistive": lambda: (resistive_pe(4), "pe"),
     "bottom": lambda: (AddLaplacianEigenvectors(3), "laplacian_eigenvectors"),
     "top": lambda: (AddLaplacianEigenvectors(3, "top"), "laplacian_eigenvectors"),
-}
-TRANSFORMS = {
-    **NODE_TRANSFORMS,
     "edges": lambda: (AddEffectiveResistance(), "effective_resistance"),
     "all": lambda: (AddEffectiveResistance("all"), "effective_resistance"),
 }
 every_transform = pytest.mark.parametrize("name", sorted(TRANSFORMS))
-every_node_transform = pytest.mark.parametrize("name", sorted(NODE_TRANSFORMS))
 
 
 @pytest.fixture(autouse=True)
@@ -196,16 +193,8 @@ def test_loaders_collate_what_was_written(name: str) -> None:
         (heat_pe, {"attr_name": "h", "edge_attr_name": "e", "edge_weight": None}),
         (
             lambda k=2, **more: AddLaplacianEigenvectors(k, **more),
-            {
-                "k": 3,
-                "which": "top",
-                "attr_name": None,
-                "seed": 1,
-                "edge_weight": None,
-                "method": "dense",
-                "normalization": "rw",
-                "eigenvalue_attr_name": "values",
-            },
+            {"k": 3, "which": "top", "attr_name": None, "seed": 1, "edge_weight": None, "method": "dense"}
+            | {"normalization": "rw", "eigenvalue_attr_name": "values"},
         ),
     ],
 )
@@ -217,14 +206,12 @@ def test_repr_tells_every_argument(build, changes: dict) -> None:
     assert repr(build()) == repr(build()) == repr(pickle.loads(pickle.dumps(build())))
 
 
-def test_refuses_arguments_that_mean_nothing() -> None:
-    """Those that the encoders do not read; the encoders refuse the others."""
-    with pytest.raises(ValueError, match="pairs must"):
-        AddEffectiveResistance("nodes")
-    with pytest.raises(ValueError, match="method must"):
-        AddEffectiveResistance(method="fast")
-    with pytest.raises(TypeError, match="edge_weight must be the name of an attribute or None, got 3"):
-        AddEffectiveResistance(edge_weight=3)
+test_refuses_arguments_that_mean_nothing = refusals(  # those that the encoders do not read and so do not refuse
+    AddEffectiveResistance,
+    (("nodes",), "pairs must"),
+    ({"method": "fast"}, "method must"),
+    ({"edge_weight": 3}, TypeError, "edge_weight must be the name of an attribute or None, got 3"),
+)
 
 
 @pytest.mark.parametrize("name", ["y", "edge_attr", "edge_weight"])
@@ -249,20 +236,19 @@ def test_what_is_replaced_is_told(name: str) -> None:
             assert bool(told) == present and all(repr(name) in text for text in told)
 
 
-def test_refuses_names_that_are_taken() -> None:
-    for name in ("", "adj_t", "num_nodes", "ptr", "face", "pe_index", "batch_pe"):
-        for build in (heat_pe, AddEffectiveResistance, lambda **more: AddLaplacianEigenvectors(2, **more)):
-            with pytest.raises(ValueError, match=f"attr_name must be none of .*, got {name!r}"):
-                build(attr_name=name)
-    with pytest.raises(ValueError, match="edge_attr_name must"):
-        heat_pe(edge_attr_name="ptr")
-    with pytest.raises(ValueError, match="eigenvalue_attr_name must"):
-        AddLaplacianEigenvectors(2, eigenvalue_attr_name="")
-    with pytest.raises(ValueError, match="differ, got 'a' for both"):
-        heat_pe(attr_name="a", edge_attr_name="a")
-    for build, name in ((heat_pe, 3), (AddEffectiveResistance, None)):
-        with pytest.raises(TypeError, match="attr_name must"):
-            build(attr_name=name)
+test_refuses_names_that_are_taken = refusals(
+    lambda build, name="pe", **more: build(attr_name=name, **more),
+    *(
+        ((build, name), f"attr_name must be none of .*, got {name!r}")
+        for name in ("", "adj_t", "num_nodes", "ptr", "face", "pe_index", "batch_pe")
+        for build in (heat_pe, AddEffectiveResistance, partial(AddLaplacianEigenvectors, 2))
+    ),
+    ({"build": heat_pe, "edge_attr_name": "ptr"}, "edge_attr_name must"),
+    ({"build": AddLaplacianEigenvectors, "k": 2, "eigenvalue_attr_name": ""}, "eigenvalue_attr_name must"),
+    ({"build": heat_pe, "name": "a", "edge_attr_name": "a"}, "differ, got 'a' for both"),
+    ((heat_pe, 3), TypeError, "attr_name must"),
+    ((AddEffectiveResistance, None), TypeError, "attr_name must"),
+)
 
 
 def test_pyg_cuts_attributes_of_edges_by_their_names() -> None:
@@ -275,21 +261,28 @@ def test_pyg_cuts_attributes_of_edges_by_their_names() -> None:
         assert part.edge_heat.size(0) == part.num_edges == 2
 
 
-@every_transform
-def test_refuses_what_is_no_dataset(name: str) -> None:
-    transform, _ = TRANSFORMS[name]()
-    data = data_of(SPECTRUM)
-    with pytest.raises(TypeError, match=r"got one Data; call the transform itself, or pass a list of one"):
-        transform.encode_dataset(data, progress=False)
-    with pytest.raises(TypeError, match=r"got one DataBatch; call the transform itself, or pass batch\.to_data_list"):
-        transform.encode_dataset(Batch.from_data_list([data]), progress=False)
-    for given in (DataLoader([data]), iter([data])):
-        with pytest.raises(TypeError, match=rf"sequence of Data, got {type(given).__name__}; pass the dataset that it"):
-            transform.encode_dataset(given, progress=False)
-    with pytest.raises(TypeError, match=r"sequence of Data, got None$"):
-        transform.encode_dataset(None, progress=False)
-    with pytest.raises(TypeError, match=r"[Gg]raph 1 is str|got str"):
-        transform.encode_dataset([data, "x"], progress=False)
+LONE = data_of(SPECTRUM)
+PAIR = Batch.from_data_list([LONE, LONE])
+BATCHED = (
+    ([LONE, PAIR], r"but graph 1 is a DataBatch; batch\.to_data_list\(\)"),
+    ([data_of(SPECTRUM, batch=torch.tensor([0, 0, 0, 1, 1, 1]))], "but graph 0 has"),
+)
+test_refuses_what_is_no_dataset = refusals(
+    lambda name, given: TRANSFORMS[name]()[0].encode_dataset(given, progress=False),
+    *(
+        ((name, given), TypeError, said)
+        for name in sorted(TRANSFORMS)
+        for given, said in (
+            (LONE, "got one Data; call the transform itself, or pass a list of one"),
+            (PAIR, r"got one DataBatch; call the transform itself, or pass batch\.to_data_list"),
+            (DataLoader([LONE]), "sequence of Data, got DataLoader; pass the dataset that it"),
+            (iter([LONE]), "sequence of Data, got list_iterator; pass the dataset that it"),
+            (None, "sequence of Data, got None$"),
+            ([LONE, "x"], "[Gg]raph 1 is str|got str"),
+            *(BATCHED if name != "all" else ()),
+        )
+    ),
+)
 
 
 @pytest.mark.parametrize("pairs", ["edges", "all"])
@@ -337,24 +330,11 @@ def test_integer_features_become_floats() -> None:
         assert encoded.x[:, 0].long().equal(data.x)
 
 
-@every_node_transform
-def test_batches_among_graphs_are_refused(name: str) -> None:
-    transform, _ = NODE_TRANSFORMS[name]()
-    batch = Batch.from_data_list([data_of(SPECTRUM), data_of(SPECTRUM)])
-    with pytest.raises(TypeError, match=r"but graph 1 is a DataBatch; batch\.to_data_list\(\)"):
-        transform.encode_dataset([data_of(SPECTRUM), batch], progress=False)
-    parts = data_of(SPECTRUM, batch=torch.tensor([0, 0, 0, 1, 1, 1]))
-    with pytest.raises(TypeError, match="but graph 0 has"):
-        transform.encode_dataset([parts], progress=False)
-
-
-@every_transform
-def test_refuses_data_without_edges_to_read(name: str) -> None:
-    transform, _ = TRANSFORMS[name]()
-    with pytest.raises(ValueError, match="needs edge_index"):
-        transform(Data(x=normal(3, 2)))
-    with pytest.raises(ValueError, match="edge_index must"):
-        transform(Data(edge_index=torch.tensor([[0], [2]]), num_nodes=2))
+test_refuses_data_without_edges_to_read = refusals(
+    lambda name, **data: TRANSFORMS[name]()[0](Data(**data)),
+    *(({"name": name, "x": normal(3, 2)}, "needs edge_index") for name in sorted(TRANSFORMS)),
+    *(({"name": n, "edge_index": torch.tensor([[0], [2]]), "num_nodes": 2}, "edge_index must") for n in TRANSFORMS),
+)
 
 
 def test_a_resistance_of_edges_may_have_edge_in_its_name() -> None:
