@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
-from helpers import normal
+from helpers import normal, refusals
 
 from tg_lpe import GramTransformer, Graph, GraphTransformer, LinearTransformer
 from tg_lpe.encoders import Inputs
@@ -37,25 +39,23 @@ def test_one_column_may_be_flat(by_product: bool) -> None:
         assert torch.equal(Feature("x", 5, None).product(feature, table, by_product), table[types])
 
 
-@pytest.mark.parametrize(
-    ("counts", "feature", "message"),
-    [
-        ((5, 3), X[:, 0], r"x types must be int64 \[4, 2\], got torch.int64 \[4\]"),
-        ((5, 3), X.float(), r"x types must be int64 \[4, 2\], got torch.float32"),
-        ((5, 3), None, r"x types must be int64 \[4, 2\], got None"),
-        (5, X, r"x types must be int64 \[4\] or \[4, 1\], got torch.int64 \[4, 2\]"),
-        ((5, 2), X, r"x\[:, 1\] types must lie in 0..1, got 0..2"),
-        ((4, 3), X, r"x\[:, 0\] types must lie in 0..3, got 0..4"),
-        ((5, 3), -X, r"x\[:, 0\] types must lie in 0..4, got -4..0"),
-    ],
+def checked(counts: Any, feature: torch.Tensor | None) -> None:
+    Feature("x", counts, None).check(feature, 4, checks := ValueChecks())
+    checks.run()
+
+
+test_what_does_not_fit_is_refused = refusals(
+    checked,
+    (((5, 3), X[:, 0]), r"x types must be int64 \[4, 2\], got torch.int64 \[4\]"),
+    (((5, 3), X.float()), r"x types must be int64 \[4, 2\], got torch.float32"),
+    (((5, 3), None), r"x types must be int64 \[4, 2\], got None"),
+    ((5, X), r"x types must be int64 \[4\] or \[4, 1\], got torch.int64 \[4, 2\]"),
+    (((5, 2), X), r"x\[:, 1\] types must lie in 0..1, got 0..2"),
+    (((4, 3), X), r"x\[:, 0\] types must lie in 0..3, got 0..4"),
+    (((5, 3), -X), r"x\[:, 0\] types must lie in 0..4, got -4..0"),
+    *(((counts, X), "numbers of x types must be integers of at least 1") for counts in (0, (), (3, 0), (2.0,), True)),
+    (((3, True), X), "numbers of x types must be integers of at least 1"),
 )
-def test_what_does_not_fit_is_refused(
-    counts: int | tuple[int, ...], feature: torch.Tensor | None, message: str
-) -> None:
-    checks = ValueChecks()
-    with pytest.raises(ValueError, match=message):
-        Feature("x", counts, None).check(feature, 4, checks)
-        checks.run()
 
 
 def test_conductances_add_columns_before_softplus() -> None:
@@ -85,9 +85,3 @@ def test_models_and_encoders_take_several_columns(tmp_path) -> None:
     table = probes.probes.embedding.weight
     expected = probes.encode(Graph(EDGES, 4), Inputs(), probes=table[X[:, 0]] + table[5 + X[:, 1]])
     assert torch.equal(probes(X, EDGES).node, expected.node)
-
-
-@pytest.mark.parametrize("counts", [0, (), (3, 0), (2.0,), True, (3, True)])
-def test_counts_are_checked(counts: object) -> None:
-    with pytest.raises(ValueError, match="numbers of x types must be integers of at least 1"):
-        Feature("x", counts, None)

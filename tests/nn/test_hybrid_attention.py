@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, ClassVar
 
 import pytest
 import torch
-from helpers import normal, randomize_, relative_error
+from helpers import normal, randomize_, refusals, relative_error
 from torch import Tensor, nn
 from torch.nn import functional
 from torch_geometric.nn import GINEConv, global_mean_pool
@@ -211,33 +212,28 @@ def test_a_users_own_attention() -> None:
     assert model(None, EDGES, batch=BATCH, num_graphs=GRAPHS).shape == (GRAPHS, 1)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"local": "gcn"}, "local must .*, got 'gcn'"),
-        ({"local": "none", "global_attention": "none"}, "leave nothing of the layer"),
-        ({"local": "gine", "pe_gate": True}, "local='gine' has no gates, so pe_gate must be False"),
-        ({"local": "none", "pe_gate": True}, "local='none' has no gates, so pe_gate must be False"),
-        ({"global_attention": "full"}, r"global_attention must be one of \[.*'primal'.*\], got 'full'"),
-        ({"global_options": {"s": 3}}, "global_attention 'primal' takes the options .*'rank'.*, got s=3"),
-        ({"global_options": {"rank": 0}}, "rank must be an integer of at least 1, got 0"),
-        ({"global_options": {"rank": 2.5}}, "rank must be an integer of at least 1, got 2.5"),
-        ({"global_options": {"num_rows": "3"}}, "num_rows must be an integer of at least 1, got '3'"),
-        ({"global_options": {"eta": "no"}}, "eta must be at least 0"),
-        ({"global_options": 3}, "global_options must be a dictionary from argument names to values, got 3"),
-        ({"pe_gate": "no"}, "pe_gate must be True or False, got 'no'"),
-        ({"global_options": {"form": "dense"}}, "form must be one of .*, got 'dense'"),
-        ({"global_options": {"regularizer": "J"}}, "regularizer must be one of .*, got 'J'"),
-        ({"global_options": {"eta": -1.0}}, "eta must be at least 0"),
-        (
-            {"global_attention": "performer", "global_options": {"head_channels": 1}},
-            "head_channels must be an integer of at least 2, got 1",
-        ),
-    ],
+test_arguments = refusals(
+    partial(make_attention, "hybrid", CHANNELS, HEADS),
+    (({"local": "gcn"},), "local must .*, got 'gcn'"),
+    (({"local": "none", "global_attention": "none"},), "leave nothing of the layer"),
+    (({"local": "gine", "pe_gate": True},), "local='gine' has no gates, so pe_gate must be False"),
+    (({"local": "none", "pe_gate": True},), "local='none' has no gates, so pe_gate must be False"),
+    (({"global_attention": "full"},), r"global_attention must be one of \[.*'primal'.*\], got 'full'"),
+    (({"global_options": {"s": 3}},), "global_attention 'primal' takes the options .*'rank'.*, got s=3"),
+    (({"global_options": {"rank": 0}},), "rank must be an integer of at least 1, got 0"),
+    (({"global_options": {"rank": 2.5}},), "rank must be an integer of at least 1, got 2.5"),
+    (({"global_options": {"num_rows": "3"}},), "num_rows must be an integer of at least 1, got '3'"),
+    (({"global_options": {"eta": "no"}},), "eta must be at least 0"),
+    (({"global_options": 3},), "global_options must be a dictionary from argument names to values, got 3"),
+    (({"pe_gate": "no"},), "pe_gate must be True or False, got 'no'"),
+    (({"global_options": {"form": "dense"}},), "form must be one of .*, got 'dense'"),
+    (({"global_options": {"regularizer": "J"}},), "regularizer must be one of .*, got 'J'"),
+    (({"global_options": {"eta": -1.0}},), "eta must be at least 0"),
+    (
+        ({"global_attention": "performer", "global_options": {"head_channels": 1}},),
+        "head_channels must be an integer of at least 2, got 1",
+    ),
 )
-def test_arguments(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        make_attention("hybrid", CHANNELS, HEADS, options)
 
 
 def test_gates_read_distances_of_encodings() -> None:

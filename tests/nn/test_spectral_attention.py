@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import copy
+from functools import partial
 from typing import Any, ClassVar
 
 import pytest
 import torch
-from helpers import normal, randomize_, relative_error
+from helpers import normal, randomize_, refusals, relative_error
 from torch import Tensor
 
 from tg_lpe.graph.graph import Graph
@@ -174,17 +175,12 @@ def test_a_small_gamma_in_half_precision(dtype: torch.dtype, autocast: bool, gam
             assert float((one - other).abs().max()) < 16 * torch.finfo(dtype).eps * float(grads[1][0].abs().max())
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"gamma": 0.0}, "gamma must be above 0"),
-        ({"softmax": "one"}, r"softmax must be one of \('joint', 'separate'\), got 'one'"),
-        ({"gamma": 0.1}, "gamma=0.1 would have no effect with full=False"),
-        ({"learn_gamma": True}, "learn_gamma=True would have no effect with full=False"),
-        ({"softmax": "separate"}, "softmax='separate' would have no effect with full=False"),
-        ({"hidden": 3}, "attention 'spectral' takes the options .*full.*, got hidden=3"),
-    ],
+test_arguments = refusals(
+    partial(make_attention, "spectral", CHANNELS, HEADS),
+    (({"gamma": 0.0},), "gamma must be above 0"),
+    (({"softmax": "one"},), r"softmax must be one of \('joint', 'separate'\), got 'one'"),
+    (({"gamma": 0.1},), "gamma=0.1 would have no effect with full=False"),
+    (({"learn_gamma": True},), "learn_gamma=True would have no effect with full=False"),
+    (({"softmax": "separate"},), "softmax='separate' would have no effect with full=False"),
+    (({"hidden": 3},), "attention 'spectral' takes the options .*full.*, got hidden=3"),
 )
-def test_arguments(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        make_attention("spectral", CHANNELS, HEADS, options)
