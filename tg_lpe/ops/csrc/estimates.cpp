@@ -16,7 +16,6 @@ namespace {
 
 constexpr int64_t LINE = 64;            // bytes
 constexpr int64_t AHEAD = 96;           // entries of the adjacency by which neighbours are prefetched
-constexpr int64_t STREAMED = 1 << 24;   // bytes of all layers that no cache holds until the edges read them
 constexpr int64_t EDGES_AHEAD = 10;     // edges by which all layers of an end are prefetched
 constexpr int64_t WORTH_A_THREAD = 1 << 16;  // lines in a pass: with fewer, a second thread makes it slower
 
@@ -104,7 +103,7 @@ INLINE T sum_of(const void* line) {
 }
 
 // Compute half[s] for rows begin..end-1, a line in registers of BYTES; FIRST is half[1] = P V.
-template <typename T, int64_t BYTES, bool FIRST, bool STREAM>
+template <typename T, int64_t BYTES, bool FIRST>
 INLINE void product_rows(const Columns<T>& c, const Pass<T>& p, int64_t begin, int64_t end) {
     typedef typename Columns<T>::Int Int;
     typedef T Values __attribute__((vector_size(BYTES), may_alias));
@@ -160,26 +159,16 @@ INLINE void product_rows(const Columns<T>& c, const Pass<T>& p, int64_t begin, i
             p.even[i] = sum_of<T>(products);
         }
         std::memcpy(p.out + i * WIDTH, sum, sizeof(sum));
-        if (p.copy)
-#pragma GCC unroll 4
-            for (int64_t h = 0; h < PARTS; ++h)
-                store<STREAM>(p.copy + i * p.copy_stride + h * (WIDTH / PARTS), sum[h]);
+        if (p.copy) std::memcpy(p.copy + i * p.copy_stride, sum, sizeof(sum));
     }
-#if defined(__SSE2__)
-    if (STREAM) _mm_sfence();  // orders streamed stores for other threads
-#endif
 }
 
 template <typename T, int64_t BYTES>
-INLINE void product(const Columns<T>& c, const Pass<T>& p, bool stream, int64_t begin, int64_t end) {
-    if (!p.in && stream)
-        product_rows<T, BYTES, true, true>(c, p, begin, end);
-    else if (!p.in)
-        product_rows<T, BYTES, true, false>(c, p, begin, end);
-    else if (stream)
-        product_rows<T, BYTES, false, true>(c, p, begin, end);
+INLINE void product(const Columns<T>& c, const Pass<T>& p, int64_t begin, int64_t end) {
+    if (p.in)
+        product_rows<T, BYTES, false>(c, p, begin, end);
     else
-        product_rows<T, BYTES, false, false>(c, p, begin, end);
+        product_rows<T, BYTES, true>(c, p, begin, end);
 }
 
 // Add the entries of all layers at edges begin..end-1 to those of earlier columns, or to `offset` times P.
@@ -272,7 +261,6 @@ int run(Structure& s, const T* adjacency, uint64_t seed, T alpha, T gamma, T* no
         });
     // The next product needs the last two; edges read all layers of their ends, which are stored row by row.
     const int64_t last = s.num_layers - 1, run = s.depth * WIDTH;
-    const bool stream = n * run * int64_t(sizeof(T)) >= STREAMED;
     Buffer<T> value(2 * m), recent(n * std::min<int64_t>(s.depth, 2) * WIDTH), half(edges ? n * run : 0);
     Buffer<T> diagonals(n * last);
     std::vector<T> scale(last), edge_scale(last), offset(last), edge_offset(last);
@@ -303,9 +291,7 @@ int run(Structure& s, const T* adjacency, uint64_t seed, T alpha, T gamma, T* no
                                    slot(layer - 1), slot(layer - 2), slot(layer), copy,
                                    run,             alpha,           gamma,       diagonal(2 * layer),
                                    diagonal(2 * layer - 1)};
-                each_rows([&](int64_t begin, int64_t end) {
-                    BY_REGISTERS(product, T)(columns, pass, stream, begin, end);
-                });
+                each_rows([&](int64_t begin, int64_t end) { BY_REGISTERS(product, T)(columns, pass, begin, end); });
             }
             each_rows([&](int64_t begin, int64_t end) {
                 read_nodes<T>(s, &diagonals[0], scale.data(), offset.data(), block == 0, to_nodes, begin, end);
