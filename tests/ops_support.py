@@ -73,7 +73,7 @@ def padded_polynomials(adjacency: Tensor, graph: tg_lpe.Graph, basis: str, num_l
         nodes.append(diagonal.flatten(0, 1).mT)
         edges.append(entries.flatten(0, 1).mT)
         edges_of.append(where.edges)
-    rows = padded.rows.unpad_rows(nodes) if nodes else adjacency.new_zeros(graph.num_nodes, width)
+    rows = padded.unpad_rows(nodes) if nodes else adjacency.new_zeros(graph.num_nodes, width)
     return rows, torch.cat(edges)[torch.cat(edges_of).argsort()]
 
 

@@ -33,7 +33,7 @@ def test_padding_is_a_permutation_with_zeros(parts: list[Graph], options: dict[s
     graph = tg_lpe.Graph(**batched.arguments())
     padded = PaddedBatch(graph, **options)
     x = normal(batched.num_nodes, 3)
-    found = padded.pad(x)
+    found = padded.transposed(x)
     placed = [int(g) for bucket in padded.buckets for g in bucket.graphs]
     assert len(set(placed)) == len(placed)
     assert {i for i, part in enumerate(parts) if part.num_nodes} <= set(placed)
@@ -44,7 +44,7 @@ def test_padding_is_a_permutation_with_zeros(parts: list[Graph], options: dict[s
             n = parts[number].num_nodes
             assert torch.equal(values[:, :n].T, rows[number]) and not values[:, n:].any()
     if padded.buckets:
-        assert torch.equal(padded.unpad(found, 3), x)
+        assert torch.equal(padded.unpad([z.mT for z in found]), x)
 
 
 @few
@@ -59,13 +59,13 @@ def test_operators_against_networkx(
     x, scale = normal(batched.num_nodes, 2), torch.ones(batched.num_nodes, dtype=torch.float64)
     if scaled:
         scale = normal(batched.num_nodes, seed=4).abs() + 0.1
-    outs = [apply(z) for apply, z in zip(padded.laplacian_operators(scale), padded.pad(x), strict=True)]
+    outs = [apply(z) for apply, z in zip(padded.laplacian_operators(scale), padded.transposed(x), strict=True)]
     for bucket, out in zip(padded.buckets, outs, strict=True):
         for number, values in zip(bucket.graphs.tolist(), out, strict=True):
             assert not values[:, parts[number].num_nodes :].any(), "the padding stays zero"
     if not outs:
         return
-    everything = (padded.unpad(outs, 2), x, scale, ground)
+    everything = (padded.unpad([out.mT for out in outs]), x, scale, ground)
     for part, got, rows, s, q in zip(parts, *(batched.split(each) for each in everything), strict=True):
         meant = part if weighted else Graph(part.num_nodes, part.edges, [1.0] * len(part.edges))
         laplacian = torch.from_numpy(meant.laplacian()) + torch.diag(q)
@@ -98,7 +98,7 @@ def test_gradients_through_both_kinds_of_operator(wide: bool) -> None:
         arguments = {**batched.arguments(), "edge_weight": weight}
         padded = PaddedBatch(tg_lpe.Graph(**arguments), **options)
         operators = padded.laplacian_operators(scale)
-        return padded.unpad([f(z) for f, z in zip(operators, padded.pad(x), strict=True)], 2)
+        return padded.unpad([f(z).mT for f, z in zip(operators, padded.transposed(x), strict=True)])
 
     inputs = normal(9, 2), normal(9, seed=1), normal(7, seed=2).abs() + 0.5
     assert torch.autograd.gradcheck(of, [t.requires_grad_() for t in inputs])
@@ -110,7 +110,7 @@ def test_buckets_bound_memory() -> None:
     padded = PaddedBatch(tg_lpe.Graph(torch.zeros(2, 0, dtype=torch.int64), batch=batch), max_rows=1024)
     assert all(b.num_rows <= 1024 or b.num_graphs == 1 for b in padded.buckets)
     assert all(b.dense == (b.max_nodes <= DENSE_NODES) for b in padded.buckets)
-    assert padded.rows.num_rows < 2 * sum(sizes), "the padding costs less than the nodes"
+    assert padded.num_rows < 2 * sum(sizes), "the padding costs less than the nodes"
 
 
 sizes_of_batches = st.lists(st.integers(0, 25), min_size=2, max_size=30)
@@ -133,7 +133,7 @@ def test_graphs_of_a_bucket_have_similar_sizes(sizes: list[int], max_padding: fl
         assert max(mine) == bucket.max_nodes <= max_padding * min(mine)
         # Dense computation depends on the size of the graph, not on its bucket.
         assert all((size <= dense_nodes) == bucket.dense for size in mine)
-    assert padded.rows.num_rows <= max_padding * sum(sizes)
+    assert padded.num_rows <= max_padding * sum(sizes)
 
 
 @few
@@ -146,7 +146,7 @@ def test_edge_positions(parts: list[Graph], options: dict[str, int]) -> None:
     assert len(found) == len(padded.buckets)
     seen = torch.cat([torch.zeros(0, dtype=torch.int64), *(where.edges for where in found)])
     assert sorted(seen.tolist()) == list(range(graph.num_edges)), "each edge in one bucket"
-    nodes = padded.pad(torch.arange(graph.num_nodes).unsqueeze(1))
+    nodes = padded.transposed(torch.arange(graph.num_nodes).unsqueeze(1))
     for where, bucket, numbers in zip(found, padded.buckets, nodes, strict=True):
         assert (where.num_graphs, where.max_nodes) == (bucket.num_graphs, bucket.max_nodes)
         node_of_row = numbers.mT.reshape(-1)
@@ -154,4 +154,4 @@ def test_edge_positions(parts: list[Graph], options: dict[str, int]) -> None:
         assert torch.equal(node_of_row[where.head], graph.head[where.edges])
     if padded.buckets:
         rows = [numbers.mT.reshape(-1, 1) for numbers in nodes]
-        assert padded.rows.unpad_rows(rows).flatten().tolist() == list(range(graph.num_nodes))
+        assert padded.unpad_rows(rows).flatten().tolist() == list(range(graph.num_nodes))

@@ -210,7 +210,7 @@ class LinearTransformer(Encoder):
         norm = graph.frobenius_norm(phi) if self.normalize else None
         parts = []
         operators = padded.laplacian_operators(node_scale)
-        for bucket, apply, z in zip(padded.buckets, operators, padded.pad(phi), strict=True):
+        for bucket, apply, z in zip(padded.buckets, operators, padded.transposed(phi), strict=True):
             # B_l = c_l B. With normalisation, c_l = 1 / |B|_F from the second layer on; otherwise c_l is the product
             # of all 1 + alpha^R so far. S is quadratic in B; the scaling by D_l^-1/2 removes one power of |c_l|.
             power = 1 if self.degree_scaling else 2
@@ -221,15 +221,15 @@ class LinearTransformer(Encoder):
                     c = c * layer.incidence_residual
                 else:
                     z, c = _normalize_columns(z), length.reciprocal()
-            parts.append(z)
-        return padded.unpad(parts, self.k)
+            parts.append(z.mT)
+        return padded.unpad(parts) if parts else phi
 
     def _run_updated(self, graph: Graph, phi: Tensor) -> Tensor:
         layers = self._layers()
         padded = PaddedBatch(graph)
         parts = []
         incidences = _dense_incidences(graph, padded, phi)
-        for b, z in zip(incidences, padded.pad(phi), strict=True):
+        for b, z in zip(incidences, padded.transposed(phi), strict=True):
             for index, layer in enumerate(layers):
                 scaled = b * inverse_sqrt(b.abs().sum(-1, keepdim=True)) if self.degree_scaling else b
                 new_z = layer.update_phi(z, (z @ scaled) @ scaled.mT)
@@ -239,8 +239,8 @@ class LinearTransformer(Encoder):
                         norm = torch.linalg.matrix_norm(b, keepdim=True)
                         b = b / torch.where(norm == 0, 1.0, norm)
                 z = _normalize_columns(new_z) if self.normalize else new_z
-            parts.append(z)
-        return padded.unpad(parts, self.k)
+            parts.append(z.mT)
+        return padded.unpad(parts) if parts else phi
 
 
 @dataclass(frozen=True)

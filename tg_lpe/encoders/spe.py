@@ -131,14 +131,13 @@ class SPE(EigenpairEncoder):
         bias = self.first(filters.new_zeros(filters.size(2)))
         filters = (self.first(filters) - bias).masked_fill(absent.unsqueeze(2), 0.0)
         padded = PaddedBatch(graph, max_padding=MAX_PADDING)
-        masks = padded.pad(torch.ones_like(node[:, :1]))
-        sums = []
-        for bucket, u, v, mask in zip(padded.buckets, padded.pad(rows), padded.pad(node), masks, strict=True):
+        parts, sums = map(padded.transposed, (rows, node, torch.ones_like(node[:, :1]))), []
+        for bucket, u, v, mask in zip(padded.buckets, *parts, strict=True):
             m = min(self.num_eigenpairs, bucket.max_nodes)  # a graph has no more eigenpairs than nodes
             sums.append(self._sums(u[:, :m], v[:, :m], filters[bucket.graphs, :m], mask, bias))
         if not sums:
             return node.new_zeros(0, self.out_channels)
-        out: Tensor = self.second(padded.rows.unpad(sums))
+        out: Tensor = self.second(padded.unpad(sums))
         return out
 
     def _sums(self, rows: Tensor, anchors: Tensor, filters: Tensor, mask: Tensor, bias: Tensor) -> Tensor:

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from tg_lpe.graph.buckets import DENSE_NODES, MAX_ROWS, matrices
+from tg_lpe.graph.buckets import PaddedRows, matrices
 from tg_lpe.graph.graph import Graph
 from tg_lpe.graph.solvers import DENSE_LIMIT, is_dense
 from tg_lpe.ops.polynomials import EdgePositions, dense_polynomials, is_faster, matrix_polynomials
@@ -43,43 +44,22 @@ def _edge_operator(graph: Graph, node_scale: Tensor) -> Operator:
     return apply
 
 
-class PaddedBatch:
+class PaddedBatch(PaddedRows):
     """Pad the graphs of a batch, bucket by bucket; see the module's docstring.
 
     Args:
         graph: the batch.
-        max_rows, dense_nodes, max_padding: as for :class:`~tg_lpe.graph.buckets.PaddedRows`.
-
-    Attributes:
-        rows: the rows of the nodes.
-        buckets: the buckets; each graph with at least one node is in exactly one of them.
+        options: those of :class:`~tg_lpe.graph.buckets.PaddedRows`.
     """
 
-    def __init__(
-        self,
-        graph: Graph,
-        max_rows: int = MAX_ROWS,
-        dense_nodes: int = DENSE_NODES,
-        max_padding: float | None = None,
-    ) -> None:
+    def __init__(self, graph: Graph, **options: Any) -> None:
+        counts = graph.edge_counts if graph.num_graphs > 1 else None
+        super().__init__(graph.ptr, graph.batch, graph.local_index, graph.max_nodes, edge_counts=counts, **options)
         self.graph = graph
-        self.rows = graph.padded(
-            max_rows=max_rows,
-            dense_nodes=dense_nodes,
-            max_padding=max_padding,
-            edge_counts=graph.edge_counts if graph.num_graphs > 1 else None,
-        )
-        self.buckets = self.rows.buckets
 
-    def pad(self, x: Tensor) -> list[Tensor]:
+    def transposed(self, x: Tensor) -> list[Tensor]:
         """Pad node values ``[num_nodes, k]`` with zeros to ``[num_graphs, k, max_nodes]`` for each bucket."""
-        return [part.mT.contiguous() for part in self.rows.pad(x)]
-
-    def unpad(self, parts: list[Tensor], width: int) -> Tensor:
-        """Undo :meth:`pad`: ``[num_nodes, width]`` in the order of the batch."""
-        if not parts:
-            return torch.zeros(self.graph.num_nodes, width, device=self.graph.device)
-        return self.rows.unpad([part.mT for part in parts])
+        return [part.mT.contiguous() for part in self.pad(x)]
 
     def laplacian_operators(self, node_scale: Tensor) -> list[Operator]:
         """Return ``diag(s) L diag(s)`` for each bucket.
@@ -91,9 +71,9 @@ class PaddedBatch:
         dense = iter([partial(torch.bmm, mat2=matrix) for matrix in self.dense_laplacians(node_scale)])
         if all(bucket.dense for bucket in self.buckets):
             return [*dense]
-        if self.rows.is_single:
+        if self.is_single:
             return [_edge_operator(self.graph, node_scale)]
-        scales = [part.flatten() for part in self.rows.pad(node_scale)]
+        scales = [part.flatten() for part in self.pad(node_scale)]
         parts = self._graphs_of_buckets()
         return [
             next(dense) if bucket.dense else _edge_operator(part, scale)
@@ -110,12 +90,12 @@ class PaddedBatch:
         entry_of_edge = node_scale.index_select(0, tail) * node_scale.index_select(0, head)
         if graph.conductance is not None:
             entry_of_edge = entry_of_edge * graph.conductance.to(entry_of_edge.dtype)
-        if self.rows.is_single:  # fewer operations than below
+        if self.is_single:  # fewer operations than below
             upper = diagonal.new_zeros(graph.num_nodes, graph.num_nodes).index_put((tail, head), -entry_of_edge)
             matrix = upper + upper.mT
             matrix.diagonal().copy_(diagonal)
             return [matrix.unsqueeze(0)]
-        matrix_row, local = self.rows.matrix_rows(dense_only=True), graph.local_index
+        matrix_row, local = self.matrix_rows(dense_only=True), graph.local_index
         entry = torch.cat([matrix_row[tail] + local[head], matrix_row[head] + local[tail], matrix_row + local])
         values = torch.cat([-entry_of_edge, -entry_of_edge, diagonal])
         num_entries = sum(bucket.num_pairs for bucket in buckets)
@@ -127,13 +107,13 @@ class PaddedBatch:
         """Return the edges of each bucket, numbered by the bucket's rows."""
         graph = self.graph
         tail, head = graph.tail, graph.head
-        if not self.rows.is_single:
-            tail, head = self.rows.row[tail], self.rows.row[head]
+        if not self.is_single:
+            tail, head = self.row[tail], self.row[head]
         if len(self.buckets) == 1:
             bucket, every = self.buckets[0], torch.arange(graph.num_edges, device=graph.device)
             return [EdgePositions(bucket.num_graphs, bucket.max_nodes, every, tail, head)]
         numbers = [torch.full_like(bucket.graphs, number) for number, bucket in enumerate(self.buckets)]
-        order = torch.argsort(self.rows.of_nodes(numbers).index_select(0, graph.tail), stable=True)
+        order = torch.argsort(self.of_nodes(numbers).index_select(0, graph.tail), stable=True)
         parts = order.split([bucket.num_edges for bucket in self.buckets])
         return [
             EdgePositions(b.num_graphs, b.max_nodes, part, tail[part] - b.first_row, head[part] - b.first_row)
@@ -155,16 +135,16 @@ class PaddedBatch:
         positions = self.edge_positions()
         if len(positions) == 1:
             nodes, edges = compute(adjacency, positions[0])
-            return self.rows.unpad_rows([nodes]), edges
+            return self.unpad_rows([nodes]), edges
         parts = [compute(adjacency.index_select(1, where.edges), where) for where in positions]
         order = torch.argsort(torch.cat([where.edges for where in positions]))
         at_edges = torch.cat([edges for _, edges in parts]).index_select(0, order)
-        return self.rows.unpad_rows([nodes for nodes, _ in parts]), at_edges
+        return self.unpad_rows([nodes for nodes, _ in parts]), at_edges
 
     def _graphs_of_buckets(self) -> Iterator[Graph]:
         """Iterate over the buckets as graphs whose nodes are the bucket's rows."""
         w, ground = self.graph.conductance, self.graph.ground
-        grounds = [None] * len(self.buckets) if ground is None else [part.flatten() for part in self.rows.pad(ground)]
+        grounds = [None] * len(self.buckets) if ground is None else [part.flatten() for part in self.pad(ground)]
         for where, of_rows in zip(self.edge_positions(), grounds, strict=True):
             # Rows are ordered by the size of graphs, so edges sorted by node are not sorted by row.
             order = torch.argsort(where.tail, stable=True)

@@ -161,7 +161,7 @@ def _resistances(graph: Graph, tolerance: float) -> Iterator[tuple[EdgePositions
     for bucket, laplacian, positions, marks in zip(
         padded.buckets, padded.dense_laplacians(ones), padded.edge_positions(), labels, strict=True
     ):
-        number, share = marks[:, 0], marks[:, 1]
+        number, share = marks.unbind(-1)
         same = (number.unsqueeze(-1) == number.unsqueeze(-2)) * share.unsqueeze(-1)
         projection = torch.diag_embed((number > 0).double()) - same
         top = upper[bucket.graphs]

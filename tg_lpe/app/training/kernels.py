@@ -88,7 +88,7 @@ def kernel_entries(graph: Graph, kernels: Sequence[str]) -> tuple[Tensor, Tensor
         nodes.append(positions.diagonal(kernel).view(weights.size(1), -1).mT)
         edges.append(positions.at_edges(kernel).view(weights.size(1), -1).mT)
         order.append(positions.edges)
-    rows = padded.rows.unpad_rows(nodes[1:]) if padded.buckets else empty
+    rows = padded.unpad_rows(nodes[1:]) if padded.buckets else empty
     return rows, torch.cat(edges)[torch.argsort(torch.cat(order))]
 
 
