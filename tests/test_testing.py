@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from construction_graphs import random_weights
-from helpers import normal
+from helpers import normal, refusals
 
 from tg_lpe import Encoding, GramTransformer, Graph, LinearTransformer
 from tg_lpe.encoders import Inputs
@@ -36,33 +36,28 @@ def test_accepts_equivariant_encoders() -> None:
     )
 
 
-def test_catches_probes_tied_to_the_node_index() -> None:
-    for model in (LinearTransformer(k=4, probes="learned", max_nodes=6), LinearTransformer(k=4)):
-        with pytest.raises(AssertionError, match=r"relabelling nodes changed the encoding of \d of 6 nodes, .* by \d"):
-            assert_permutation_equivariant(model, EDGES, 6)
+def check_edges(edge, flip_edges=True, **features):
+    encode = lambda index, n, **given: Encoding(torch.ones(6, 1), edge(index, **given).float())  # noqa: E731
+    assert_permutation_equivariant(encode, EDGES, 6, flip_edges=flip_edges, **features)
 
 
-def test_catches_edge_encodings_that_do_not_follow_the_edges() -> None:
-    nodes = torch.ones(6, 1)
+def degree(index):
+    return torch.bincount(index.flatten(), minlength=6)
 
-    def check(edge, flip_edges=True, **features):
-        encode = lambda index, n, **given: Encoding(nodes, edge(index, **given).float())  # noqa: E731
-        assert_permutation_equivariant(encode, EDGES, 6, flip_edges=flip_edges, **features)
 
-    degree = lambda index: torch.bincount(index.flatten(), minlength=6)  # noqa: E731
-    check(lambda index: degree(index)[index].sum(0))
-    check(lambda index, edge_attr: edge_attr, edge_attr=WEIGHT)
-    with pytest.raises(
-        AssertionError, match=r"reordering edges changed the encoding of \d of 7 edges, .* of edge \d by"
-    ):
-        check(lambda index: torch.arange(7))
-    with pytest.raises(AssertionError, match="flipping edges changed the encoding of"):
-        check(lambda index: degree(index)[index[0]])
-    check(lambda index: degree(index)[index[0]], flip_edges=False)
-    with pytest.raises(AssertionError, match=r"relabelling nodes changed the encoding of \d of 7 edges"):
-        check(lambda index: index.sum(0))
-    with pytest.raises(AssertionError, match=r"one row for each of 7 edges, got shape \[6, 2\]"):
-        check(lambda index: torch.ones(6, 2))
+def test_accepts_edge_encodings_that_follow_the_edges() -> None:
+    check_edges(lambda index: degree(index)[index].sum(0))
+    check_edges(lambda index, edge_attr: edge_attr, edge_attr=WEIGHT)
+    check_edges(lambda index: degree(index)[index[0]], flip_edges=False)
+
+
+test_catches_edge_encodings_that_do_not_follow_the_edges = refusals(
+    check_edges,
+    ((lambda _: torch.arange(7),), AssertionError, r"reordering edges changed .* \d of 7 edges, .* of edge \d by"),
+    ((lambda index: degree(index)[index[0]],), AssertionError, "flipping edges changed the encoding of"),
+    ((lambda index: index.sum(0),), AssertionError, r"relabelling nodes changed the encoding of \d of 7 edges"),
+    ((lambda _: torch.ones(6, 2),), AssertionError, r"one row for each of 7 edges, got shape \[6, 2\]"),
+)
 
 
 def test_catches_an_encoding_that_changes_its_shape() -> None:
@@ -83,38 +78,37 @@ def test_catches_an_encoding_that_changes_its_shape() -> None:
         assert_permutation_equivariant(sometimes, EDGES, 6)
 
 
-def test_catches_edge_order_and_orientation() -> None:
-    def first_edge(edge_index, num_nodes):
-        return torch.nn.functional.one_hot(edge_index.min(0).values[:1], num_nodes).float().T
+def first_edge(edge_index, num_nodes):
+    return torch.nn.functional.one_hot(edge_index.min(0).values[:1], num_nodes).float().T
 
-    def into(edge_index, num_nodes):
-        return torch.zeros(num_nodes).index_add(0, edge_index[1], torch.ones(edge_index.size(1)))
 
-    with pytest.raises(AssertionError, match="reordering edges"):
-        assert_permutation_equivariant(first_edge, EDGES, 6)
-    with pytest.raises(AssertionError, match="flipping edges"):
-        assert_permutation_equivariant(into, EDGES, 6)
+def into(edge_index, num_nodes):
+    return torch.zeros(num_nodes).index_add(0, edge_index[1], torch.ones(edge_index.size(1)))
+
+
+def by_position(edge_index, num_nodes, edge_weight):
+    return torch.zeros(num_nodes).index_add(0, edge_index.min(0).values, WEIGHT)
+
+
+def test_accepts_orientation_on_request() -> None:
     assert_permutation_equivariant(into, EDGES, 6, flip_edges=False)
 
 
-def test_catches_weights_that_stay_behind_and_noise_and_nan() -> None:
-    def by_position(edge_index, num_nodes, edge_weight):
-        return torch.zeros(num_nodes).index_add(0, edge_index.min(0).values, WEIGHT)
-
-    with pytest.raises(AssertionError, match="reordering edges"):
-        assert_permutation_equivariant(by_position, EDGES, 6, edge_weight=WEIGHT)
-    with pytest.raises(AssertionError, match="calling the encoder again"):
-        assert_permutation_equivariant(lambda e, n: torch.randn(n, 2), EDGES, 6)
-    with pytest.raises(AssertionError, match=r"calling the encoder again .* of 6 of 6 nodes"):
-        assert_permutation_equivariant(lambda e, n: torch.full((n,), torch.nan), EDGES, 6)
-    with pytest.raises(AssertionError, match=r"one row for each of 6 nodes, got shape \[1, 3\]"):
-        assert_permutation_equivariant(lambda e, n: torch.zeros(1, 3), EDGES, 6)
-
-
-@pytest.mark.parametrize(("num_nodes", "trials"), [(1, 3), (6, 0)])
-def test_refuses_to_test_nothing(num_nodes, trials) -> None:
-    with pytest.raises(ValueError, match=f"num_nodes={num_nodes} and trials={trials}"):
-        assert_permutation_equivariant(lambda e, n: torch.ones(n), EDGES, num_nodes, trials=trials)
+test_catches_nodes_that_do_not_follow_and_refuses_to_test_nothing = refusals(
+    lambda encode, num_nodes=6, **more: assert_permutation_equivariant(encode, EDGES, num_nodes, **more),
+    *(
+        ((model,), AssertionError, r"relabelling nodes changed the encoding of \d of 6 nodes, .* by \d")
+        for model in (LinearTransformer(k=4, probes="learned", max_nodes=6), LinearTransformer(k=4))
+    ),
+    ((first_edge,), AssertionError, "reordering edges"),
+    ((into,), AssertionError, "flipping edges"),
+    ({"encode": by_position, "edge_weight": WEIGHT}, AssertionError, "reordering edges"),
+    ((lambda e, n: torch.randn(n, 2),), AssertionError, "calling the encoder again"),
+    ((lambda e, n: torch.full((n,), torch.nan),), AssertionError, "calling the encoder again .* of 6 of 6 nodes"),
+    ((lambda e, n: torch.zeros(1, 3),), AssertionError, r"one row for each of 6 nodes, got shape \[1, 3\]"),
+    ({"encode": into, "num_nodes": 1, "trials": 3}, "num_nodes=1 and trials=3"),
+    ({"encode": into, "trials": 0}, "num_nodes=6 and trials=0"),
+)
 
 
 # Lemma 10.

@@ -5,12 +5,12 @@ from __future__ import annotations
 import io
 import re
 import xml.etree.ElementTree as ET
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
-from helpers import corner_cases, few, graphs
+from helpers import corner_cases, few, graphs, refusals
 from hypothesis import given
 from torch_geometric.data import Data
 
@@ -21,6 +21,7 @@ from tg_lpe.encoders import Encoder, LaplacianEigenvectors, RandomWalk, load_enc
 SVG = "{http://www.w3.org/2000/svg}"
 PNG = b"\x89PNG\r\n\x1a\n"
 CAFFEINE = "CN1C=NC2=C1C(=O)N(C(=O)N2C)C"
+WALK = RandomWalk(steps=3)
 RING = Data(edge_index=torch.tensor([[0, 1, 2, 1, 2, 0], [1, 2, 0, 0, 1, 2]]), num_nodes=3)
 
 
@@ -77,38 +78,29 @@ def test_every_molecule_is_drawn(smiles: str, name: str, tmp_path: Path) -> None
         picture.save(tmp_path / "a.pdf")
 
 
-def test_refusals() -> None:
-    pytest.importorskip("rdkit")
-    walk, empty = RandomWalk(steps=3), Data(edge_index=torch.zeros(2, 0, dtype=torch.int64), num_nodes=0)
-    for smiles, encoder, options, what in (
-        *(("CCO", walk, {"channels": channels}, r"channels.*0\.\.2") for channels in ([3], [-1], [], ["0"])),
-        ("C1CC", walk, {}, "C1CC"),
-        ("CCO", GramTransformer(num_node_types=3), {}, "vocabulary"),
-        ("CCO", walk, {"columns": 0}, "columns.*0"),
-    ):
-        with pytest.raises(ValueError, match=what):
-            plot.molecule(smiles, encoder, **options)  # type: ignore[arg-type]
-    for data, options, what in ((empty, {}, "no nodes"), (RING, {"positions": torch.zeros(2, 2)}, "positions")):
-        with pytest.raises(ValueError, match=what):
-            plot.graph(data, walk, **options)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="1001"):
-        plot.stress_layout(RING.edge_index, 1001)
-    for options in ({"positions": [[0.0, 1.0]]}, {"channels": 0}):
-        with pytest.raises(TypeError, match="must be"):
-            plot.graph(RING, walk, **options)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=r"columns must be an integer .* got 2\.5"):
-        plot.graph(RING, walk, columns=2.5)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="Data"):
-        plot.graph("CCO", walk)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="one string, got list"):
-        plot.molecule(["CCO"], walk)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(("wrong", "named"), [("gram-k8", "'gram-k8'"), (3, "int"), (None, "NoneType")])
-def test_what_is_no_encoder(wrong: Any, named: str) -> None:
-    for draw in (lambda: plot.graph(RING, wrong), lambda: plot.molecule("CCO", wrong)):
-        with pytest.raises(TypeError, match=f"encoder.*{named}"):
-            draw()
+NOT_ENCODERS = (("gram-k8", "encoder.*'gram-k8'"), (3, "encoder.*int"), (None, "encoder.*NoneType"))
+test_refused_molecules = pytest.mark.skipif(find_spec("rdkit") is None, reason="RDKit draws molecules")(
+    refusals(
+        lambda smiles="CCO", encoder=WALK, **options: plot.molecule(smiles, encoder, **options),
+        *(({"channels": channels}, r"channels.*0\.\.2") for channels in ([3], [-1], [], ["0"])),
+        (("C1CC",), "C1CC"),
+        (("CCO", GramTransformer(num_node_types=3)), "vocabulary"),
+        ({"columns": 0}, "columns.*0"),
+        ((["CCO"],), TypeError, "one string, got list"),
+        *((("CCO", wrong), TypeError, named) for wrong, named in NOT_ENCODERS),
+    )
+)
+test_refused_graphs = refusals(
+    lambda data=RING, encoder=WALK, **options: plot.graph(data, encoder, **options),
+    ((Data(edge_index=torch.zeros(2, 0, dtype=torch.int64), num_nodes=0),), "no nodes"),
+    ({"positions": torch.zeros(2, 2)}, "positions"),
+    ((Data(edge_index=RING.edge_index, num_nodes=1001),), "1001"),
+    ({"positions": [[0.0, 1.0]]}, TypeError, "must be"),
+    ({"channels": 0}, TypeError, "must be"),
+    ({"columns": 2.5}, r"columns must be an integer .* got 2\.5"),
+    (("CCO",), TypeError, "Data"),
+    *(((RING, wrong), TypeError, named) for wrong, named in NOT_ENCODERS),
+)
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -160,24 +161,20 @@ def test_ogbs_features_are_those_of_smiles2graph(write_folder: Write, tmp_path: 
     assert splits.train[0].validate() and len(splits.train[1:3]) == 2
 
 
-def moleculenet_split(scaffolds: list[str]) -> tuple[list[int], list[int], list[int]]:
+def moleculenet_split(scaffolds: list[str]) -> tuple[list[int], ...]:
     """DeepChem's ScaffoldSplitter, written down from its definition."""
     groups: dict[str, list[int]] = {}
     for position, name in enumerate(scaffolds):
         groups.setdefault(name, []).append(position)
-    ranked = sorted(groups.items(), key=lambda item: (len(item[1]), item[1][0]), reverse=True)
-    train: list[int] = []
-    valid: list[int] = []
-    test: list[int] = []
-    for _, group in ranked:
-        if len(train) + len(group) > 0.8 * len(scaffolds):
-            if len(train) + len(valid) + len(group) > 0.9 * len(scaffolds):
-                test += group
-            else:
-                valid += group
-        else:
+    train, valid, test = parts = [], [], []
+    for group in sorted(groups.values(), key=lambda group: (len(group), group[0]), reverse=True):
+        if len(train) + len(group) <= 0.8 * len(scaffolds):
             train += group
-    return train, valid, test
+        elif len(train) + len(valid) + len(group) <= 0.9 * len(scaffolds):
+            valid += group
+        else:
+            test += group
+    return parts
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -191,18 +188,8 @@ def test_scaffold_split_is_moleculenets(seed: int) -> None:
 def test_a_scaffold_is_in_one_part_alone(tmp_path: Path) -> None:
     from rdkit.Chem.Scaffolds.MurckoScaffold import MurckoScaffoldSmilesFromSmiles
 
-    rings = [
-        "c1ccccc1",
-        "C1CCCCC1",
-        "c1ccncc1",
-        "C1CCNC1",
-        "c1ccoc1",
-        "c1ccsc1",
-        "C1CC1",
-        "C1CCC1",
-        "C1CCOCC1",
-        "C1CO1",
-    ]
+    aromatic = ["c1ccccc1", "c1ccncc1", "c1ccoc1", "c1ccsc1"]
+    rings = [*aromatic, "C1CCCCC1", "C1CCNC1", "C1CC1", "C1CCC1", "C1CCOCC1", "C1CO1"]
     smiles = [f"{'C' * (1 + number)}{ring}" for number in range(5) for ring in rings]
     path = tmp_path / "rings.csv"
     path.write_text("smiles,y\n" + "".join(f"{text},{number}\n" for number, text in enumerate(smiles)))
@@ -229,9 +216,7 @@ def test_a_scaffold_that_most_molecules_share_is_named(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=said):
         load(path, tmp_path, split="scaffold")
     write(*(f"{'C' * n}c1ccccc1" for n in range(9)), "C")
-    with pytest.raises(
-        ValueError, match=r"no molecule for .*: 9 of the 10 usable molecules have the scaffold 'c1ccccc1'"
-    ):
+    with pytest.raises(ValueError, match=r"no molecule for .*: 9 of the 10 usable .* have the scaffold 'c1ccccc1'"):
         load(path, tmp_path, split="scaffold")
     write("C1", "CC", "C2")
     with pytest.raises(ValueError, match="train, val and test need at least 3 molecules: 1 of 3 molecules used"):
@@ -311,11 +296,7 @@ def test_words_are_classes(write_folder: Write, tmp_path: Path) -> None:
     header, *lines = table.splitlines()
     wider = "\n".join([f"{header},logp", *(f"{line},{n}" for n, line in enumerate(lines))])
     with pytest.raises(ValueError, match=r"'logp', 'tox': 3 cells are no names"):
-        load(
-            write_folder({f"{part}.csv": wider for part in ("train", "val", "test")}, "wider"),
-            tmp_path,
-            targets=["logp", "tox"],
-        )
+        load(three(partial(write_folder, folder="wider"), wider), tmp_path, targets=["logp", "tox"])
     for part in ("train", "val", "test"):  # Python reads 1_0 as 10
         words = table.replace("n/a", "").replace("toxic", "1_0").replace("safe", "2_0")
         (folder / f"{part}.csv").write_text(words, encoding="utf-8")
