@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from helpers import refusals
 
 from tg_lpe import GramTransformer, GraphTransformer, LinearTransformer
 from tg_lpe.app.cli.parser import as_option
@@ -74,13 +75,6 @@ def test_wrong_values(cls: type, needed: dict[str, int], name: str, value: objec
         cls(**{**needed, name: value})
 
 
-@pytest.mark.parametrize("name", [name for name in ATTENTIONS if name != "hybrid"])  # whose parts it depends on
-@pytest.mark.parametrize("width", [0, "8"])
-def test_widths_of_attention(name: str, width: object) -> None:
-    with pytest.raises(ValueError, match="hidden_channels must be an integer"):
-        ATTENTIONS[name](hidden_channels=width, heads=1)
-
-
 def test_every_kind_of_class_has_flags() -> None:
     """The test above would pass if it found none."""
     names = {case.id for case in flags()}
@@ -90,16 +84,23 @@ def test_every_kind_of_class_has_flags() -> None:
     assert {"LinearTransformer-update_incidence", "edge-residual"} <= names
 
 
-@pytest.mark.parametrize("cls", [GramTransformer, LinearTransformer, LaplacianEigenvectors, ResistiveEmbedding])
-def test_a_seed_is_no_none(cls: type) -> None:
-    with pytest.raises(ValueError, match="seed must"):
-        cls(seed=None)
-
-
-@pytest.mark.parametrize("options", [3, "rank", ["rank"]])
-def test_options(options: object) -> None:
-    with pytest.raises(ValueError, match="attention_options must"):
-        GraphTransformer(attention_options=options)  # type: ignore[arg-type]
+test_seeds_widths_and_options = refusals(
+    lambda cls, **arguments: cls(**arguments),
+    *(
+        ({"cls": cls, "seed": None}, "seed must")
+        for cls in (GramTransformer, LinearTransformer, LaplacianEigenvectors, ResistiveEmbedding)
+    ),
+    *(
+        ({"cls": ATTENTIONS[name], "hidden_channels": width, "heads": 1}, "hidden_channels must be an integer")
+        for name in ATTENTIONS
+        if name != "hybrid"  # whose parts it depends on
+        for width in (0, "8")
+    ),
+    *(
+        ({"cls": GraphTransformer, "attention_options": wrong}, "attention_options must")
+        for wrong in (3, "rank", ["a"])
+    ),
+)
 
 
 def test_an_error_that_names_arguments_for_python_and_for_a_command_line() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from helpers import Graph, few, graphs
+from helpers import Graph, few, graphs, refusals
 from hypothesis import given
 from hypothesis import strategies as st
 from torch_geometric.data import Data
@@ -70,40 +70,26 @@ def test_plain_lists_as_others_write_them() -> None:
 
 
 EDGES = [[[0, 1], [1, 0]]]
-MALFORMED = {
-    "graphs need a column edge_index": {"smiles": ["C"]},
-    "graphs need a column num_nodes": {"edge_index": EDGES},
-    "two lists of whole numbers": {"edge_index": [[0, 1]], "num_nodes": [2]},
-    "two lists of whole numbers for": {"edge_index": [[[0.5], [1.0]]], "num_nodes": [2]},
-    "row 0 does not": {"edge_index": [[[0, 1], [1]]], "num_nodes": [2]},
-    "row 1 does not": {"edge_index": [*EDGES, [[0]]], "num_nodes": [2, 2]},
-    "1 null values": {"edge_index": [None, *EDGES], "num_nodes": [2, 2]},
-    "edge_index must not be null": {"edge_index": [[[0, None], [1, 0]]], "num_nodes": [2]},
-    "num_nodes must be whole": {"edge_index": EDGES, "num_nodes": [-1]},
-    "num_nodes must hold numbers": {"edge_index": EDGES, "num_nodes": ["two"]},
-    "x must have a row for each of the 2 nodes": {"edge_index": EDGES, "num_nodes": [2], "x": [[1, 2, 3]]},
-    "edge_attr must have a row for each of the 2 directed": {"edge_index": EDGES, "num_nodes": [2], "edge_attr": [[1]]},
-    "y must be below 2\\*\\*63, got 9223372036854775808": {
-        "edge_index": EDGES,
-        "num_nodes": [2],
-        "y": pa.array([2**63], pa.uint64()),
-    },
-    "x must hold lists of one width": {"edge_index": EDGES, "num_nodes": [2], "x": [[[1], [1, 2]]]},
-}
-
-
-@pytest.mark.parametrize("said", MALFORMED)
-def test_malformed_rows_are_refused(said: str) -> None:
-    with pytest.raises(ValueError, match=said):
-        graphs_of_table(pa.table(MALFORMED[said]))
-
-
-def test_columns_that_are_not_there_are_refused() -> None:
-    table = pa.table({"edge_index": EDGES, "num_nodes": [2], "name": ["a"]})
-    with pytest.raises(ValueError, match="there is no column 'x'"):
-        graphs_of_table(table, ["x"])
-    with pytest.raises(ValueError, match="'name' must hold numbers"):
-        graphs_of_table(table, ["name"])
+PAIR = {"edge_index": EDGES, "num_nodes": [2]}
+test_malformed_rows_and_columns_are_refused = refusals(
+    lambda columns, *names: graphs_of_table(pa.table(columns), *names),
+    (({"smiles": ["C"]},), "graphs need a column edge_index"),
+    (({"edge_index": EDGES},), "graphs need a column num_nodes"),
+    (({"edge_index": [[0, 1]], "num_nodes": [2]},), "two lists of whole numbers"),
+    (({"edge_index": [[[0.5], [1.0]]], "num_nodes": [2]},), "two lists of whole numbers for"),
+    (({"edge_index": [[[0, 1], [1]]], "num_nodes": [2]},), "row 0 does not"),
+    (({"edge_index": [*EDGES, [[0]]], "num_nodes": [2, 2]},), "row 1 does not"),
+    (({"edge_index": [None, *EDGES], "num_nodes": [2, 2]},), "1 null values"),
+    (({"edge_index": [[[0, None], [1, 0]]], "num_nodes": [2]},), "edge_index must not be null"),
+    (({"edge_index": EDGES, "num_nodes": [-1]},), "num_nodes must be whole"),
+    (({"edge_index": EDGES, "num_nodes": ["two"]},), "num_nodes must hold numbers"),
+    (({**PAIR, "x": [[1, 2, 3]]},), "x must have a row for each of the 2 nodes"),
+    (({**PAIR, "edge_attr": [[1]]},), "edge_attr must have a row for each of the 2 directed"),
+    (({**PAIR, "y": pa.array([2**63], pa.uint64())},), r"y must be below 2\*\*63, got 9223372036854775808"),
+    (({**PAIR, "x": [[[1], [1, 2]]]},), "x must hold lists of one width"),
+    ((PAIR, ["x"]), "there is no column 'x'"),
+    (({**PAIR, "name": ["a"]}, ["name"]), "'name' must hold numbers"),
+)
 
 
 def test_files_of_a_folder(tmp_path: Path) -> None:

@@ -6,7 +6,10 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -19,6 +22,7 @@ from tg_lpe.checkpoints.checkpoint import CONFIG, DESCRIPTION, DIGEST, WEIGHTS, 
 from tg_lpe.checkpoints.files import check_writable, load_tensors, read_json, replacing, save_tensors, write_json
 
 EDGES = torch.tensor([[0, 1, 2, 3, 0], [1, 2, 3, 4, 2]])
+CHANGES = {"num_loops": 2, "seed": 1, "normalize": False, DIGEST: "0" * 64, "extra": 1}
 
 
 class Other(CheckpointMixin, nn.Module):
@@ -94,43 +98,29 @@ print(module_digest(model), LinearTransformerPE(k=2, encoder=model))
     assert run.stdout.strip() == f"{module_digest(model)} {LinearTransformerPE(k=2, encoder=model)}"
 
 
-@pytest.mark.parametrize("name", [CONFIG, WEIGHTS])
-def test_an_incomplete_checkpoint_is_named(saved: Path, name: str) -> None:
-    (saved / name).unlink()
-    with pytest.raises(ValueError, match=f"{saved.name} is incomplete: {name} is missing"):
-        LinearTransformer.from_pretrained(saved)
-
-
-@pytest.mark.parametrize("where", [0, 9, 200, -1, -40])
-def test_a_flipped_bit_is_refused(saved: Path, where: int) -> None:
-    content = bytearray((saved / WEIGHTS).read_bytes())
+def flip(path: Path, where: int) -> None:
+    content = bytearray(path.read_bytes())
     content[where] ^= 1
-    (saved / WEIGHTS).write_bytes(content)
-    with pytest.raises(ValueError, match=r"was truncated or altered: .* digest"):
-        LinearTransformer.from_pretrained(saved)
+    path.write_bytes(content)
+
+
+def alter(path: Path, **change: Any) -> None:
+    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
 
 
 @pytest.mark.parametrize(
-    "change", [{"num_loops": 2}, {"seed": 1}, {"normalize": False}, {DIGEST: "0" * 64}, {"extra": 1}]
-)
-def test_an_altered_configuration_is_refused(saved: Path, change: dict) -> None:
-    config = json.loads((saved / CONFIG).read_text())
-    (saved / CONFIG).write_text(json.dumps({**config, **change}))
-    with pytest.raises(ValueError, match="was truncated or altered"):
-        LinearTransformer.from_pretrained(saved)
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
+    ("name", "damage", "message"),
     [
-        ("", "not valid JSON"),
-        ('{"k": 4', "not valid JSON"),
-        ("[1, 2]", "must hold a JSON object, got list"),
-        ("{}", "truncated or altered"),
+        *((name, Path.unlink, f"encoder is incomplete: {name} is missing") for name in (CONFIG, WEIGHTS)),
+        *((WEIGHTS, partial(flip, where=at), "was truncated or altered: .* digest") for at in (0, 9, 200, -1, -40)),
+        *((CONFIG, partial(alter, **{key: value}), "was truncated or altered") for key, value in CHANGES.items()),
+        *((CONFIG, partial(Path.write_text, data=text), "not valid JSON") for text in ("", '{"k": 4')),
+        (CONFIG, partial(Path.write_text, data="[1, 2]"), "must hold a JSON object, got list"),
+        (CONFIG, partial(Path.write_text, data="{}"), "truncated or altered"),
     ],
 )
-def test_a_damaged_configuration_is_named(saved: Path, content: str, message: str) -> None:
-    (saved / CONFIG).write_text(content)
+def test_a_damaged_checkpoint_is_named(saved: Path, name: str, damage: Callable[[Path], None], message: str) -> None:
+    damage(saved / name)
     with pytest.raises(ValueError, match=message) as caught:
         LinearTransformer.from_pretrained(saved)
     assert str(saved) in str(caught.value)

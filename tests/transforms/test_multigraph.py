@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from helpers import heat_pe, normal, resistive_pe
+from helpers import heat_pe, normal, refusals, resistive_pe
 from torch_geometric.data import Batch, Data
 from torch_geometric.utils import coalesce
 
@@ -78,10 +78,9 @@ class Unweighted(GramTransformer):
         self.reads = frozenset()
 
 
-def test_an_encoder_that_reads_no_weights_merges_none() -> None:
-    with pytest.raises(ValueError, match="reduce="):
-        AddPositionalEncoding(Unweighted(), reduce="add")
-    with pytest.raises(ValueError, match="so reduce must not be given"):
-        Unweighted()(None, multigraph().edge_index, reduce="add")
-    with pytest.raises(ValueError, match="reduce must"):
-        heat_pe(reduce="sum")
+test_refused_ways_of_merging = refusals(  # an encoder that reads no weights merges none
+    lambda call, *arguments, reduce="add": call(*arguments, reduce=reduce),
+    ((AddPositionalEncoding, Unweighted()), "reduce="),
+    ((Unweighted(), None, multigraph().edge_index), "so reduce must not be given"),
+    ({"call": heat_pe, "reduce": "sum"}, "reduce must"),
+)
