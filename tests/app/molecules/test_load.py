@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -18,6 +19,7 @@ from tg_lpe.app.molecules import (
     AtomVocabulary,
     MoleculeDataset,
     MoleculeReader,
+    MoleculeSplits,
     SkippedMolecule,
     SolubilityNormalization,
     _pool,
@@ -34,9 +36,13 @@ CSV = {f"{split}.csv": "smiles,y\nCCO,1.5\nCN,-2\n" for split in ("train", "val"
 Write = Callable[..., Path]
 
 
+def load(tmp_path: Path, source: Path, **options: Any) -> MoleculeSplits:
+    return load_molecules(source, cache_dir=tmp_path / "cache", progress=False, **options)
+
+
 def test_smi_folder(write_folder: Write, tmp_path: Path) -> None:
     folder = write_folder(SMI)
-    splits = load_molecules(folder, computed="solubility", cache_dir=tmp_path / "cache", progress=False)
+    splits = load(tmp_path, folder, computed="solubility")
     assert [len(part) for part in (splits.train, splits.val, splits.test)] == [4, 2, 1]
     # C 13 times, O twice, N once in training; the others only in other splits, ordered by name.
     assert splits.vocabulary.types == ("C", "O", "N", "Cl -", "Na +", "S")
@@ -56,12 +62,10 @@ def test_smi_folder(write_folder: Write, tmp_path: Path) -> None:
 @pytest.mark.parametrize(("name", "constants"), [("zinc", "ZINC"), ("qm9-solubility", "QM9")])
 def test_named_normalization(write_folder: Write, tmp_path: Path, name: str, constants: str) -> None:
     folder = write_folder({**SMI, "train.smi": "CCO\nC[CH2]\nN#N.CC[NH]\n"})
-    splits = load_molecules(folder, name=name, cache_dir=tmp_path / "cache", progress=False)
+    splits = load(tmp_path, folder, name=name)
     assert splits.normalization == getattr(SolubilityNormalization, constants)
     assert [data.num_nodes for data in splits.train] == ([3, 2, 3] if name == "qm9-solubility" else [3, 2, 5])
-    given = load_molecules(
-        folder, normalization=name.removesuffix("-solubility"), cache_dir=tmp_path / "cache", progress=False
-    )
+    given = load(tmp_path, folder, normalization=name.removesuffix("-solubility"))
     assert given.normalization == splits.normalization
     assert [data.num_nodes for data in given.train] == [3, 2, 5]
 
@@ -70,7 +74,7 @@ def test_named_normalization(write_folder: Write, tmp_path: Path, name: str, con
 def test_rings_of_published_sets_alone_follow_the_string(write_folder: Write, tmp_path: Path, name: str | None) -> None:
     xylene = "Cc1c(C)cccc1"
     folder = write_folder({file: content.replace("CCO", xylene) for file, content in CSV.items()})
-    splits = load_molecules(folder, name=name, targets=["y"], cache_dir=tmp_path / "cache", progress=False)
+    splits = load(tmp_path, folder, name=name, targets=["y"])
     graphs = [smiles_to_data(xylene, splits.vocabulary, canonical=how) for how in (False, True)]
     assert not torch.equal(graphs[0].edge_attr, graphs[1].edge_attr)
     assert torch.equal(splits.train[0].edge_attr, graphs[name is None].edge_attr)
@@ -80,14 +84,14 @@ def test_rings_of_published_sets_alone_follow_the_string(write_folder: Write, tm
 def test_labels_are_used_as_published(write_folder: Write, tmp_path: Path) -> None:
     folder = write_folder({**CSV, "train.csv": "id,smiles,logp,y\n1,CCO,7,1.5\n2,CN,8,-2\n"})
     for choice in ({"targets": ["y"]}, {"name": "zinc12k"}, {"name": "zinc"}):
-        splits = load_molecules(folder, cache_dir=tmp_path / "cache", progress=False, **choice)
+        splits = load(tmp_path, folder, **choice)
         assert splits.train.y.tolist() == [1.5, -2.0]
         assert splits.normalization is None
         assert splits.target == TargetSpec(("y",))
     with pytest.raises(ValueError, match=r"val.csv has no column 'logp'; there are 'smiles', 'y'"):
-        load_molecules(folder, targets=["logp"], cache_dir=tmp_path / "cache")
+        load(tmp_path, folder, targets=["logp"])
     with pytest.raises(ValueError, match="normalization"):
-        load_molecules(folder, normalization="zinc", cache_dir=tmp_path / "cache")
+        load(tmp_path, folder, normalization="zinc")
 
 
 def test_everything_left_out_is_reported(
@@ -96,7 +100,7 @@ def test_everything_left_out_is_reported(
     train = "smiles,y\nCCO,1\nC1CC,2\n\n# note\nCN,\nCC,nan\nsmiles,y\nCS,3\n,4\nCF\n"
     folder = write_folder({**CSV, "train.csv": train, "atom_dict.txt": "C\nO\nN\nF\nCl\n"})
     with caplog.at_level(logging.INFO, logger="tg_lpe.app.datasets"):
-        splits = load_molecules(folder, cache_dir=tmp_path / "cache", progress=False)
+        splits = load(tmp_path, folder)
     assert capfd.readouterr().err == ""
     assert splits.report.skipped == (
         SkippedMolecule("train.csv", 3, "C1CC", "RDKit cannot read it as SMILES"),
@@ -119,7 +123,7 @@ def test_everything_left_out_is_reported(
     assert "train.csv:9: 'CS': unknown atom type 'S'" in str(splits.report)
     # From the cache now, with the same report.
     with pytest.raises(ValueError, match=r"strict.*\n.*train.csv:3: 'C1CC'(.*\n)+.*and 2 more"):
-        load_molecules(folder, cache_dir=tmp_path / "cache", strict=True, progress=False)
+        load(tmp_path, folder, strict=True)
 
 
 def test_atom_types_that_training_lacks_are_named(
@@ -128,11 +132,11 @@ def test_atom_types_that_training_lacks_are_named(
     folder = write_folder(SMI)
     for _ in range(2):  # as read, then from the cache
         caplog.clear()
-        load_molecules(folder, targets=(), cache_dir=tmp_path / "cache", progress=False)
+        load(tmp_path, folder, targets=())
         assert "the training set lacks these atom types, so they stay untrained: 'Cl -', 'Na +', 'S'" in (caplog.text)
     caplog.clear()
     (folder / "train.smi").write_text("CSO.[Na+].[Cl-]\n", encoding="utf-8")
-    load_molecules(folder, targets=(), cache_dir=tmp_path / "cache", progress=False)
+    load(tmp_path, folder, targets=())
     assert "untrained" not in caplog.text
 
 
@@ -152,7 +156,7 @@ def test_smi_headers_comments_and_odd_bytes(write_folder: Write, tmp_path: Path)
     (folder / "train.smi").write_bytes(
         b"\xef\xbb\xbfSMILES Name \r\n# remark\r\nCCO\t1\r\n\r\n   \r\nC\x00C\nsmiles name\nC\x0cN |note|\n"
     )
-    splits = load_molecules(folder, computed="solubility", cache_dir=tmp_path / "cache", progress=False)
+    splits = load(tmp_path, folder, computed="solubility")
     skipped = [(entry.line, entry.reason) for entry in splits.report.skipped]
     assert skipped == [(6, "it holds characters that SMILES do not have")]
     assert [data.num_nodes for data in splits.train] == [3, 1]
@@ -161,16 +165,13 @@ def test_smi_headers_comments_and_odd_bytes(write_folder: Write, tmp_path: Path)
 def test_compressed_and_several_training_files(write_folder: Write, tmp_path: Path) -> None:
     folder = write_folder(SMI)
     (folder / "more_train.smi.xz").write_bytes(lzma.compress(b"CCBr\nCCI\n"))
-    cache = tmp_path / "cache"
-    assert len(load_molecules(folder, computed="solubility", cache_dir=cache, progress=False).train) == 4
-    splits = load_molecules(
-        folder, train_files=("train", "more_train"), computed="solubility", cache_dir=cache, progress=False
-    )
+    assert len(load(tmp_path, folder, computed="solubility").train) == 4
+    splits = load(tmp_path, folder, train_files=("train", "more_train"), computed="solubility")
     assert len(splits.train) == 6
     assert "Br" in splits.vocabulary
     (folder / "more_train.smi.xz").write_bytes(b"no xz")
     with pytest.raises(ValueError, match="not a complete xz file"):
-        load_molecules(folder, train_files=("more_train",), computed="solubility", cache_dir=cache)
+        load(tmp_path, folder, train_files=("more_train",), computed="solubility")
 
 
 def test_missing_and_ambiguous_files(write_folder: Write, tmp_path: Path) -> None:
@@ -189,9 +190,7 @@ def test_missing_and_ambiguous_files(write_folder: Write, tmp_path: Path) -> Non
 
 def test_split_without_usable_molecules(write_folder: Write, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"no usable molecule for val: (.*\n)+.*val.smi:1: 'C1'"):
-        load_molecules(
-            write_folder({**SMI, "val.smi": "C1\n"}), computed="solubility", cache_dir=tmp_path, progress=False
-        )
+        load(tmp_path, write_folder({**SMI, "val.smi": "C1\n"}), computed="solubility")
 
 
 @pytest.mark.parametrize(
@@ -207,38 +206,31 @@ def test_split_without_usable_molecules(write_folder: Write, tmp_path: Path) -> 
     ],
 )
 def test_wrong_options(
-    write_folder: Write, options: dict[str, object], error: type[Exception], message: str, tmp_path: Path
+    write_folder: Write, options: dict[str, Any], error: type[Exception], message: str, tmp_path: Path
 ) -> None:
     with pytest.raises(error, match=message):
-        load_molecules(write_folder(SMI), cache_dir=tmp_path, **options)  # type: ignore[arg-type]
+        load(tmp_path, write_folder(SMI), **options)
 
 
 def test_cache_is_used_and_keyed(write_folder: Write, tmp_path: Path) -> None:
     folder, cache = write_folder(SMI), tmp_path / "cache"
-    first = load_molecules(folder, computed="solubility", cache_dir=cache, progress=False)
+    first = load(tmp_path, folder, computed="solubility")
     assert len(list(cache.iterdir())) == 1
-    again = load_molecules(folder, computed="solubility", cache_dir=cache, progress=False)
+    again = load(tmp_path, folder, computed="solubility")
     assert first.smiles == again.smiles == {"val": ["CO", "CS"], "test": ["[Na+].[Cl-]"]}
     for split in ("train", "val", "test"):
         for key in ("x", "edge_index", "edge_attr", "y"):
             assert torch.equal(getattr(first, split)._data[key], getattr(again, split)._data[key])
             assert torch.equal(getattr(first, split).slices[key], getattr(again, split).slices[key])
-    assert (again.vocabulary, again.normalization, again.report) == (
-        first.vocabulary,
-        first.normalization,
-        first.report,
-    )
-    load_molecules(
-        folder, computed="solubility", cache_dir=cache, seed=5, num_workers=0, progress=False
-    )  # neither shapes a folder
+    for part in ("vocabulary", "normalization", "report"):
+        assert getattr(again, part) == getattr(first, part)
+    load(tmp_path, folder, computed="solubility", seed=5, num_workers=0)  # neither shapes a folder
     assert len(list(cache.iterdir())) == 1
-    load_molecules(folder, computed="solubility", cache_dir=cache, name="zinc", progress=False)
+    load(tmp_path, folder, computed="solubility", name="zinc")
     (folder / "test.smi").write_text("CCCC\n")
-    assert load_molecules(folder, computed="solubility", cache_dir=cache, progress=False).test[0].num_nodes == 4
+    assert load(tmp_path, folder, computed="solubility").test[0].num_nodes == 4
     (folder / "atom_dict.txt").write_text("O\nC\nN\nS\n")
-    assert load_molecules(folder, computed="solubility", cache_dir=cache, progress=False).train[0].x.view(
-        -1
-    ).tolist() == [1, 1, 0]
+    assert load(tmp_path, folder, computed="solubility").train[0].x.view(-1).tolist() == [1, 1, 0]
     assert len(list(cache.iterdir())) == 4
 
 
@@ -247,12 +239,12 @@ def test_damaged_cache_is_made_anew(
     write_folder: Write, tmp_path: Path, damage: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     folder, cache = write_folder(SMI), tmp_path / "cache"
-    first = load_molecules(folder, computed="solubility", cache_dir=cache, progress=False)
+    first = load(tmp_path, folder, computed="solubility")
     [path] = cache.iterdir()
     good = path.read_bytes()
     flipped = good[:-1] + bytes([good[-1] ^ 1])
     path.write_bytes({"empty": b"", "cut": good[:-9], "flipped": flipped, "garbage": b"no tensors here"}[damage])
-    again = load_molecules(folder, computed="solubility", cache_dir=cache, progress=False)
+    again = load(tmp_path, folder, computed="solubility")
     assert "damaged" in caplog.text
     assert torch.equal(again.train.y, first.train.y)
     assert path.read_bytes() == good
@@ -263,7 +255,7 @@ def test_single_file_is_split_by_seed(tmp_path: Path) -> None:
     path.write_text("".join(f"{'C' * n}\n" for n in range(1, 51)) + "C1\n")
 
     def sizes(seed: int) -> list[list[int]]:
-        splits = load_molecules(path, seed=seed, computed="solubility", cache_dir=tmp_path / "cache", progress=False)
+        splits = load(tmp_path, path, seed=seed, computed="solubility")
         return [[data.num_nodes for data in part] for part in (splits.train, splits.val, splits.test)]
 
     drawn = sizes(0)
@@ -274,7 +266,7 @@ def test_single_file_is_split_by_seed(tmp_path: Path) -> None:
     assert sizes(1) != drawn
     assert torch.equal(torch.get_rng_state(), state)
     with pytest.raises(ValueError, match="train_files"):
-        load_molecules(path, computed="solubility", train_files=("train", "more"), cache_dir=tmp_path / "cache")
+        load(tmp_path, path, computed="solubility", train_files=("train", "more"))
     path.write_text("C\nCC\n")
     with pytest.raises(ValueError, match="train, val and test need at least 3 molecules: 2 of 2 molecules used"):
         sizes(0)
@@ -334,16 +326,16 @@ def test_graphs_of_plain_lists() -> None:
 
 def test_csv_without_labels_gets_the_computed_target(write_folder: Write, tmp_path: Path) -> None:
     folder = write_folder({f"{split}.csv": "SMILES,name\nCCO,ethanol\nCN,\n" for split in ("train", "val", "test")})
-    splits = load_molecules(folder, name="zinc", cache_dir=tmp_path / "cache", progress=False)
+    splits = load(tmp_path, folder, name="zinc")
     assert splits.val.y[1].item() == pytest.approx(constrained_solubility("CN", "zinc"), rel=1e-6)
     with pytest.raises(ValueError, match="zinc12k needs labels"):
-        load_molecules(folder, name="zinc12k", cache_dir=tmp_path / "cache")
+        load(tmp_path, folder, name="zinc12k")
 
 
 def test_labels_in_some_files_only(write_folder: Write, tmp_path: Path) -> None:
     files = {name: text for name, text in CSV.items() if name != "test.csv"}
     with pytest.raises(ValueError, match=r"train.csv, val.csv has them, test.smi does not"):
-        load_molecules(write_folder({**files, "test.smi": "CC\n"}), cache_dir=tmp_path / "cache")
+        load(tmp_path, write_folder({**files, "test.smi": "CC\n"}))
 
 
 def test_unwritable_cache_is_not_fatal(write_folder: Write, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -118,16 +118,15 @@ def test_what_is_not_clear_is_an_error(
 
 def test_files_without_columns(write_folder: Write, tmp_path: Path) -> None:
     folder = write_folder({f"{split}.smi": "C\nCC\n" for split in ("train", "val", "test")})
-    with pytest.raises(ValueError, match="computed="):
-        load(folder, tmp_path)
-    with pytest.raises(ValueError, match=r"train.smi has no columns, so there is no column 'y'"):
-        load(folder, tmp_path, targets=["y"])
-    with pytest.raises(ValueError, match=r"train.smi has no columns, so there is no column 'mol'"):
-        load(folder, tmp_path, targets=(), smiles_column="mol")
-    with pytest.raises(TypeError, match=r"such as \['y'\], got 'y'"):
-        load(folder, tmp_path, targets="y")
-    with pytest.raises(TypeError, match=r"targets must .* got 3"):
-        load(folder, tmp_path, targets=3)
+    for options, error, message in (
+        ({}, ValueError, "computed="),
+        ({"targets": ["y"]}, ValueError, "train.smi has no columns, so there is no column 'y'"),
+        ({"targets": (), "smiles_column": "mol"}, ValueError, "train.smi has no columns, so there is no column 'mol'"),
+        ({"targets": "y"}, TypeError, r"such as \['y'\], got 'y'"),
+        ({"targets": 3}, TypeError, "targets must .* got 3"),
+    ):
+        with pytest.raises(error, match=message):
+            load(folder, tmp_path, **options)
 
 
 def test_columns_of_the_smiles(write_folder: Write, tmp_path: Path) -> None:
