@@ -57,6 +57,7 @@ __all__ = [
     "refusals",
     "relative_error",
     "rook_and_shrikhande",
+    "unparsed",
 ]
 
 
@@ -75,6 +76,15 @@ def refusals(function: Callable[..., Any], *rows: tuple[Any, ...]) -> Callable[.
             function(**arguments) if isinstance(arguments, dict) else function(*arguments)
 
     return test
+
+
+def unparsed(capsys: pytest.CaptureFixture[str], *command: str) -> str:
+    """Return the error message of a command line that does not parse."""
+    from tg_lpe.app.cli import main
+
+    with pytest.raises(SystemExit):
+        main(command)
+    return capsys.readouterr().err
 
 
 def graph_of(*parts: Graph) -> tg_lpe.Graph:

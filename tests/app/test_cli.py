@@ -21,7 +21,7 @@ import numpy as np
 import pytest
 import torch
 import yaml
-from helpers import randomize_
+from helpers import randomize_, unparsed
 from pages import ROOT
 from safetensors.torch import load_file
 
@@ -75,13 +75,6 @@ def refused(capsys: pytest.CaptureFixture[str], *command: str) -> str:
     out, err = capsys.readouterr()
     assert out == "" and err.count("\n") == 1 and err.startswith(f"tg-lpe {command[0]}: "), err
     return err
-
-
-def unparsed(capsys: pytest.CaptureFixture[str], *command: str) -> str:
-    """The error message of words that do not parse."""
-    with pytest.raises(SystemExit):
-        main(command)
-    return capsys.readouterr().err
 
 
 def test_help_and_version(capsys: pytest.CaptureFixture[str]) -> None:
@@ -388,9 +381,7 @@ def test_names_in_a_configuration_file(
         "preset: essay": "--preset must be one of",
     }.items():
         file.write_text(text, encoding="utf-8")
-        with pytest.raises(SystemExit):
-            main(["train", "nci", "--config", str(file)])
-        assert said in capsys.readouterr().err
+        assert said in unparsed(capsys, "train", "nci", "--config", str(file))
 
 
 def test_options_inside_an_argument_of_the_model(capsys: pytest.CaptureFixture[str]) -> None:
@@ -408,9 +399,9 @@ def test_options_inside_an_argument_of_the_model(capsys: pytest.CaptureFixture[s
     assert given["attention_options"] == {"full": True, "gamma": 0.5, "dropout": 0.0}
     assert model("--preset", "san", "--model.readout", "mlp")["readout"] == {"hidden": "mlp", "pooling": "sum"}
     assert not model("--preset", "san", "--model.attention", "hybrid").get("attention_options")
-    with pytest.raises(SystemExit):
-        main(["train", "zinc12k", "--model.readout", "paper", "--model.readout.pooling", "max"])
-    assert "--model.readout.hidden" in capsys.readouterr().err
+    assert "--model.readout.hidden" in unparsed(
+        capsys, "train", "zinc12k", "--model.readout", "paper", "--model.readout.pooling", "max"
+    )
 
 
 def test_a_preset_is_a_set_of_defaults(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
