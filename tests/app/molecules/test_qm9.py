@@ -115,11 +115,9 @@ def test_the_standard_split() -> None:
     for part, rows in zip(parts, np.split(order, [100_000, 117_748]), strict=True):
         assert part == sorted(rows.tolist())
     assert parts == qm9_split(130_831, 0) != qm9_split(130_831, 1)
-    for seed, said in ((2**32, "2\\^32"), ("0", "seed")):
+    for size, seed, said in ((130_831, 2**32, "2\\^32"), (130_831, "0", "seed"), (133_885, 0, "130,831 .*got 133,885")):
         with pytest.raises(ValueError, match=said):
-            qm9_split(130_831, seed)
-    with pytest.raises(ValueError, match=r"130,831 .*got 133,885"):
-        qm9_split(133_885)
+            qm9_split(size, seed)
 
 
 def test_refusals(table: Path, tmp_path: Path) -> None:

@@ -43,10 +43,7 @@ test_refused_settings_of_trainings = refusals(
     ({"recalibrate": -1}, "recalibrate"),
     ({"recalibrate": 0.5}, "recalibrate"),
 )
-test_refused_settings_of_eigenvectors = refusals(
-    PretrainConfig,
-    ({"num_eigenvectors": 0}, "num_eigenvectors"),
-)
+test_refused_settings_of_eigenvectors = refusals(PretrainConfig, ({"num_eigenvectors": 0}, "num_eigenvectors"))
 test_refused_settings_of_kernels = refusals(
     KernelPretrainConfig,
     ({"kernels": ()}, "kernels"),

@@ -110,7 +110,6 @@ def test_it_learns_the_heat_kernel(splits: MoleculeSplits, tmp_path: Path, make:
         (GramTransformer(7, 2), "2 channels of edges"),
         (RandomWalk(7), "RandomWalk has"),
     ],
-    ids=["nodes", "edges", "nothing to learn"],
 )
 def test_encoders_that_do_not_fit_are_refused(splits: MoleculeSplits, encoder: Encoder, message: str) -> None:
     with pytest.raises(ValueError, match=message):
