@@ -76,7 +76,7 @@ def run(name: str, tests: list[str], quick: bool) -> bool:
     if quick:
         commands = [["tests/hostile.py", "operators"]]
     elif name == "address" and tests == ["tests/ops"]:
-        commands.append([*pytest, "tests/fuzz", "-k", "test_graphs"])
+        commands += [[*pytest, "tests/fuzz", "-k", "test_graphs"], ["tests/hostile_arguments.py", "--every", "4"]]
     check = "import sys, tg_lpe.ops.cpu as c; print(c.__file__); sys.exit(not c.is_available())"
     for command in [["-c", check], *commands]:
         print(f"{name}: python {' '.join(command)}", flush=True)

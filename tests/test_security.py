@@ -132,8 +132,8 @@ def checkpoint(folder: Path, **changes: Any) -> Path:
     [
         ({"hidden_channels": 20_000}, "size mismatch"),
         ({"num_node_types": 2**28}, "size mismatch"),
-        ({"num_node_types": 2**62}, "does not fit"),
-        ({"num_layers": 10**9}, "num_layers must be at most"),
+        ({"num_node_types": 2**62}, "numbers of node types"),
+        ({"num_layers": 10**9}, "num_layers must be an integer from 1 to 1,000"),
     ],
 )
 def test_a_configuration_cannot_ask_for_memory(tmp_path: Path, changes: dict[str, int], said: str) -> None:

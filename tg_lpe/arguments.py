@@ -14,13 +14,15 @@ from torch_geometric import EdgeIndex, Index
 from torch_geometric.data.data import BaseData
 
 WITHOUT_EDGE_INDEX = "a graph without edges has an empty edge_index, [2, 0]"
-"""End of the error messages for graphs without ``edge_index``."""
-
 HOMOGENEOUS = "to_homogeneous() makes one graph of HeteroData"
-"""End of the error messages for functions that do not take ``HeteroData``."""
+"""Ends of the error messages for graphs without ``edge_index``, and for ``HeteroData``."""
 
 LARGEST = 1e30
 """Largest real argument: products with larger ones overflow in float32."""
+
+ROWS = ["in_channels", "edge_dim", "max_nodes", "max_paths", "batch_size", "rows_per_shard", "num_graphs", "num_nodes"]
+BOUNDS = {"num_layers": 1_000, "num_blocks": 1_000, "seed": 2**63 - 1, **dict.fromkeys(ROWS, 2**40)}
+"""Largest integers of arguments. Other counts, such as channels or steps, are at most 100,000."""
 
 
 class ArgumentError(ValueError):
@@ -59,21 +61,21 @@ def as_keyword(name: str, value: object) -> str:
 
 
 def check_count(name: str, value: object, least: int = 1) -> None:
-    """Raise ``ValueError`` unless ``value`` is an integer of at least ``least``."""
+    """Raise ``ValueError`` unless ``value`` is an integer from ``least`` to its bound, see :data:`BOUNDS`."""
     check_counts(least=least, **{name: value})
 
 
 def check_counts(*, least: int = 1, **counts: object) -> None:
-    """Raise ``ValueError`` unless each keyword argument is an integer of at least ``least``."""
+    """Call :func:`check_count` for each keyword argument."""
     for name, value in counts.items():
-        if not isinstance(value, int) or isinstance(value, bool) or value < least:
-            raise ValueError(f"{name} must be an integer of at least {least}, got {value!r}{number_hint(value)}")
+        most = BOUNDS.get(name, 100_000)
+        if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+            raise ValueError(f"{name} must be an integer from {least} to {most:,}, got {value!r}{number_hint(value)}")
 
 
 def check_seed(seed: object) -> None:
     """Raise ``ValueError`` unless ``seed`` is an integer from 0 to ``2 ** 63 - 1``."""
-    if not isinstance(seed, int) or isinstance(seed, bool) or not 0 <= seed < 2**63:
-        raise ValueError(f"seed must be an integer from 0 to 2^63 - 1, got {seed!r}{number_hint(seed)}")
+    check_count("seed", seed, least=0)
 
 
 def check_folder(name: str, path: object) -> None:
@@ -254,9 +256,7 @@ def check_generator(generator: object) -> None:
     if isinstance(generator, torch.fx.Proxy):  # torch.fx passes one for each argument
         raise TypeError(f"torch.fx, and so to_hetero, cannot trace this module; {HOMOGENEOUS}")
     if generator is not None and not isinstance(generator, torch.Generator):
-        raise TypeError(
-            f"generator must be a torch.Generator or None, got {generator!r}; pass torch.Generator().manual_seed(0)"
-        )
+        raise TypeError(f"generator must be a torch.Generator or None, got {generator!r}; pass torch.Generator()")
 
 
 def as_plain(tensor: Any) -> Any:

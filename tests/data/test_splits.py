@@ -246,10 +246,11 @@ test_what_cannot_be_split = refusals(
     ((split_indices, 2, 0), "2 rows"),
     ((split_indices, 10, 0, 0.5, 0.5), r"0\.5"),
     ((split_indices, 10, 0, "0.1"), r"'0\.1'"),
-    ((split_indices, 10, "0"), TypeError, "'0'"),
-    ((split_indices, 10, True), TypeError, "True"),
+    ((split_indices, 10, "0"), ValueError, "'0'"),
+    ((split_indices, 10, True), ValueError, "True"),
+    ((split_indices, 10, 2**64), ValueError, "seed"),
     *(((random_folds, range(20), 0, 5, val), f"{val}") for val in (-1.0, 0.0, 0.8, 1.5)),
-    ((random_folds, range(20), "0"), TypeError, "seed"),
+    ((random_folds, range(20), "0"), ValueError, "seed"),
     ((random_split, graph(), 0), TypeError, "random_node_masks"),
     ((random_split, HeteroData(), 0), TypeError, "HeteroData"),
     ((random_split, Batch.from_data_list([graph()] * 20), 0), TypeError, "to_data_list"),
@@ -306,7 +307,7 @@ test_refused_node_masks = refusals(
     ({"val": 0}, "val"),
     ({"val": True}, "True"),
     ({"val": 0.2, "test": 5}, "shares"),
-    ({"seed": "a"}, TypeError, "seed"),
+    ({"seed": "a"}, ValueError, "seed"),
 )
 
 
@@ -395,6 +396,6 @@ test_link_split_refuses_other_arguments = refusals(
     ({"val": 0.0}, "val and test"),
     ({"test": 1.0}, "val and test"),
     ({"val": 0.5, "test": 0.5}, "val and test"),
-    ({"seed": None}, TypeError, "seed"),
+    ({"seed": None}, ValueError, "seed"),
     ({"data": [graph()]}, TypeError, "data"),
 )

@@ -243,7 +243,7 @@ def test_number_of_nodes_without_features() -> None:
     ("options", "message"),
     [
         ({"readout": "sum"}, r"readout must be one of \('mlp', 'paper', 'pyramid'\), .* got 'sum'"),
-        ({"num_layers": 0}, "num_layers must be an integer of at least 1, got 0"),
+        ({"num_layers": 0}, "num_layers must be an integer from 1 to 1,000, got 0"),
         ({"heads": 3}, "heads must divide hidden_channels, got heads=3 and hidden_channels=8"),
         ({"num_node_types": 2, "in_channels": 3}, "nodes have either .* got 2 types and 3 channels"),
         ({"num_edge_types": 2, "edge_dim": 3}, "edges have either .* got 2 types and 3 channels"),

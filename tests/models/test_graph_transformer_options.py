@@ -136,7 +136,7 @@ def test_a_users_encoder_gets_weights_generator_and_what_was_precomputed() -> No
         ),
         ({"attention_options": {"residual": "no"}}, ValueError, "residual must"),
         ({"readout": 3}, TypeError, "readout must"),
-        ({"readout": [8, 0]}, ValueError, r"hidden\[1\] must be an integer of at least 1, got 0"),
+        ({"readout": [8, 0]}, ValueError, r"hidden\[1\] must be an integer from 1 to 100,000, got 0"),
         ({"pe_options": {"merge": "concat"}, "pe_channels": 8}, ValueError, "hidden_channels"),
         ({"encoder": nn.Identity()}, TypeError, "tg_lpe"),
     ],

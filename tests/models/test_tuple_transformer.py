@@ -466,7 +466,7 @@ def test_wrong_arguments() -> None:
             {"attention": "performer", "attention_options": {"attention_dropout": 0.1}},
             r"attention='performer' has no weights that could be dropped, got attention_dropout=0\.1",
         ),
-        ({"attention_options": {"random_features": 0}}, "random_features must be an integer of at least 1, got 0"),
+        ({"attention_options": {"random_features": 0}}, "random_features must be an integer from 1 to 100,000, got 0"),
         ({"readout": {"pooling": "min"}}, "pooling must be one of"),
         ({"readout": {"level": "tuple"}}, "level must be one of"),
         ({"readout": {"level": "node", "pooling": "sum"}}, "level='node' does not pool, got pooling='sum'"),
@@ -504,7 +504,7 @@ def test_no_weights_of_random_features_are_dropped() -> None:
         RandomFeatureAttention(RowGroups(torch.zeros(2, dtype=torch.int64), 1), RandomFeatures(3, 4))(
             normal(2, 3, 1, 4), 0.1
         )
-    with pytest.raises(ValueError, match="num_features must be an integer of at least 1, got 0"):
+    with pytest.raises(ValueError, match="num_features must be an integer from 1 to 100,000, got 0"):
         RandomFeatures(0, 4)
 
 

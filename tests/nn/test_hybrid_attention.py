@@ -220,9 +220,9 @@ test_arguments = refusals(
     (({"local": "none", "pe_gate": True},), "local='none' has no gates, so pe_gate must be False"),
     (({"global_attention": "full"},), r"global_attention must be one of \[.*'primal'.*\], got 'full'"),
     (({"global_options": {"s": 3}},), "global_attention 'primal' takes the options .*'rank'.*, got s=3"),
-    (({"global_options": {"rank": 0}},), "rank must be an integer of at least 1, got 0"),
-    (({"global_options": {"rank": 2.5}},), "rank must be an integer of at least 1, got 2.5"),
-    (({"global_options": {"num_rows": "3"}},), "num_rows must be an integer of at least 1, got '3'"),
+    (({"global_options": {"rank": 0}},), "rank must be an integer from 1 to 100,000, got 0"),
+    (({"global_options": {"rank": 2.5}},), "rank must be an integer from 1 to 100,000, got 2.5"),
+    (({"global_options": {"num_rows": "3"}},), "num_rows must be an integer from 1 to 100,000, got '3'"),
     (({"global_options": {"eta": "no"}},), "eta must be at least 0"),
     (({"global_options": 3},), "global_options must be a dictionary from argument names to values, got 3"),
     (({"pe_gate": "no"},), "pe_gate must be True or False, got 'no'"),
@@ -231,7 +231,7 @@ test_arguments = refusals(
     (({"global_options": {"eta": -1.0}},), "eta must be at least 0"),
     (
         ({"global_attention": "performer", "global_options": {"head_channels": 1}},),
-        "head_channels must be an integer of at least 2, got 1",
+        "head_channels must be an integer from 2 to 100,000, got 1",
     ),
 )
 

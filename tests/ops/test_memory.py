@@ -27,3 +27,12 @@ def test_hostile_calls_of_operations_are_refused(without: str) -> None:
         [sys.executable, str(TESTS / "hostile.py"), "operators"], env=env, capture_output=True, text=True
     )
     assert out.returncode == 0 and "two_block_layers" in out.stdout, out.stderr
+
+
+def test_hostile_integers_of_checkpoints_are_refused() -> None:
+    """Some of the integers of all classes, and more of signs, whose number once corrupted the heap."""
+    for chosen in (["--every", "97"], ["GramTransformer, signs", "--every", "7"]):
+        command = [sys.executable, str(TESTS / "hostile_arguments.py"), *chosen]
+        env = {**os.environ, "PYTHONPATH": str(TESTS.parent)}
+        out = subprocess.run(command, env=env, capture_output=True, text=True)
+        assert out.returncode == 0, out.stdout + out.stderr

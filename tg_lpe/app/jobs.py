@@ -88,7 +88,7 @@ class EncodingJob:
         ModuleNotFoundError: if pyarrow, or for molecules RDKit, is not installed.
         TypeError: if ``transform`` is no transform of this library.
         ValueError: if there is no input; the input lacks a column that the transform reads, or has one that would be
-            written; the SMILES are no strings; or ``rows_per_shard`` is no integer of at least 1.
+            written; the SMILES are no strings; or ``rows_per_shard`` is out of range.
     """
 
     def __init__(

@@ -65,9 +65,6 @@ DTYPE = "dtype"
 QUOTED = 120
 """Largest number of characters of a quoted argument."""
 
-LAYER_COUNTS, MAX_LAYERS = ("num_layers", "num_blocks", "num_loops"), 10_000
-"""Arguments that count layers, and the largest count allowed in a checkpoint."""
-
 NOT_OPTIONS = ("repo_id", "filename")
 
 CARD = """---
@@ -417,7 +414,7 @@ class Checkpoint:
         stored = None if DTYPE in inspect.signature(cls).parameters else config.pop(DTYPE, "float32")
         try:
             inspect.signature(cls).bind(**config)
-            model = module_with(tensors, config, lambda: cls(**config))
+            model = module_with(tensors, lambda: cls(**config))
             if stored is not None and not any(tensor.is_floating_point() for tensor in tensors.values()):
                 model.to(getattr(torch, stored))
         except (AttributeError, TypeError, ValueError, RuntimeError) as error:
@@ -496,21 +493,18 @@ def _download(repo_id: str, **download: Any) -> Path:
     return folder
 
 
-def module_with(tensors: Mapping[str, Tensor], arguments: Mapping[str, Any], make: Callable[[], Any]) -> Any:
+def module_with(tensors: Mapping[str, Tensor], make: Callable[[], Any]) -> Any:
     """Make a module and load its weights, in their dtype, or in the widest of several.
 
     Whether they fit is checked before it is made, because its sizes come from a file and may be huge.
 
     Args:
         tensors: the weights.
-        arguments: the constructor's arguments.
-        make: makes the module from them.
+        make: makes the module.
 
     Raises:
         RuntimeError: if names or shapes differ.
-        ValueError: if the module would have more than 10,000 layers.
     """
-    _check_depth(arguments)
     _check_weights(tensors, make)
     with torch.random.fork_rng(devices=[]):  # the initial weights are overwritten
         module = make()
@@ -529,15 +523,6 @@ def _check_weights(tensors: Mapping[str, Tensor], make: Callable[[], Any]) -> No
         # Ignore errors of constructors that read the values of their tensors, which meta tensors lack.
         if not isinstance(error, NotImplementedError) and not re.search("meta (tensor|device)", str(error)):
             raise
-
-
-def _check_depth(arguments: Mapping[str, Any]) -> None:
-    """Refuse numbers of layers that take minutes to construct."""
-    for name, value in arguments.items():
-        if isinstance(value, Mapping):
-            _check_depth(value)
-        elif name in LAYER_COUNTS and isinstance(value, int) and value > MAX_LAYERS:
-            raise ValueError(f"{name} must be at most {MAX_LAYERS:,} in a checkpoint, got {value:,}")
 
 
 def described_arguments(module: CheckpointMixin) -> dict[str, Any]:

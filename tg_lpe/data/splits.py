@@ -21,6 +21,8 @@ from tg_lpe.arguments import (
     as_plain,
     check_choice,
     check_count,
+    check_counts,
+    check_seed,
     check_strings,
     check_type,
     outside_nodes,
@@ -240,7 +242,7 @@ def random_split(
         Selections of a PyG dataset, or lists, for :meth:`GraphSplits.of`.
 
     Raises:
-        TypeError: if ``dataset`` is one graph or no sequence, or ``seed`` no integer.
+        TypeError: if ``dataset`` is one graph or no sequence.
         ValueError: if a share is not between 0 and 1, or the shares leave nothing for training.
     """
     return _selected(dataset, split_indices(_size(dataset), seed, val, test))
@@ -279,7 +281,7 @@ def random_folds(
         Training, validation and test set of each fold, as from :func:`random_split`.
 
     Raises:
-        TypeError: if ``dataset`` is one graph or no sequence, or ``seed`` no integer.
+        TypeError: if ``dataset`` is one graph or no sequence.
         ValueError: if there are fewer than two folds, ``val`` is out of range, or a fold leaves nothing for training.
     """
     check_count("folds", folds, least=2)
@@ -322,15 +324,10 @@ def split_indices(num_rows: int, seed: int, val: float = 0.1, test: float = 0.1)
 
 
 def _check_shares(seed: int, val: float, test: float) -> None:
-    _check_seed(seed)
+    check_seed(seed)
     are_numbers = isinstance(val, Real) and isinstance(test, Real)
     if not are_numbers or not (0 < val < 1 and 0 < test < 1 and val + test < 1):
         raise ValueError(f"val and test must be positive shares that add up to less than one, got {val!r} and {test!r}")
-
-
-def _check_seed(seed: int) -> None:
-    if not isinstance(seed, int) or isinstance(seed, bool):
-        raise TypeError(f"seed must be an integer, got {seed!r}")
 
 
 def random_node_masks(data: Data, seed: int, val: float | int = 0.2, test: float | int = 0.2) -> Data:
@@ -342,7 +339,7 @@ def random_node_masks(data: Data, seed: int, val: float | int = 0.2, test: float
         val, test: shares of the nodes; or both integers, numbers of nodes of each class of ``data.y``.
 
     Raises:
-        TypeError: if ``data`` is no ``Data`` or ``seed`` no integer.
+        TypeError: if ``data`` is no ``Data``.
         ValueError: if nothing is left for training (of some class, for integers), or if integers are given and ``y`` is
             not a class of each node.
     """
@@ -369,8 +366,7 @@ def node_splits(data: Data, seed: int) -> GraphSplits:
         seed: decides the draw, or the split.
 
     Raises:
-        TypeError: if a split is drawn and ``seed`` is no integer.
-        ValueError: as in :meth:`GraphSplits.of_masks`.
+        ValueError: as in :meth:`GraphSplits.of_masks`, or if a split is drawn and ``seed`` is no integer of at least 0.
     """
     masks = data.get("train_mask")
     if masks is None:
@@ -402,7 +398,7 @@ def random_link_split(data: Data, seed: int, val: float = 0.05, test: float = 0.
         draw new pairs of label 0 in each step, from all pairs. Excluding hidden edges from the draw would reveal them.
 
     Raises:
-        TypeError: if ``data`` is not a ``Data``, its ``edge_index`` no tensor, or ``seed`` no integer.
+        TypeError: if ``data`` is not a ``Data``, or its ``edge_index`` no tensor.
         ValueError: if a share is not between 0 and 1, nothing is left for training, or the edges are missing or not
             listed so.
     """
@@ -458,9 +454,8 @@ def _mask(data: Data, name: str, num_nodes: int) -> Tensor:
 
 def _of_each_class(y: Any, num_nodes: int, seed: int, val: int, test: int) -> tuple[Tensor, ...]:
     """Return the nodes of the three splits, with ``val`` and ``test`` nodes of each class in the last two."""
-    _check_seed(seed)
-    for name, number in (("val", val), ("test", test)):
-        check_count(name, number)
+    check_seed(seed)
+    check_counts(val=val, test=test)
     if not isinstance(y, Tensor) or y.is_floating_point() or y.is_complex() or y.shape != (num_nodes,):
         form = f"{y.dtype} {list(y.shape)}" if isinstance(y, Tensor) else repr(y)
         raise ValueError(f"integers val and test need a class of each node, y int64 [{num_nodes}], got {form}")

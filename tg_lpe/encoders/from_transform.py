@@ -73,6 +73,9 @@ class FromTransform(NodeEdgeEncoder):
         seed: int = 0,
     ) -> None:
         check_options("options", options)
+        for name, value in (options or {}).items():
+            if type(value) is int:
+                check_count(f"options[{name!r}]", value, least=-(10**5))
         check_seed(seed)
         instance = _make_transform(transform, options or {}) if isinstance(transform, str) else transform
         if not callable(instance):
@@ -96,11 +99,7 @@ class FromTransform(NodeEdgeEncoder):
         self.name = f"from_transform_{hashlib.sha256(description.encode()).hexdigest()[:12]}"
 
     def config_dict(self) -> dict[str, Any]:
-        """Return the class name and :meth:`arguments`.
-
-        Raises:
-            TypeError: if ``transform`` is not a name.
-        """
+        """Return the class name and :meth:`arguments`, or raise ``TypeError`` if ``transform`` is not a name."""
         return CheckpointMixin.config_dict(self) if self._not_jsonable else super().config_dict()
 
     def extra_repr(self) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tg_lpe.arguments import check_count, number_hint, rows_hint
+from tg_lpe.arguments import BOUNDS, check_count, number_hint, rows_hint
 from tg_lpe.nn._util import Resettable
 from tg_lpe.nn.norms import RowBatchNorm, UnitColumns
 from tg_lpe.ops.checks import ValueChecks
@@ -34,7 +34,7 @@ class Feature:
         width: rows of the table or transposed weight that maps the feature; 0 without a feature.
 
     Raises:
-        ValueError: if both ``num_types`` and ``channels`` are given, or a number is not an integer of at least 1.
+        ValueError: if both ``num_types`` and ``channels`` are given, or a number is out of range.
     """
 
     def __init__(self, what: str, num_types: int | Sequence[int] | None, channels: int | None) -> None:
@@ -46,11 +46,10 @@ class Feature:
         self.counts: tuple[int, ...] | None = None
         if num_types is not None:
             self.counts = tuple(num_types) if isinstance(num_types, Sequence) else (num_types,)
-            if not self.counts or not all(
-                isinstance(count, int) and count >= 1 and count is not True for count in self.counts
-            ):
+            most = BOUNDS["in_channels"]
+            if not self.counts or not all(isinstance(n, int) and 1 <= n <= most and n is not True for n in self.counts):
                 got = f"{num_types!r}{number_hint(num_types)}"
-                raise ValueError(f"numbers of {what} types must be integers of at least 1, got {got}")
+                raise ValueError(f"numbers of {what} types must be integers from 1 to {most:,}, got {got}")
             self.width = sum(self.counts)
 
     def check(self, feature: Tensor | None, num_rows: int, checks: ValueChecks) -> None:

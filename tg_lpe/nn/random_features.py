@@ -26,7 +26,7 @@ class RandomFeatures(nn.Module):
         width: width of queries and keys.
 
     Raises:
-        ValueError: if an argument is not an integer of at least 1.
+        ValueError: if an argument is out of range.
     """
 
     projection: Tensor

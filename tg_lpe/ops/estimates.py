@@ -93,23 +93,20 @@ def compiled_estimated_polynomials(adjacency: Tensor, recurrence: EstimatedRecur
     """
     tail, head, num_rows, max_nodes, alpha, gamma, num_layers, num_probes, seed, read_edges = recurrence
     read = required_edges(adjacency, tail, head, num_rows, num_layers)
-    if max_nodes < min(num_rows, 1) or not 1 <= num_probes < 2**31:
-        raise ValueError(f"sizes must be positive, and probes below 2**31, got {max_nodes=}, {num_probes=}")
+    if max_nodes < min(num_rows, 1) or not 1 <= num_probes <= 2**20:
+        raise ValueError(f"sizes must be positive, and probes at most 2**20, got {max_nodes=}, {num_probes=}")
     num_filters, num_edges = adjacency.shape
     dtype, width = adjacency.dtype, num_filters * num_layers
     nodes = adjacency.new_empty(num_rows, width)
     edges = adjacency.new_empty(num_edges, width) if read_edges else None
+    sizes = {"num_rows": num_rows, "max_nodes": max_nodes, "num_edges": num_edges, "num_filters": num_filters}
+    sizes |= {"num_layers": num_layers, "num_probes": num_probes}
     _kernel(
         dtype,
         f"each edge must join two different rows of {num_rows}",
         read,
         {"nodes": nodes, "edges": edges},
-        num_rows=num_rows,
-        max_nodes=max_nodes,
-        num_edges=num_edges,
-        num_filters=num_filters,
-        num_layers=num_layers,
-        num_probes=num_probes,
+        **sizes,
         seed=signed_64(seed),
         alpha=alpha,
         gamma=gamma,

@@ -72,10 +72,8 @@ def test_pattern():
 
 @MODELS
 def test_arguments(name):
-    with pytest.raises(ValueError, match="num_graphs must"):
-        BLOCK_MODELS[name](-1, 0)
-    for arguments in ((1.5, 0), (1, "0"), (True, 0)):
-        with pytest.raises(TypeError, match="must be an integer"):
+    for arguments in ((-1, 0), (1.5, 0), (1, "0"), (True, 0), (1, 2**64)):
+        with pytest.raises(ValueError, match="must be an integer"):
             BLOCK_MODELS[name](*arguments)
 
 
@@ -97,7 +95,6 @@ def test_splits_are_cut_from_one_list(name):
 def test_arguments_of_splits():
     with pytest.raises(ValueError, match="name must"):
         load_block_model("sbm", 0)
-    with pytest.raises(ValueError, match="num_train must"):
-        load_block_model("pattern", 0, 0)
-    with pytest.raises(TypeError, match="num_train must"):
-        load_block_model("pattern", 0, 2.5)
+    for num_train in (0, 2.5):
+        with pytest.raises(ValueError, match="num_train must"):
+            load_block_model("pattern", 0, num_train)

@@ -6,7 +6,6 @@ ones, but drawn from the published sizes and probabilities by a seed. They are n
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -14,7 +13,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from tg_lpe.arguments import check_choice
+from tg_lpe.arguments import check_choice, check_count, check_seed
 from tg_lpe.data import GraphSplits
 
 MIN_BLOCK, MAX_BLOCK = 5, 34
@@ -45,8 +44,7 @@ def pattern_graphs(num_graphs: int, seed: int) -> list[Data]:
         ``edge_index`` int64 ``[2, num_directed_edges]``, sorted; and ``y`` int64 ``[num_nodes]``, 1 in the pattern.
 
     Raises:
-        ValueError: if ``num_graphs`` is negative.
-        TypeError: if ``num_graphs`` or ``seed`` is no integer.
+        ValueError: if ``num_graphs`` or ``seed`` is no integer of at least 0.
     """
     generator = _generator(num_graphs, seed)
     patterns = []
@@ -84,8 +82,7 @@ def cluster_graphs(num_graphs: int, seed: int) -> list[Data]:
         ``[2, num_directed_edges]``, sorted, and ``y`` int64 ``[num_nodes]`` in 0..5.
 
     Raises:
-        ValueError: if ``num_graphs`` is negative.
-        TypeError: if ``num_graphs`` or ``seed`` is no integer.
+        ValueError: if ``num_graphs`` or ``seed`` is no integer of at least 0.
     """
     generator = _generator(num_graphs, seed)
 
@@ -119,13 +116,12 @@ def load_block_model(name: str, seed: int, num_train: int | None = None) -> Grap
         The splits, with the class of each node as label.
 
     Raises:
-        ValueError: on another name, or if ``num_train`` is less than 1.
-        TypeError: if ``seed`` or ``num_train`` is no integer.
+        ValueError: on another name, or if ``num_train`` is no integer of at least 1, or ``seed`` none of at least 0.
     """
     check_choice("name", name, tuple(BLOCK_MODELS))
     train, val, test = BLOCK_MODEL_SIZES[name]
     if num_train is not None:
-        _check_number("num_train", num_train, least=1)
+        check_count("num_train", num_train)
         train, val, test = num_train, *(max(1, num_train * size // train) for size in (val, test))
     graphs = BLOCK_MODELS[name](train + val + test, seed)
     splits = GraphSplits.of(graphs[:train], graphs[train : train + val], graphs[-test:], level="node")
@@ -133,16 +129,9 @@ def load_block_model(name: str, seed: int, num_train: int | None = None) -> Grap
 
 
 def _generator(num_graphs: int, seed: int) -> torch.Generator:
-    _check_number("num_graphs", num_graphs, least=0)
-    _check_number("seed", seed)
+    check_count("num_graphs", num_graphs, least=0)
+    check_seed(seed)
     return torch.Generator().manual_seed(seed)
-
-
-def _check_number(name: str, value: int, least: float = -math.inf) -> None:
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise TypeError(f"{name} must be an integer, got {value!r}")
-    if value < least:
-        raise ValueError(f"{name} must be at least {least}, got {value}")
 
 
 def _sizes(count: int, generator: torch.Generator) -> Tensor:

@@ -533,7 +533,7 @@ def _of_run(run: RunFolder, config: Mapping[str, Any], device: str | torch.devic
         raise ValueError(f"{run.config} is not of a training: it lacks {' and '.join(map(repr, lacking))}")
     described, tensors = {**config["model"], "encoder": config.get("encoder")}, load_tensors(run.model)[0]
     try:
-        model = module_with(tensors, described, lambda: make_model(described))
+        model = module_with(tensors, lambda: make_model(described))
     except RuntimeError as error:
         raise ValueError(f"{run.model} does not fit {run.config}: {error}") from error
     predictor = _predictor(model.to(device).eval(), config, run.config)

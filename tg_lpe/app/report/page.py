@@ -155,7 +155,7 @@ def _tables(run: Run, weights: Mapping[str, Tensor]) -> list[LearnedTable]:
         return []
     try:
         config = run.encoder
-        encoder = module_with(weights, config, lambda: make_encoder(config))
+        encoder = module_with(weights, lambda: make_encoder(config))
     except (ValueError, RuntimeError):  # the class is not imported, or its arguments have changed
         return []
     return encoder.learned()  # type: ignore[no-any-return]

@@ -265,7 +265,7 @@ int ball_polynomials(const BallArguments<T>& a) {
         if (a.orders[j] < 1 || a.orders[j] > a.num_layers + 1) return MALFORMED;
     const bool is_backward = a.grad_adjacency != nullptr;
     const int64_t num_parts = is_backward ? BACKWARD_PARTS : PARTS, all = 2 * a.num_edges * LANES;
-    Buffer<T> entries(all), gradients(is_backward ? num_parts * all : 0);
+    Buffer<T> entries(all), gradients(is_backward ? num_parts : 0, all);
     for (int64_t filter = 0; filter < a.num_filters; filter += LANES) {
         const int64_t lanes = std::min(LANES, a.num_filters - filter);
         for (int64_t p = 0; p < 2 * a.num_edges; ++p)

@@ -151,11 +151,14 @@ template <typename T>
 struct Buffer {
     std::unique_ptr<T[], void (*)(void*)> memory{nullptr, std::free};
 
-    explicit Buffer(int64_t size) {
+    explicit Buffer(int64_t rows, int64_t width = 1) {
         void* found = nullptr;
-        if (posix_memalign(&found, 64, size_t(std::max<int64_t>(size, 1)) * sizeof(T))) throw std::bad_alloc();
+        int64_t size, bytes;
+        if (__builtin_mul_overflow(rows, width, &size) || __builtin_mul_overflow(size, int64_t(sizeof(T)), &bytes) ||
+            posix_memalign(&found, 64, size_t(std::max<int64_t>(bytes, 1))))
+            throw std::bad_alloc();
         memory.reset(static_cast<T*>(found));
-        huge_pages(found, size * int64_t(sizeof(T)));
+        huge_pages(found, bytes);
     }
     T& operator[](int64_t i) { return memory[i]; }
 };

@@ -32,7 +32,7 @@ struct Workspace {
     double *d, *e, *p, *beta;  // [stride]: diagonal, off-diagonal, a product, 2 / |reflector|^2
 
     explicit Workspace(int64_t size)
-        : n(size), stride(padded(size)), memory(stride * (2 * size + 4)), a(&memory[0]), q(a + size * stride),
+        : n(size), stride(padded(size)), memory(stride, 2 * size + 4), a(&memory[0]), q(a + size * stride),
           d(q + size * stride), e(d + stride), p(e + stride), beta(p + stride) {}
 };
 

@@ -229,7 +229,7 @@ void read_nodes(const Structure& s, const T* diagonals, const T* scale, const T*
 template <typename T>
 int run(Structure& s, const T* adjacency, uint64_t seed, T alpha, T gamma, T* nodes, T* edges, int64_t num_threads) {
     constexpr int64_t WIDTH = Columns<T>::WIDTH;
-    const int64_t n = s.num_rows, m = s.num_edges, num_blocks = s.depth ? (s.num_probes + WIDTH - 1) / WIDTH : 0;
+    const int64_t n = s.num_rows, m = s.num_edges, num_blocks = s.depth ? (s.num_probes - 1) / WIDTH + 1 : 0;
     const auto threads_for = [&](int64_t lines) {
         return std::max<int64_t>(1, std::min(num_threads, lines / WORTH_A_THREAD));
     };
@@ -253,7 +253,7 @@ int run(Structure& s, const T* adjacency, uint64_t seed, T alpha, T gamma, T* no
         });
     };
 
-    Buffer<uint16_t> minus(n * num_blocks);
+    Buffer<uint16_t> minus(n, num_blocks);
     for (int64_t block = 0; block < num_blocks; ++block)
         each_rows([&](int64_t begin, int64_t end) {
             on_this_processor<draw>(seed, s.max_nodes, block * WIDTH, std::min(WIDTH, s.num_probes - block * WIDTH),
@@ -261,8 +261,8 @@ int run(Structure& s, const T* adjacency, uint64_t seed, T alpha, T gamma, T* no
         });
     // The next product needs the last two; edges read all layers of their ends, which are stored row by row.
     const int64_t last = s.num_layers - 1, run = s.depth * WIDTH;
-    Buffer<T> value(2 * m), recent(n * std::min<int64_t>(s.depth, 2) * WIDTH), half(edges ? n * run : 0);
-    Buffer<T> diagonals(n * last);
+    Buffer<T> value(2 * m), recent(n, std::min<int64_t>(s.depth, 2) * WIDTH), half(edges ? n : 0, run);
+    Buffer<T> diagonals(n, last);
     std::vector<T> scale(last), edge_scale(last), offset(last), edge_offset(last);
     for (int64_t t = 0; t < last; ++t) {  // T_2s = 2 T_s T_s - I, T_2s+1 = 2 T_s T_s+1 - P
         scale[t] = T((gamma != 0 ? 2.0 : 1.0) / double(s.num_probes));
