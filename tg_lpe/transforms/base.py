@@ -16,7 +16,7 @@ from torch_geometric.data.hypergraph_data import HyperGraphData
 from torch_geometric.transforms import BaseTransform
 from tqdm import tqdm
 
-from tg_lpe.arguments import WITHOUT_EDGE_INDEX, as_plain, check_choice
+from tg_lpe.arguments import WITHOUT_EDGE_INDEX, check_choice
 from tg_lpe.data.storage import GraphChunk, check_sequence, in_halves, is_collated, iterate_chunks, with_attribute
 from tg_lpe.graph.graph import REDUCTIONS, Graph, counts_of
 from tg_lpe.ops.blas import torch_threads_for
@@ -196,7 +196,7 @@ class GraphTransform(BaseTransform, ABC):
     def _check_weight(self, graphs: Sequence[Data | HeteroData]) -> None:
         """Check that some graph has the named weights; warn if the default is absent and others look like weights."""
         name = self.edge_weight
-        if name is None or any(name in data.keys() for data in graphs):  # noqa: SIM118 (not a mapping)
+        if name is None or any([name in data.keys() for data in graphs]):  # noqa: SIM118 (fewer calls)
             return
         if name != EDGE_WEIGHT:
             raise ValueError(
@@ -227,7 +227,6 @@ class GraphTransform(BaseTransform, ABC):
         num_graphs: int | None,
         attribute: Callable[[str], Tensor | None],
     ) -> list[Attribute]:
-        edge_index, batch = as_plain(edge_index), as_plain(batch)  # PyG's tensor subclasses fail in inference mode
         weight = None if self.edge_weight is None else attribute(self.edge_weight)
         features = {}
         for name in self.features:
@@ -236,12 +235,10 @@ class GraphTransform(BaseTransform, ABC):
                 level = "node" if name == "x" else "edge"
                 raise ValueError(f"this encoder reads {level} features from data.{name}, got data without {name}")
             features[name] = feature
-        with torch.inference_mode():
-            graph = Graph(
-                edge_index, num_nodes, edge_weight=weight, batch=batch, num_graphs=num_graphs, reduce=self.reduce
-            )
-            with torch_threads_for(8 * graph.num_nodes**3):  # a few products of dense matrices
-                computed = self.compute(graph, features)
+        # Outside of inference mode, in which PyG's tensor subclasses fail.
+        graph = Graph(edge_index, num_nodes, edge_weight=weight, batch=batch, num_graphs=num_graphs, reduce=self.reduce)
+        with torch.inference_mode(), torch_threads_for(8 * graph.num_nodes**3):  # a few products of dense matrices
+            computed = self.compute(graph, features)
         # Copies made outside of inference mode, which autograd may use.
         return [Attribute(name, level, values.clone()) for name, level, values in computed]
 
