@@ -112,14 +112,12 @@ def main() -> None:
     args = parser.parse_args()
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
-    counts: Counter[str] = Counter()
-    tried = 0
+    counts, tried = Counter[str](), 0
     for name, module in modules():
         if args.names and name not in args.names:
             continue
         with tempfile.TemporaryDirectory() as temporary:
-            folder = Path(temporary)
-            module.save_pretrained(folder)
+            module.save_pretrained(folder := Path(temporary))
             weights, path = (folder / checkpoints.WEIGHTS).read_bytes(), folder / checkpoints.CONFIG
             config = json.loads(path.read_text())
             del config[checkpoints.DIGEST]

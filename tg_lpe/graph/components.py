@@ -130,13 +130,6 @@ class ComponentGroup:
             edges = self.edges[mine], np.zeros_like(mine), self.tail[mine], self.head[mine], self.weights[mine]
             yield ComponentGroup(self.components[row : row + 1], self.nodes[row : row + 1], *edges)
 
-    def chosen(self, rows: Array) -> ComponentGroup:
-        """Return the components chosen by a mask ``rows``, bool ``[num_components]``."""
-        mine = np.flatnonzero(rows[self.position])
-        position = (np.cumsum(rows) - 1)[self.position[mine]]
-        edges = self.edges[mine], position, self.tail[mine], self.head[mine], self.weights[mine]
-        return ComponentGroup(self.components[rows], self.nodes[rows], *edges)
-
     def sparse_matrix(self, diagonal: Array) -> csr_matrix:
         """Return ``L`` of a single component, ``[n, n]``."""
         every = np.arange(self.size)
