@@ -64,14 +64,14 @@ def samples() -> dict[str, tuple[Any, ...]]:
         "gather_rows": (grad(4, 2), groups.index, groups.order, groups.ptr, groups.sorted_index),
         "matrix_polynomials": (adjacency.clone().requires_grad_(), *polynomials),
         "estimated_polynomials": (adjacency.clone().requires_grad_(), *estimate, True),
-        "layers": (normal(NODES, 3), *operator, *stacks, True, normal(2, 3), later, 1e-12),
-        "layers_forward": (grad(NODES, 3), *operator, *trained, stacks[3], True, None, later, 1e-12),
+        "layers": (normal(NODES, 3), *operator, *stacks, True, later, 1e-12),
+        "layers_forward": (grad(NODES, 3), *operator, *trained, stacks[3], True, later, 1e-12),
         "two_block_layers": (normal(NODES, 4), *operator, normal(3, 2, 2), normal(3, 2, 2)),
     }
     if cpu.is_available():  # without a backend, the reference computes gradients
         plain = (x.detach() if isinstance(x, Tensor) else x for x in found["layers_forward"])
         kept = OPS.layers_forward(*plain)[1:]
-        numbers = True, None, later, 1e-12
+        numbers = True, later, 1e-12
         found["layers_backward"] = normal(NODES, 3), normal(NODES, 3), *operator, *stacks, *numbers, *kept
         gradients = normal(NODES, width), normal(EDGES, width)
         found["matrix_polynomials_backward"] = adjacency, *polynomials, *gradients

@@ -140,7 +140,7 @@ def test_malformed_calls_are_refused() -> None:
 
     def run(phi: Tensor = phi, later: Tensor = ones[:1], **changed: Tensor) -> Tensor:
         own = laplacian._replace(**changed)
-        return layer_ops.compiled_layers(LayerArguments(phi, *own, *model._stack(), model.readout.weight, later, 1e-12))
+        return layer_ops.compiled_layers(LayerArguments(phi, *own, *model._stack(), later, 1e-12))
 
     assert run().shape == (3, 8)
     for match, arguments in (
@@ -172,7 +172,7 @@ def test_rows_that_are_none_are_refused(crow: list[int], col: list[int]) -> None
     laplacian = graph.scaled_laplacian(phi)
     rows = laplacian.rows._replace(crow=torch.tensor(crow), col=torch.tensor(col, dtype=torch.int32))
     wrong, ones = laplacian._replace(**rows._asdict()), torch.ones(1).double()
-    inputs = LayerArguments(phi, *wrong, *torch.ones(4, 2, 8, 8).double(), True, None, ones, 1e-12)
+    inputs = LayerArguments(phi, *wrong, *torch.ones(4, 2, 8, 8).double(), True, ones, 1e-12)
     message = "crow must ascend from 0 to the number of entries, and col be in 0..2"
     with pytest.raises(ValueError, match=message):
         edges.laplacian(rows, laplacian.diagonal, phi)
@@ -185,39 +185,38 @@ def test_rows_that_are_none_are_refused(crow: list[int], col: list[int]) -> None
 
 
 def problem(num_layers: int = 3, k: int = 3, diagonal: bool = True) -> tuple[Any, ...]:
-    """A batch of three graphs, weights of both signs, and a read-out."""
+    """A batch of three graphs, and weights of both signs."""
     parts = [from_networkx(nx.cycle_graph(4), lambda i: 1.0 + i), Graph(1, [], []), from_networkx(nx.path_graph(3))]
     graph = graph_of(*parts)
     phi = normal(graph.num_nodes, k)
     stacks = [0.5 * normal(num_layers, k, k, seed=seed) for seed in range(4)]
     laplacian = graph.scaled_laplacian(phi, degree_scaling=True)
-    return phi, laplacian, LayerStack(*stacks, diagonal), normal(2, k, seed=9), normal(3, seed=8).abs()
+    return phi, laplacian, LayerStack(*stacks, diagonal), normal(3, seed=8).abs()
 
 
 @pytest.mark.usefixtures("backend")
 @pytest.mark.parametrize("diagonal", [True, False])
 @pytest.mark.parametrize("norm_floor", [None, 1e-12])
 def test_the_operation_against_its_reference(diagonal: bool, norm_floor: float | None) -> None:
-    phi, laplacian, weights, readout, later = problem(diagonal=diagonal)
+    phi, laplacian, weights, later = problem(diagonal=diagonal)
     for own in (laplacian, laplacian._replace(crow=None, col=None, value=None)):
-        for matrix in (readout, None):
-            got = layer_ops.layers(phi, own, weights, matrix, later, norm_floor)
-            expected = layer_ops._reference(phi, *own, *weights, matrix, later, norm_floor)
-            assert relative_error(got, expected) < 1e-12
+        got = layer_ops.layers(phi, own, weights, later, norm_floor)
+        expected = layer_ops._reference(phi, *own, *weights, later, norm_floor)
+        assert relative_error(got, expected) < 1e-12
 
 
 @pytest.mark.usefixtures("backend")
 @pytest.mark.parametrize("diagonal, norm_floor", [(True, 1e-12), (False, None)])
 def test_first_and_second_derivatives(diagonal: bool, norm_floor: float | None) -> None:
-    phi, laplacian, weights, readout, later = problem(num_layers=2, k=2, diagonal=diagonal)
+    phi, laplacian, weights, later = problem(num_layers=2, k=2, diagonal=diagonal)
     similarity = torch.diag_embed(weights.similarity.diagonal(dim1=1, dim2=2)) if diagonal else weights.similarity
 
-    def of(phi: Tensor, residual: Tensor, similarity: Tensor, left: Tensor, readout: Tensor) -> Tensor:
+    def of(phi: Tensor, residual: Tensor, similarity: Tensor, left: Tensor) -> Tensor:
         similarity = torch.diag_embed(similarity.diagonal(dim1=1, dim2=2)) if diagonal else similarity
         stack = LayerStack(residual, similarity, left, weights.right, diagonal)
-        return layer_ops.layers(phi, laplacian, stack, readout, later, norm_floor)
+        return layer_ops.layers(phi, laplacian, stack, later, norm_floor)
 
-    inputs = [x.requires_grad_() for x in (phi, weights.residual, similarity, weights.left, readout)]
+    inputs = [x.requires_grad_() for x in (phi, weights.residual, similarity, weights.left)]
     assert torch.autograd.gradcheck(of, inputs)
     assert torch.autograd.gradgradcheck(of, inputs)
 

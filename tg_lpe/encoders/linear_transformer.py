@@ -168,7 +168,7 @@ class LinearTransformer(Encoder):
             return self._run_fixed(graph, phi)
         laplacian, factor = graph.scaled_laplacian(phi, self.degree_scaling), self._factor(graph, phi)
         floor = NORM_FLOOR if self.normalize else None
-        return layer_ops.layers(phi, laplacian, self._stack(), None, factor, floor)
+        return layer_ops.layers(phi, laplacian, self._stack(), factor, floor)
 
     def _layers(self) -> list[_Layer]:
         """Return each layer's products of weights."""

@@ -30,8 +30,8 @@ _OPERATOR = "ptr crow col value diagonal"
 _kernel = Function(
     "layers",
     (Int, "width num_nodes num_entries num_layers num_graphs"),
-    (Pointer, f"{_OPERATOR} residual similarity left right later readout"),
-    (Int, "out_channels diagonal_weights normalize"),
+    (Pointer, f"{_OPERATOR} residual similarity left right later"),
+    (Int, "diagonal_weights normalize"),
     (Double, "norm_floor"),
     (Pointer, "phi one two out"),
     (Int, "num_threads"),
@@ -118,7 +118,6 @@ class LayerArguments(NamedTuple):
     left: Tensor
     right: Tensor
     diagonal_weights: bool
-    readout: Tensor | None
     later: Tensor
     norm_floor: float | None
 
@@ -153,38 +152,34 @@ def layers(
     phi: Tensor,
     laplacian: ScaledLaplacian,
     weights: LayerStack,
-    readout: Tensor | None,
     later: Tensor,
     norm_floor: float | None,
 ) -> Tensor:
-    """Compute all layers of a linear transformer with a fixed incidence matrix, and its read-out.
+    """Compute all layers of a linear transformer with a fixed incidence matrix.
 
-    Gradients flow to ``phi``, ``weights`` and ``readout``; not to ``laplacian`` and ``later``.
+    Gradients flow to ``phi`` and ``weights``, not to ``laplacian`` and ``later``.
 
     Args:
         phi: ``Phi_0``, ``[num_nodes, k]``.
         laplacian: ``S`` of each graph.
         weights: weights of the layers.
-        readout: ``M``, ``[out_channels, k]``; the identity if ``None``.
         later: factor of each graph on ``S`` from the second layer on, float64 ``[num_graphs]``.
         norm_floor: columns longer than this are scaled to length one after each layer; ``None`` scales none.
 
     Returns:
-        ``Phi_L M^T``, ``[num_nodes, out_channels]``.
+        ``Phi_L``, ``[num_nodes, k]``.
 
     Raises:
         ValueError: on wrong shapes, dtypes or devices.
     """
     # Fields are named: the compiler of PyTorch 2.6 has an internal error on slices of a named tuple.
-    if not needs_gradient(phi, weights.residual, weights.similarity, weights.left, weights.right, readout):
-        return _layers(phi, *laplacian, *weights, readout, later, norm_floor)
+    if not needs_gradient(phi, weights.residual, weights.similarity, weights.left, weights.right):
+        return _layers(phi, *laplacian, *weights, later, norm_floor)
     if norm_floor is None or not weights.diagonal:
-        out = _reference(phi, *laplacian, *weights, None, later, norm_floor)
-    else:
-        # Layers with diagonal weights do not read the right weights.
-        stacks = weights.residual, weights.similarity, weights.left, weights.left.detach()
-        out, *_ = _layers_forward(phi, *laplacian, *stacks, True, None, later, norm_floor)
-    return out if readout is None else nn.functional.linear(out, readout)
+        return _reference(phi, *laplacian, *weights, later, norm_floor)
+    # Layers with diagonal weights do not read the right weights.
+    stacks = weights.residual, weights.similarity, weights.left, weights.left.detach()
+    return _layers_forward(phi, *laplacian, *stacks, True, later, norm_floor)[0]
 
 
 def _run(*arguments: Any) -> Tensor:
@@ -199,19 +194,16 @@ def compiled_layers(inputs: LayerArguments) -> Tensor:
     if k > MAX_COLUMNS:
         raise ValueError(f"phi must be [num_nodes, k <= {MAX_COLUMNS}], got {list(phi.shape)}")
     width = next(size for size in WIDTHS if k <= size)
-    readout = torch.eye(k, dtype=dtype, device="cpu") if inputs.readout is None else inputs.readout
     stacks = {name: _padded(getattr(inputs, name), width, 2) for name in STACKS}
-    phi, readout = _padded(phi, width), _padded(readout, width)
+    phi = _padded(phi, width)
     read = {
         **_required_operator(inputs.laplacian, num_nodes, dtype),
         "phi": (phi, dtype, (num_nodes, width)),
-        "readout": (readout, dtype, (readout.size(0), width)),
         "later": (inputs.later, torch.float64, (num_graphs,)),
         **{name: (stack, dtype, (num_layers, width, width)) for name, stack in stacks.items()},
     }
     one, two = empty_in_huge_pages(phi, num_nodes, width), empty_in_huge_pages(phi, num_nodes, width)
-    last = one if num_layers % 2 else two  # layers write to both in turn; a read-out of equal width is in place
-    out = last if readout.size(0) == width else one.new_empty(num_nodes, readout.size(0))
+    out = one if num_layers % 2 else two  # layers write to both in turn
     _kernel(
         dtype,
         _malformed(num_nodes),
@@ -222,12 +214,11 @@ def compiled_layers(inputs: LayerArguments) -> Tensor:
         num_entries=read["col"][0].numel(),
         num_layers=num_layers,
         num_graphs=num_graphs,
-        out_channels=readout.size(0),
         diagonal_weights=inputs.diagonal_weights,
         normalize=inputs.norm_floor is not None,
         norm_floor=inputs.norm_floor or 0.0,
     )
-    return out
+    return out if k == width else out[:, :k].contiguous()
 
 
 def compiled_forward(inputs: LayerArguments) -> tuple[Tensor, ...]:
@@ -338,13 +329,12 @@ def _reference(*arguments: Any) -> Tensor:
             squared = z.square().sum(1, keepdim=True)
             long = squared > norm_floor * norm_floor
             z = torch.where(long, z * torch.where(long, squared, 1.0).rsqrt(), z)
-    out = z.flatten(0, 1).index_select(0, place)
-    return out if inputs.readout is None else out @ inputs.readout.mT
+    return z.flatten(0, 1).index_select(0, place)
 
 
 def _fake(*arguments: Any) -> Tensor:
-    phi, readout = LayerArguments(*arguments).phi, LayerArguments(*arguments).readout
-    return phi.new_empty(phi.shape[0], phi.shape[1] if readout is None else readout.shape[0])
+    phi = arguments[0]
+    return phi.new_empty(phi.shape)
 
 
 _layers = Operator(f"layers({signature(LayerArguments)}) -> Tensor", _run, _fake)

@@ -235,7 +235,7 @@ class EfficientTransformer(Scheduled):
                 diagonal=diagonal,
             )
             floor = None if self.normalize_phi is None else 0.0
-            phi = layers.layers(phi, laplacian, stack, identity, ones, floor)
+            phi = layers.layers(phi, laplacian, stack, ones, floor)
         return phi.new_tensor(scale), phi
 
     def _trace_dense(self, b: Tensor, phi: Tensor) -> Iterator[tuple[Tensor, Tensor]]:

@@ -218,8 +218,6 @@ struct Problem {
     const T* right;       // [L, W, W], W^Q^T W^K; not read for diagonal weights
     bool diagonal_weights, normalize;
     double floor;         // columns no longer than this are not normalised
-    const T* readout;     // [out_channels, W]
-    int64_t out_channels;
 };
 
 template <typename T>
@@ -229,16 +227,14 @@ struct LayersArguments {
     Operator<T> s;
     const T *residual, *similarity, *left, *right;  // [num_layers, width, width]
     const double* later;                            // [num_graphs]
-    const T* readout;                               // [out_channels, width]
-    int64_t out_channels, diagonal_weights, normalize;
+    int64_t diagonal_weights, normalize;
     double norm_floor;
     const T* phi;                                   // [num_nodes, width]
-    T *one, *two, *out;                             // [num_nodes, width] twice, [num_nodes, out_channels]
+    T *one, *two, *out;                             // [num_nodes, width]; out is the one that the last layer writes
     int64_t num_threads;
 
     Problem<T> problem() const {
-        return {s,          num_layers, residual,    similarity, left, right, diagonal_weights != 0, normalize != 0,
-                norm_floor, readout,    out_channels};
+        return {s, num_layers, residual, similarity, left, right, diagonal_weights != 0, normalize != 0, norm_floor};
     }
 };
 
@@ -260,7 +256,7 @@ struct TrainingArguments {
     int64_t num_threads;
 
     Problem<T> problem() const {
-        return {s, num_layers, residual, similarity, left, nullptr, true, true, norm_floor, nullptr, 0};
+        return {s, num_layers, residual, similarity, left, nullptr, true, true, norm_floor};
     }
 };
 
@@ -336,36 +332,7 @@ INLINE void layer_of(const Problem<T>& p, const T* in, T* out, int64_t begin, in
         rows_of_layer<T, W, BYTES, false, false>(p.s, in, out, begin, end, w, gram);
 }
 
-// Compute the read-out of columns that are not yet multiplied by `scale`.
-template <typename T, int64_t W, int64_t BYTES>
-INLINE void read_rows(const Problem<T>& p, const T* in, const double* scale, T* out, int64_t begin, int64_t end) {
-    typedef Parts<T, W, BYTES> P;
-    if (p.out_channels <= W) {
-        T matrix[W * W] = {};
-        for (int64_t a = 0; a < W; ++a)
-            for (int64_t c = 0; c < p.out_channels; ++c) matrix[a * W + c] = T(double(p.readout[c * W + a]) * scale[a]);
-        for (int64_t i = begin; i < end; ++i) {
-            typename P::Lanes read[P::COUNT] = {};
-#pragma GCC unroll 16
-            for (int64_t a = 0; a < W; ++a)
-#pragma GCC unroll 16
-                for (int64_t h = 0; h < P::COUNT; ++h) read[h] += in[i * W + a] * P::of(matrix + a * W)[h];
-            if (p.out_channels == W)
-                std::memcpy(out + i * W, read, sizeof(read));
-            else if (p.out_channels)
-                std::memcpy(out + i * p.out_channels, read, p.out_channels * sizeof(T));
-        }
-        return;
-    }
-    for (int64_t i = begin; i < end; ++i)
-        for (int64_t c = 0; c < p.out_channels; ++c) {
-            double sum = 0;
-            for (int64_t a = 0; a < W; ++a) sum += double(p.readout[c * W + a]) * scale[a] * double(in[i * W + a]);
-            out[i * p.out_channels + c] = T(sum);
-        }
-}
-
-// Compute all layers of the graph with rows first..last-1 on `num_threads` threads, and the read-out into `out`.
+// Compute all layers of the graph with rows first..last-1 on `num_threads` threads, and scale the columns of the last into `out`.
 template <typename T, int64_t W>
 void run_graph(const Problem<T>& p, int64_t first, int64_t last, double later, const T* phi, T* one, T* two, T* out,
                int64_t num_threads) {
@@ -406,7 +373,8 @@ void run_graph(const Problem<T>& p, int64_t first, int64_t last, double later, c
         std::swap(one, two);
     }
     each_chunk([&](int64_t begin, int64_t end, double*) {
-        BY_REGISTERS(read_rows, T, W)(p, in, scale, out, begin, end);
+        for (int64_t i = begin; i < end; ++i)
+            for (int64_t b = 0; b < W; ++b) out[i * W + b] = in[i * W + b] * T(scale[b]);
     });
 }
 
@@ -415,7 +383,6 @@ void run(const LayersArguments<T>& a) {
     const Problem<T> p = a.problem();
     huge_pages(a.one, a.num_nodes * W * int64_t(sizeof(T)));
     huge_pages(a.two, a.num_nodes * W * int64_t(sizeof(T)));
-    huge_pages(a.out, a.num_nodes * a.out_channels * int64_t(sizeof(T)));
     const auto run_one = [&](int64_t g, int64_t num_threads) {
         run_graph<T, W>(p, a.ptr[g], a.ptr[g + 1], a.later[g], a.phi, a.one, a.two, a.out, num_threads);
     };
