@@ -29,7 +29,7 @@ E = TypeVar("E", bound="Encoder")
 
 
 class Inputs(NamedTuple):
-    """What an encoder may read in addition to the graph."""
+    """Hold what an encoder may read in addition to the graph."""
 
     x: Tensor | None = None
     """Node features ``[num_nodes, ...]``."""
