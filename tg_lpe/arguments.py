@@ -21,7 +21,7 @@ LARGEST = 1e30
 """Largest real argument: products with larger ones overflow in float32."""
 
 ROWS = ["in_channels", "edge_dim", "max_nodes", "max_paths", "batch_size", "rows_per_shard", "num_graphs", "num_nodes"]
-BOUNDS = {"num_layers": 1_000, "num_blocks": 1_000, "seed": 2**63 - 1, **dict.fromkeys(ROWS, 2**40)}
+BOUNDS = {"num_layers": 1_000, "num_blocks": 1_000, "loops": 10, "seed": 2**63 - 1, **dict.fromkeys(ROWS, 2**40)}
 """Largest integers of arguments. Other counts, such as channels or steps, are at most 100,000."""
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from tg_lpe.arguments import check_count, check_counts, check_seed, check_shares
-from tg_lpe.encoders.base import Encoding
+from tg_lpe.encoders.base import Encoder, Encoding
 from tg_lpe.encoders.computed import ComputedEncoder
 from tg_lpe.encoders.registry import register
 from tg_lpe.graph.components import component_labels
@@ -50,10 +50,6 @@ class LearnedCut(nn.Module, Cut):
         return last + self.out(self.hidden(inputs).tanh()).squeeze(1).tanh().to(last) * (kth - last)
 
 
-MOST_LOOPS = 10
-"""Most loops: each is twice as long as the one before."""
-
-
 @register
 class Positions(ComputedEncoder):
     """Encode nodes by the leading eigenvectors of their connected component, on graphs of any size.
@@ -77,7 +73,7 @@ class Positions(ComputedEncoder):
     Args:
         k: number of columns, ``out_channels``.
         edge_out_channels: 2 for the edge encoding, 0 for none.
-        loops: ``"auto"``, or the number of loops; the first has 8 layers, the second 16, and so on.
+        loops: ``"auto"``, or the number of loops; at most 10: the first has 8 layers, the second 16, and so on.
         tolerance: share of the ``k`` eigenvectors that may be missing. Only ``loops="auto"`` reads ``tolerance`` and
             ``max_layers``.
         max_layers: most layers of the filter.
@@ -116,8 +112,6 @@ class Positions(ComputedEncoder):
         check_seed(seed)
         if loops != "auto":
             check_count("loops", loops)
-            if loops > MOST_LOOPS:
-                raise ValueError(f"loops must be 'auto' or at most {MOST_LOOPS}, got {loops}")
         check_shares(tolerance=tolerance, or_zero=False)
         super().__init__(k, 2, edge_out_channels, 2, pair_out_channels)
         self.k, self.loops, self.tolerance, self.max_layers, self.seed = k, loops, tolerance, max_layers, seed
@@ -171,6 +165,12 @@ class Positions(ComputedEncoder):
         """Return inner products and squared distances of rows, divided by ``k``, ``[num_pairs, 2]``."""
         u, v = positions[first], positions[second]
         return torch.stack([(u * v).sum(1), (u - v).square().sum(1)], 1) / self.k
+
+
+def keep_columns(encoder: Encoder, k: int) -> None:
+    """Let :class:`Positions` compute ``k`` columns from now on, in place, unless edges or pairs read all of them."""
+    if isinstance(encoder, Positions) and not encoder.edge_out_channels and not encoder.pair_out_channels:
+        encoder.k = encoder.out_channels = k
 
 
 def _of_mean_square_one(subspace: Subspace) -> Tensor:

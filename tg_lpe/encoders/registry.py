@@ -109,11 +109,7 @@ def _completed(config: Any, spec: DataSpec) -> Any:
 
 
 def without_edges(encoder: Encoder) -> Encoder:
-    """Return an encoder with the same weights that encodes no edges; it saves time.
-
-    It is the encoder itself if no constructor has an argument ``edge_out_channels``, or a configuration cannot hold the
-    arguments.
-    """
+    """Return an encoder with the same weights that encodes no edges, or the encoder itself if none can be made."""
     if not encoder.edge_out_channels:
         return encoder
     try:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch_geometric.data.datapipes import functional_transform
 
 from tg_lpe.arguments import number_hint
 from tg_lpe.encoders.base import Encoder, check_encoder
+from tg_lpe.encoders.positions import keep_columns
 from tg_lpe.encoders.registry import load_encoder
 from tg_lpe.transforms.positional_encoding import AddPositionalEncoding
 
@@ -78,16 +80,11 @@ class LinearTransformerPE(AddPositionalEncoding):
                 raise ValueError(f"k must lie in 1..{encoder.out_channels}, the encoder's channels, got {k!r}{hint}")
         super().__init__(encoder, attr_name, edge_attr_name, edge_weight, reduce=reduce, hetero=hetero)
         self.k = self.out_channels = self.out_channels if k is None else k
+        keep_columns(self.encoder_on(torch.device("cpu")), self.k)  # of its own copy
 
     @classmethod
     def from_pretrained(  # type: ignore[override]
         cls, name_or_dir: str | Path, k: int | None = None, **kwargs: Any
     ) -> LinearTransformerPE:
-        """Return the transform of a shipped, saved or published encoder.
-
-        Args:
-            name_or_dir: see :meth:`Encoder.from_pretrained <tg_lpe.Encoder.from_pretrained>`.
-            k: number of columns to write.
-            kwargs: the constructor's other arguments.
-        """
+        """Return the transform of a shipped, saved or published encoder, with its first ``k`` columns."""
         return cls(k, encoder=load_encoder(name_or_dir), **kwargs)
