@@ -14,10 +14,10 @@ from tg_lpe.arguments import check_choice, check_count, check_counts, check_posi
 from tg_lpe.data.spec import DataSpec
 from tg_lpe.encoders.base import Encoder, Encoding, Inputs, LearnedTable
 from tg_lpe.encoders.registry import register
+from tg_lpe.graph.cover import Cover
 from tg_lpe.graph.graph import Graph, inverse_sqrt
 from tg_lpe.graph.padding import POLYNOMIAL_PADDING, PaddedBatch, exact_polynomials
 from tg_lpe.graph.subspace import power_of_two
-from tg_lpe.graph.wider import MagneticCover, WithPairs
 from tg_lpe.nn._util import without_autocast
 from tg_lpe.nn.conductances import LearnedConductances
 from tg_lpe.nn.probes import draw_seed
@@ -220,10 +220,10 @@ class GramTransformer(Encoder):
         x, edge_attr, pairs, generator, _ = inputs
         if pairs is None:
             return self._read_out(graph, *self.gram(graph, x, edge_attr, generator=generator))
-        wider = self._wider(graph, pairs)
+        cover = Cover(graph, pairs, self.direction)
         # In a large graph, the additional edges change which orders are exact, so nodes and edges are encoded without.
-        encoding = self.encode(graph, inputs._replace(pairs=None)) if self._large_graphs(wider.graph) else None
-        node, edge, values = self._read_wider(wider, graph, self._adjacency(graph, x, edge_attr), generator)
+        encoding = self.encode(graph, inputs._replace(pairs=None)) if self._large_graphs(cover.graph) else None
+        node, edge, values = self._read_cover(cover, graph, self._adjacency(graph, x, edge_attr), generator)
         values = values if self.pair_readout is None else self.pair_readout(values)
         return (encoding or self._read_out(graph, node, edge))._replace(pair=values)
 
@@ -235,16 +235,11 @@ class GramTransformer(Encoder):
         edge = edge if self.edge_readout is None else self.edge_readout(edge)
         return Encoding(node, edge if self.directed else graph.spread_to_directed(edge))
 
-    def _wider(self, graph: Graph, pairs: Tensor) -> WithPairs | MagneticCover:
-        """Return the graph with pairs as edges, or the real graph of twice the size for a Hermitian ``P``."""
-        return WithPairs(graph, pairs) if self.direction is None else MagneticCover(graph, pairs, self.direction)
-
-    def _read_wider(
-        self, wider: WithPairs | MagneticCover, graph: Graph, adjacency: Tensor, generator: torch.Generator | None
+    def _read_cover(
+        self, cover: Cover, graph: Graph, adjacency: Tensor, generator: torch.Generator | None
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Return the results of :meth:`gram` and the values at the pairs."""
-        rows = self._gram(wider.graph, wider.matrix(adjacency), generator, read_edges=True)
-        node, edge, values = wider.read(*rows)
+        node, edge, values = cover.read(*self._gram(cover.graph, cover.matrix(adjacency), generator, read_edges=True))
         if self.directed:
             imaginary = edge[:, edge.size(1) // 2 :]
             current = adjacency.mT.repeat_interleave(self.num_layers, 1) * imaginary
@@ -275,8 +270,8 @@ class GramTransformer(Encoder):
         adjacency = self._adjacency(graph, x, edge_attr)
         if not self.directed:
             return self._gram(graph, adjacency, generator, self.edge_out_channels > 0)
-        cover = self._wider(graph, graph.edge_index[:, :0])
-        return self._read_wider(cover, graph, adjacency, generator)[:2]
+        cover = Cover(graph, graph.edge_index[:, :0], self.direction)
+        return self._read_cover(cover, graph, adjacency, generator)[:2]
 
     def _gram(
         self, graph: Graph, adjacency: Tensor, generator: torch.Generator | None, read_edges: bool
