@@ -142,22 +142,22 @@ class Function:
         for number in numbers.values():
             if isinstance(number, int) and not -(2**63) <= number < 2**63:
                 raise ValueError(f"integers must fit 64 bits, got {numbers}")
+        if torch.jit.is_tracing():  # type: ignore[attr-defined, no-untyped-call]
+            raise NotImplementedError(NO_TRANSFORM)
         tensors = dict(written)  # alive during the call
         for name, (values, required, shape) in read.items():
-            is_dense = values.device.type == "cpu" and values.layout == torch.strided
-            if values.shape != shape or values.dtype != required or not is_dense:
+            if values.shape != shape or values.dtype != required or not values.is_cpu or values.layout != torch.strided:
                 got = f"{values.dtype} {list(values.shape)} ({values.layout}) on {values.device}"
                 raise ValueError(f"{name} must be {required} {list(shape)} on the CPU, got {got}")
-            if unpack_dual(values).tangent is not None or torch.jit.is_tracing():  # type: ignore[attr-defined, no-untyped-call]
+            if required.is_floating_point and unpack_dual(values).tangent is not None:
                 raise NotImplementedError(NO_TRANSFORM)
-            tensors[name] = values.detach().contiguous()
+            tensors[name] = values.contiguous()
         arguments = self.structure(num_threads=torch.get_num_threads(), **numbers)
         for name, tensor in tensors.items():
             if tensor is not None:
-                address = tensor.data_ptr()
-                if not address and tensor.numel():
+                if not tensor.data_ptr() and tensor.numel():
                     raise ValueError(f"{name} must lie in the CPU's memory, got a {type(tensor).__name__}")
-                setattr(arguments, name, address)
+                setattr(arguments, name, tensor.data_ptr())
         status = self.versions[dtype](ctypes.byref(arguments))
         if status == MALFORMED:
             raise ValueError(malformed)
