@@ -9,7 +9,7 @@ from torch import Tensor
 
 from tg_lpe.encoders.gram_transformer import GramTransformer
 from tg_lpe.graph.graph import inverse_sqrt
-from tg_lpe.graph.on_disk import BLOCK_ENTRIES, GraphOnDisk, RowBlock
+from tg_lpe.graph.on_disk import BLOCK_ENTRIES, GraphOnDisk
 from tg_lpe.ops.polynomials import BASES
 from tg_lpe.ops.random import counter_signs
 
@@ -81,15 +81,6 @@ def _add_probes(
 
     With ``S = diag(s)``, ``s = diagonal^-1/2`` and ``P = S A S``, memory holds ``S Phi_t`` instead of ``Phi_t``, so
     that each product has unit weights: ``S Phi_t = alpha S^2 A (S Phi_{t-1}) - gamma S Phi_{t-2}``.
-
-    Args:
-        out: ``[num_nodes, out_channels]``, changed in place.
-        readout: weights of the layers, ``[out_channels, num_layers]``.
-        graph: the graph.
-        diagonal: diagonal of ``L``, ``[num_nodes]``.
-        signs: signs of the probes, int8 ``[num_nodes, num_columns]``.
-        encoder: the encoder, which has the basis and the number of layers.
-        block_entries: see :func:`encode_on_disk`.
     """
     alpha, gamma = BASES[encoder.basis]
     scale = inverse_sqrt(diagonal)
@@ -98,10 +89,14 @@ def _add_probes(
     ones = out.new_ones(0)
     for step in range(1, (encoder.num_layers + 1) // 2 + 1):
         for block in graph.blocks(block_entries):
-            rows = slice(block.start, block.stop)
+            rows, size = slice(block.start, block.stop), (block.stop - block.start, graph.num_nodes)
             if len(ones) < len(block.col):
                 ones = out.new_ones(len(block.col))
-            part = scale[rows, None].square() * _product(block, ones, phi)
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta")
+                entries = block.crow, block.col, ones[: len(block.col)]
+                part = torch.sparse_csr_tensor(*entries, size, check_invariants=False) @ phi
+            part *= scale[rows, None].square()
             if gamma and step > 1:
                 part = part.mul_(alpha).sub_(previous[rows], alpha=gamma)
             for layer, other in ((2 * step - 1, phi[rows]), (2 * step, part)):
@@ -110,12 +105,3 @@ def _add_probes(
                     out[rows].addr_(inner, readout[:, layer - 1])
             previous[rows] = part
         phi, previous = previous, phi
-
-
-def _product(block: RowBlock, ones: Tensor, x: Tensor) -> Tensor:
-    """Multiply a block of rows of the adjacency matrix by ``x``, ``[stop - start, k]``."""
-    size = block.stop - block.start, x.size(0)
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta")
-        rows = torch.sparse_csr_tensor(block.crow, block.col, ones[: len(block.col)], size, check_invariants=False)
-    return rows @ x

@@ -148,17 +148,14 @@ def _walks_of_large_graphs(graph: Graph, steps: int, first: Tensor, second: Tens
     out = np.zeros((len(starts), 3, steps))
     for start, last in pairwise(runs_of_graphs(graph)):
         size, inside = last - start, (source >= start) & (source < last)
-        edges = source[inside] - start, target[inside] - start
-        along, against = (_step_matrix(weight[inside], *ends_of, size) for ends_of in (edges, edges[::-1]))
+        ends_of, w = (source[inside] - start, target[inside] - start), weight[inside]
+        along, against = (  # D^-1 A
+            csr_matrix((w / np.bincount(u, w, size)[u], (u, v)), (size, size)) for u, v in (ends_of, ends_of[::-1])
+        )
         mine = np.flatnonzero((starts >= start) & (starts < last))
         for walk, turns in enumerate(([along], [against], [along, against])):
             out[mine, walk] = sparse_walks(turns, starts[mine] - start, ends[mine] - start, steps)
     return torch.from_numpy(out.reshape(len(out), -1)).to(first.device)
-
-
-def _step_matrix(weight: Array, source: Array, target: Array, size: int) -> csr_matrix:
-    """Return ``D^-1 A`` of one graph, sparse ``[n, n]``."""
-    return csr_matrix((weight / np.bincount(source, weight, size)[source], (source, target)), (size, size))
 
 
 class MagneticSpectrum:

@@ -163,8 +163,9 @@ def eigenspaces(
     apart = (null.component[tail] != null.component[head]).unsqueeze(1)
     square[:, :2] = torch.where(apart, first[:, :2].square() + second[:, :2].square(), square[:, :2])
     product[:, :2] = product[:, :2].masked_fill(apart, 0.0)
+    weight = counts.masked_fill(values.isnan(), 0).to(values.dtype)
     return Spectrum(
-        _mean_of_each(values, counts, space, k),
+        _sums(values.nan_to_num() * weight, space, k) / _sums(weight, space, k),  # 0 / 0 is NaN
         _sums(vectors.square(), space_of_node, k).sqrt(),
         _sums(square, space_of_edge, k).sqrt(),
         _sums(product, space_of_edge, k),
@@ -211,11 +212,3 @@ def _unit_rows(vectors: Tensor) -> Tensor:
 def _sums(values: Tensor, space: Tensor, k: int) -> Tensor:
     """Sum the columns of each eigenspace, ``[num_rows, k]``."""
     return values.new_zeros(len(values), k + 1).scatter_add_(1, space, values)[:, :k]
-
-
-def _mean_of_each(values: Tensor, counts: Tensor, space: Tensor, k: int) -> Tensor:
-    """Return the mean eigenvalue of each eigenspace, ``[num_graphs, k]``, NaN for a missing one."""
-    weight = counts.masked_fill(values.isnan(), 0).to(values.dtype)
-    sums = values.new_zeros(len(values), k + 1)
-    total = sums.scatter_add(1, space, values.nan_to_num() * weight)
-    return (total / sums.scatter_add(1, space, weight))[:, :k]  # 0 / 0 is NaN

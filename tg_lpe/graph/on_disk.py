@@ -54,21 +54,14 @@ class GraphOnDisk:
             self.ptr = torch.from_numpy(np.load(ptr, allow_pickle=False))
         except (ValueError, EOFError, MemoryError) as error:
             raise ValueError(f"{ptr} is damaged: {error}") from error
-        if (
-            self.ptr.dtype != torch.int64
-            or self.ptr.dim() != 1
-            or not len(self.ptr)
-            or bool((self.ptr.diff() < 0).any())
-        ):
-            raise ValueError(
-                f"{ptr} must be int64 [num_nodes + 1] and ascend, got {self.ptr.dtype} {list(self.ptr.shape)}"
-            )
+        form = self.ptr.dtype, self.ptr.dim()
+        if form != (torch.int64, 1) or not len(self.ptr) or bool((self.ptr.diff() < 0).any()):
+            got = f"{self.ptr.dtype} {list(self.ptr.shape)}"
+            raise ValueError(f"{ptr} must be int64 [num_nodes + 1] and ascend, got {got}")
         self.num_nodes, entries = len(self.ptr) - 1, int(self.ptr[-1])
         self.num_edges = entries // 2
-        if neighbours.stat().st_size != 4 * entries:
-            raise ValueError(
-                f"{neighbours} must have {4 * entries} bytes, as {_PTR} says, got {neighbours.stat().st_size}"
-            )
+        if (size := neighbours.stat().st_size) != 4 * entries:
+            raise ValueError(f"{neighbours} must have {4 * entries} bytes, as {_PTR} says, got {size}")
         # Torch takes no read-only array; mode "c" is writable in memory and leaves the file unchanged.
         self._neighbours = np.memmap(neighbours, np.int32, "c") if entries else np.empty(0, np.int32)
 

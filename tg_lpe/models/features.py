@@ -86,21 +86,14 @@ class FeatureModel(Model):
         more. Without ``x``, ``batch`` and ``pe``, pass ``num_nodes``: inferring it synchronises, too.
 
         Args:
-            x: node types int64 ``[num_nodes]`` or ``[num_nodes, num_columns]``, or features ``[num_nodes,
-                in_channels]``; ``None`` if neither the model nor its encoder reads them.
+            x, edge_attr: features of nodes and edges; ``None`` if neither the model nor its encoder reads them.
             edge_index: int64 or int32 ``[2, num_edges]``; messages run from row 0 to row 1.
-            edge_attr: edge types ``[num_edges]`` or ``[num_edges, num_columns]``, or features ``[num_edges,
-                edge_dim]``; ``None`` if neither the model nor its encoder reads them.
-            batch: graph of each node, int64 ``[num_nodes]``, sorted; ``None`` for a single graph.
-            edge_weight: edge weights ``[num_edges]``, for an encoder that reads them.
+            batch, edge_weight, precomputed, num_nodes, num_graphs, generator: see :meth:`Model.forward
+                <tg_lpe.models.Model.forward>`.
             pe: positional encoding ``[num_nodes, pe_channels]``, for a model without encoder.
             edge_pe: encoding of the edges ``[num_edges, edge_channels]``, see ``pe_options``, for a model without
                 encoder.
             graph_attr: features of the graphs ``[num_graphs, graph_dim]``, for a model with ``graph_dim``.
-            precomputed: result of the encoder's :meth:`~tg_lpe.Encoder.precompute` for this batch.
-            num_nodes: number of nodes; inferred from ``x``, ``batch``, ``pe`` or ``edge_index`` if absent.
-            num_graphs: number of graphs; inferred from ``batch`` if absent.
-            generator: generator of the encoder's random numbers; without it, they are always the same.
             return_penalty: whether to return a scalar term of the training loss too, see
                 :attr:`~tg_lpe.models.Model.has_penalty`.
 
@@ -119,16 +112,19 @@ class FeatureModel(Model):
         features = Features(x, edge_attr, pe, edge_pe, graph_attr)
         self._refuse_unread(features, edge_weight, precomputed)
         rows = {"x": x, "batch": batch, "pe": pe, "edge_attr": edge_attr, "edge_pe": edge_pe, "graph_attr": graph_attr}
-        n = _known_num_nodes(num_nodes, rows)
+        for name, value in rows.items():
+            check_rows(name, value)
+        if num_nodes is None:
+            num_nodes = next((value.size(0) for value in (x, batch, pe) if value is not None), None)
         check_devices(edge_index=edge_index, **rows, edge_weight=edge_weight)
         is_traced = torch.compiler.is_compiling()
         checks = None if is_traced else partial(self._check_features, features)
         if self.encoder is None and not self.needs_undirected:
-            graph = Graph(edge_index, n, batch=batch, num_graphs=num_graphs, checks=checks, undirected=False)  # type: ignore[arg-type]
+            graph = Graph(edge_index, num_nodes, batch=batch, num_graphs=num_graphs, checks=checks, undirected=False)  # type: ignore[arg-type]
         else:
             # Not in a separate method, where torch.compile would break the graph a second time.
             graph = make_graph(
-                edge_index, n, edge_weight=edge_weight, batch=batch, num_graphs=num_graphs, checks=checks
+                edge_index, num_nodes, edge_weight=edge_weight, batch=batch, num_graphs=num_graphs, checks=checks
             )
         if is_traced:
             self._check_features(features, graph, ValueChecks())
@@ -223,18 +219,17 @@ class FeatureModel(Model):
     ) -> None:
         """Raise if an argument would be ignored."""
         _, _, pe, edge_pe, graph_attr = features
-        if self.graph_embedding is None:
-            _refuse("the model was built without graph_dim", graph_attr=graph_attr)
-        if self.encoder is None:
-            _refuse("the model was built without encoder", precomputed=precomputed)
-        else:
-            _refuse("the model has an encoder of its own", pe=pe, edge_pe=edge_pe)
-        if not self.reads_edge_weight:
-            _refuse("the model has no encoder that reads edge weights", edge_weight=edge_weight)
-        if self.pe_embedding is None:
-            _refuse("the model was built without pe_channels or encoder", pe=pe)
-        if self.edge_pe_embedding is None:
-            _refuse("the model was built without edge_channels in pe_options", edge_pe=edge_pe)
+        for is_read, reason, arguments in (
+            (self.graph_embedding, "was built without graph_dim", {"graph_attr": graph_attr}),
+            (self.encoder, "was built without encoder", {"precomputed": precomputed}),
+            (self.encoder is None, "has an encoder of its own", {"pe": pe, "edge_pe": edge_pe}),
+            (self.reads_edge_weight, "has no encoder that reads edge weights", {"edge_weight": edge_weight}),
+            (self.pe_embedding, "was built without pe_channels or encoder", {"pe": pe}),
+            (self.edge_pe_embedding, "was built without edge_channels in pe_options", {"edge_pe": edge_pe}),
+        ):
+            if is_read in (None, False) and any(value is not None for value in arguments.values()):
+                names = " and ".join(f"{name}=" for name in arguments)
+                raise ValueError(f"the model {reason}, so {names} must not be given")
 
     def _encoder_reads(self, name: str) -> bool:
         """Return whether there is an encoder that reads ``"x"``, ``"edge_attr"`` or ``"edge_weight"``."""
@@ -253,21 +248,6 @@ def encoding_widths(
         if given not in (None, width):
             raise ValueError(f"{name}={given} contradicts the encoder's {width}")
     return widths
-
-
-def _known_num_nodes(num_nodes: int | None, tensors: Mapping[str, Tensor | None]) -> int | None:
-    """Return ``num_nodes``, or the number of rows of ``x``, ``batch`` or ``pe``, or ``None``; check tensors of rows."""
-    for name, value in tensors.items():
-        check_rows(name, value)
-    node_tensors = (tensors[name] for name in ("x", "batch", "pe"))
-    return next((rows.size(0) for rows in node_tensors if rows is not None), None) if num_nodes is None else num_nodes
-
-
-def _refuse(reason: str, **arguments: Any) -> None:
-    """Raise unless all arguments are ``None``."""
-    if any(value is not None for value in arguments.values()):
-        names = " and ".join(f"{name}=" for name in arguments)
-        raise ValueError(f"{reason}, so {names} must not be given")
 
 
 class OutputLinear(nn.Linear):
