@@ -40,7 +40,6 @@ def model(**options: object) -> GraphTransformer:
     return GraphTransformer(hidden_channels=8, heads=2, num_layers=1, **options)
 
 
-MANY = EDGES * 10**9
 test_counts_and_indices = refusals(
     lambda make, edges, **given: make(edges, **given),
     *(
@@ -50,11 +49,6 @@ test_counts_and_indices = refusals(
             (EDGES.to_sparse(), {}, ValueError, "edge_index"),
             (EDGES, {"num_nodes": -3}, ValueError, "num_nodes"),
             (EDGES, {"num_nodes": 2**62}, ValueError, "num_nodes"),
-            (MANY, {}, ValueError, r"num_nodes=2,000,000,001: .* torch.unique\(edge_index"),
-            (1000 * MANY, {}, ValueError, r"num_nodes=2,000,000,000,001: .* torch.unique\(edge_index"),
-            (MANY.int(), {}, ValueError, r"torch.unique\(edge_index"),
-            (EDGES, {"batch": BATCH + 10**9}, ValueError, r"num_graphs=1,000,000,001: .* torch.unique\(batch"),
-            (EDGES, {"batch": BATCH, "num_graphs": 10**9}, ValueError, "num_graphs=1,000,000,000"),
             (EDGES, {"num_nodes": 3.5}, TypeError, "num_nodes"),
             (EDGES, {"batch": BATCH, "num_nodes": 3, "num_graphs": 10**12}, ValueError, "num_graphs"),
             (EDGES, {"batch": BATCH, "num_nodes": 3, "num_graphs": "1"}, TypeError, "num_graphs"),
@@ -63,18 +57,6 @@ test_counts_and_indices = refusals(
         )
     ),
 )
-
-
-def test_many_nodes_without_edges_if_their_number_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only an inferred number of nodes can be the mistake of numbers with gaps."""
-    monkeypatch.setattr("tg_lpe.graph.graph.MANY_NUMBERS", 2**12)  # 2^26 nodes take gigabytes
-    many = 2**12 + 5
-    assert Graph(EDGES, many).num_nodes == many
-    for more in ({}, {"node_names": ["a", "b"]}):
-        with pytest.raises(ValueError, match="num_nodes=4,101: nodes are numbered from 0 without"):
-            Graph.from_data(Data(edge_index=EDGES + many - 3, **more))
-    for more in ({"num_nodes": many}, {"x": torch.zeros(many, 1)}, {"node_mass": torch.zeros(many)}):
-        assert Graph.from_data(Data(edge_index=EDGES, **more)).num_nodes == many
 
 
 @pytest.mark.parametrize("convert", [to_hetero, to_hetero_with_bases])

@@ -143,19 +143,9 @@ class CheckpointMixin(
     __signature__: ClassVar[inspect.Signature]
 
     def __new__(cls: type[T], *args: Any, **kwargs: Any) -> T:
-        """Record the constructor's arguments.
-
-        Raises:
-            TypeError: if the constructor has no argument of a name.
-        """
-        parameters = cls.__signature__.parameters
-        takes_any = "VAR_KEYWORD" in [parameter.kind.name for parameter in parameters.values()]
-        if not takes_any and (unknown := [name for name in kwargs if name not in parameters]):
-            groups = " or ".join(name for name in parameters if name.endswith("_options"))
-            hint = f"; options of its parts, such as dropout, are entries of {groups}" if groups else ""
-            takes = ", ".join(parameters) or "none"
-            raise TypeError(f"{cls.__name__} has no argument {unknown[0]!r}; its arguments are {takes}{hint}")
+        """Record the constructor's arguments."""
         instance: T = super().__new__(cls, *args, **kwargs)
+        parameters = cls.__signature__.parameters
         passed = {**dict(zip(parameters, args, strict=False)), **kwargs}
         others = {name: value for name, value in passed.items() if is_dataclass(value) or not cls._is_jsonable(value)}
         jsonable = {name: value for name, value in passed.items() if name not in others}
@@ -408,12 +398,15 @@ class Checkpoint:
         if self.kind is not Kind.CHECKPOINT:
             of_training = f"; its model is tg_lpe.zoo.load({self.name!r}).model" if self.kind is Kind.TRAINING else ""
             raise ValueError(f"{self.name} is {self.kind.value}{of_training}")
-        tensors = self._tensors()
+        content = (self.folder / WEIGHTS).read_bytes()
+        if self._digest != _digest(self._stored, content):
+            fault = f"its files do not match the digest in {CONFIG} ({self._digest})"
+            raise ValueError(f"checkpoint {self.folder} was truncated or altered: {fault}")
+        tensors = parse_tensors(content, self.folder / WEIGHTS)
         config = dict(self._stored)
         cls = self._class(config.pop("class", None), cls)
         stored = None if DTYPE in inspect.signature(cls).parameters else config.pop(DTYPE, "float32")
         try:
-            inspect.signature(cls).bind(**config)
             model = module_with(tensors, lambda: cls(**config))
             if stored is not None and not any(tensor.is_floating_point() for tensor in tensors.values()):
                 model.to(getattr(torch, stored))
@@ -436,15 +429,6 @@ class Checkpoint:
         if cls is None or not issubclass(cls, expected):
             raise ValueError(f"checkpoint {self.folder} does not fit {expected.__name__}: it holds a {name}")
         return cls
-
-    def _tensors(self) -> dict[str, Tensor]:
-        """Read the weights and check the digest, reading the file once."""
-        path = self.folder / WEIGHTS
-        content = path.read_bytes()
-        if self._digest != _digest(self._stored, content):
-            fault = f"its files do not match the digest in {CONFIG} ({self._digest})"
-            raise ValueError(f"checkpoint {self.folder} was truncated or altered: {fault}")
-        return parse_tensors(content, path)
 
 
 def load(name_or_dir: str | Path, **options: Any) -> Any:

@@ -147,19 +147,19 @@ def _chunks(
     def form(numbered: tuple[int, Data]) -> list[tuple[str, Any, Any, Any]]:
         """Return names, dtypes and shapes of the attributes, and the graph's number if a number of rows is wrong."""
         number, data = numbered
+        edge_index = data.edge_index
+        num_edges = edge_index.size(-1) if isinstance(edge_index, Tensor) and edge_index.dim() else None
+        num_rows = {"x": data.num_nodes, "graph_attr": 1}
         forms: list[tuple[str, Any, Any, Any]] = []
-        for name in ("edge_index", *attributes):
+        if isinstance(edge_index, Tensor):
+            are_pairs = edge_index.dim() == 2 and len(edge_index) == 2
+            forms.append(("edge_index", edge_index.dtype, edge_index.dim(), None if are_pairs else number))
+        for name in attributes:
             value = data.get(name)
-            if name != "edge_index":
-                _check_tensor(name, value, f"graph {number}")
-            if not isinstance(value, Tensor):
-                continue
-            if name == "edge_index":
-                forms.append((name, value.dtype, value.dim(), number if value.dim() != 2 or len(value) != 2 else None))
-                continue
-            rows = data.num_nodes if name == "x" else 1 if name == "graph_attr" else _num_edges(data)
-            fits = value.dim() > 0 and value.size(0) == rows
-            forms.append((name, (value.dtype, value.layout), value.shape[1:], None if fits else number))
+            _check_tensor(name, value, f"graph {number}")
+            if value is not None:
+                fits = value.dim() > 0 and value.size(0) == num_rows.get(name, num_edges)
+                forms.append((name, (value.dtype, value.layout), value.shape[1:], None if fits else number))
         return forms
 
     # Collate only graphs whose attributes have equal dtypes and shapes: concatenation would cast others, and wrong
@@ -173,11 +173,6 @@ def _check_tensor(name: str, value: Any, graph: str) -> None:
     """Raise ``TypeError`` for an attribute that is not a tensor, which PyG collates into a list."""
     if value is not None and not isinstance(value, Tensor):
         raise TypeError(f"{name} must be a tensor, got {value!r:.80} in {graph}; torch.as_tensor(...) makes one")
-
-
-def _num_edges(data: Data) -> int | None:
-    edge_index = data.edge_index
-    return edge_index.size(-1) if isinstance(edge_index, Tensor) and edge_index.dim() else None
 
 
 def check_sequence(dataset: Any, must: str) -> None:

@@ -12,7 +12,6 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch_geometric.data import Batch, Data
-from torch_geometric.data.storage import N_KEYS
 
 from tg_lpe.arguments import HOMOGENEOUS, WITHOUT_EDGE_INDEX, as_plain, check_choice, check_devices, rows_hint
 from tg_lpe.graph.incidence import Incidence
@@ -31,12 +30,6 @@ DIRECTED_KEPT = 2**20
 
 MAX_COUNT = math.isqrt(2**63 - 1)
 """Largest number of nodes or graphs: pairs of nodes are numbered in int64."""
-
-MANY_NUMBERS = 2**26
-"""Largest number of nodes or graphs that few entries may imply."""
-
-FEWEST_ENTRIES = 2**-7
-"""Fewest entries for each of more nodes or graphs."""
 
 REDUCTIONS = ("error", "add", "mean")
 """Ways to merge the weights of an edge that is listed several times."""
@@ -131,8 +124,6 @@ class Graph(Incidence):
         check_devices(edge_index=edge_index, batch=batch, edge_weight=edge_weight, ground=ground)
         num_graphs = None if num_graphs is None else checked_count("num_graphs", num_graphs)
         self.num_nodes = _count_nodes(edge_index, num_nodes, batch)
-        if num_graphs is not None:
-            _refuse_gaps("batch", self.num_nodes, "graphs", num_graphs)
         _check_form("edge_weight", edge_weight, edge_index.size(1))
         _check_form("ground", ground, self.num_nodes)
         if checks is not None:
@@ -140,14 +131,12 @@ class Graph(Incidence):
         if not undirected:
             checked = edges.checked_edges(edge_index, self.num_nodes, batch, num_graphs, self._checks)
             self.num_graphs, self.max_nodes = checked.num_graphs, checked.max_nodes
-            _refuse_gaps("batch", self.num_nodes, "graphs", self.num_graphs)
             if checked.ptr is not None:
                 self.ptr = checked.ptr
             return
         is_cheap = cpu.is_available() and edge_index.size(1) <= DIRECTED_KEPT and edge_index.device.type == "cpu"
         find = self._find_untraced if torch.compiler.is_compiling() else self._find_undirected
         find(num_graphs, edge_weight is not None or is_cheap, self._checks)
-        _refuse_gaps("batch", self.num_nodes, "graphs", self.num_graphs)
         if edge_weight is None and reduce == "add":
             edge_weight = torch.ones(edge_index.size(1), device=edge_index.device)
         merged = self._add_parallel(edge_weight) if edge_weight is not None and reduce == "add" else edge_weight
@@ -366,42 +355,13 @@ def _count_nodes(edge_index: Tensor, num_nodes: int | None, batch: Tensor | None
         num_nodes = batch.numel()
     elif num_nodes is None:
         num_nodes = max(int(edge_index.max()) + 1, 0) if edge_index.numel() else 0  # refuses negative numbers later
-        _refuse_gaps("edge_index", edge_index.numel(), "nodes", num_nodes)
     return checked_count("num_nodes", num_nodes)
 
 
 def counts_of(data: Data) -> tuple[int | None, int | None]:
-    """Return the numbers of nodes and graphs of PyG's ``Data`` with edges; ``None`` for those that it does not know.
-
-    Raises:
-        ValueError: if the numbers of nodes have large gaps, and only the edges tell how many nodes there are.
-    """
-    num_nodes = data.num_nodes
-    if num_nodes is not None and num_nodes > MANY_NUMBERS:
-        of_nodes = [key for key in data.keys() if key in N_KEYS or "node" in key]  # noqa: SIM118 (as PyG looks)
-        if all(isinstance(data[key], list) for key in of_nodes):
-            _refuse_gaps("edge_index", data.edge_index.numel(), "nodes", num_nodes)
+    """Return the numbers of nodes and graphs of PyG's ``Data`` with edges; ``None`` for those that it does not know."""
     # A batch of batches has no ptr, and its num_graphs counts its parts.
-    return num_nodes, data.num_graphs if isinstance(data, Batch) and "ptr" in data else None
-
-
-def _refuse_gaps(name: str, entries: int, unit: str, count: int) -> None:
-    """Refuse numbers with large gaps, before memory is allocated for each number.
-
-    Args:
-        name: the tensor of the numbers.
-        entries: its number of entries.
-        unit: ``"nodes"`` or ``"graphs"``, which are numbered.
-        count: the largest number plus one.
-
-    Raises:
-        ValueError: if there are many numbers, and less than one entry for 128 of them.
-    """
-    if count > MANY_NUMBERS and entries < FEWEST_ENTRIES * count:
-        raise ValueError(
-            f"{name} has {entries:,} entries, too few for num_{unit}={count:,}: {unit} are numbered from 0 without "
-            f"large gaps; write {unit}, {name} = torch.unique({name}, return_inverse=True)"
-        )
+    return data.num_nodes, data.num_graphs if isinstance(data, Batch) and "ptr" in data else None
 
 
 def _check_form(name: str, values: Tensor | None, size: int) -> None:

@@ -179,15 +179,6 @@ class FeatureModel(Model):
     def _check_features(self, features: Features, graph: Graph, checks: ValueChecks) -> None:
         """Check the features' shapes and types, and add checks of their values to ``checks``."""
         x, edge_attr, pe, edge_pe, graph_attr = features
-        if edge_attr is not None and not torch.compiler.is_compiling():
-            # As many rows as a cycle has edges in one or both directions may be meant for edges.
-            of_edges = (graph.num_directed_edges, graph.num_directed_edges / 2)
-            per_node = edge_attr.shape == (graph.num_nodes,) and graph.num_nodes not in of_edges
-            if per_node and edge_attr.dtype == torch.int64:
-                raise ValueError(
-                    "edge_attr has a row for each node, not for each edge; if it is batch, pass it by its name: "
-                    "model(x, edge_index, batch=batch)"
-                )
         for name, encoding in (("pe", pe), ("edge_pe", edge_pe), ("graph_attr", graph_attr)):
             if encoding is not None and encoding.is_complex() and name != "graph_attr":
                 raise ValueError(f"{name} must be real, got {encoding.dtype}; torch.view_as_real gives both parts")
