@@ -197,7 +197,7 @@ class GraphSplits:
 
     def labels(self, part: str) -> Tensor:
         """Return all labels of ``"train"``, ``"val"`` or ``"test"``, ``[num_rows, num_columns]``."""
-        dataset: InMemoryDataset = getattr(self, part)
+        dataset: InMemoryDataset = vars(self)[part]
         if not self.target.columns:
             return torch.empty(len(dataset), 0)
         y: Tensor = dataset._data.y
@@ -205,7 +205,7 @@ class GraphSplits:
 
     def describe(self) -> dict[str, Any]:
         """Return sizes, features, labels and :meth:`digest` as a JSON-able dictionary, for a run's folder."""
-        counts = {f"num_{part}": len(getattr(self, part)) for part in PARTS}
+        counts = {f"num_{part}": len(vars(self)[part]) for part in PARTS}
         if self.target.level == "node":
             counts |= {f"num_labelled_{part}": int((~self.labels(part).isnan()).any(1).sum()) for part in PARTS}
         split = None if self.split is None else dict(self.split)
@@ -216,7 +216,7 @@ class GraphSplits:
         """Return the SHA-256 of all edges, weights, features and labels, in order, hexadecimal."""
         state = hashlib.sha256()
         for part in PARTS:
-            dataset: InMemoryDataset = getattr(self, part)
+            dataset: InMemoryDataset = vars(self)[part]
             state.update(f"{part} {len(dataset)};".encode())
             _update(state, "nodes", node_slices(dataset))
             for name in DIGESTED:

@@ -196,21 +196,15 @@ class Model(CheckpointMixin, nn.Module, ABC):
         Raises:
             ValueError: if a name or shape differs; nothing is copied then.
         """
-
-        def tensors(module: nn.Module) -> dict[str, Tensor]:
-            prefixes = tuple(f"{name}." for name in left_out)
-            return {name: value for name, value in module.state_dict().items() if not name.startswith(prefixes)}
-
-        targets, sources = tensors(self), tensors(other)
-        shapes = [{name: list(value.shape) for name, value in part.items()} for part in (targets, sources)]
-        wrong = [
-            f"{name} is {shapes[0].get(name, 'absent')} here and {shapes[1].get(name, 'absent')} there"
-            for name in dict.fromkeys([*targets, *sources])
-            if shapes[0].get(name) != shapes[1].get(name)
-        ]
-        if wrong:
-            others = f", and {len(wrong) - 5} more" if len(wrong) > 5 else ""
-            raise ValueError(f"the weights do not fit: {', '.join(wrong[:5])}{others}")
+        prefixes = tuple(f"{name}." for name in left_out)
+        targets, sources = (
+            {name: value for name, value in module.state_dict().items() if not name.startswith(prefixes)}
+            for module in (self, other)
+        )
+        for name in (*targets, *sources):
+            here, there = (list(part[name].shape) if name in part else "absent" for part in (targets, sources))
+            if here != there:
+                raise ValueError(f"the weights do not fit: {name} is {here} here and {there} there")
         with torch.no_grad():
             for name, value in targets.items():
                 value.copy_(sources[name])

@@ -173,13 +173,10 @@ class FeatureEmbedding(Resettable):
         """Check features' shapes and dtypes, and add checks of their values to ``checks``.
 
         Raises:
-            TypeError: if features are not a tensor.
             ValueError: if features are missing or not expected, or have a wrong shape or dtype.
         """
         what = self.feature.what
         name, width = ("x", "in_channels") if what == "node" else ("edge_attr", "edge_dim")
-        if feature is not None and not isinstance(feature, Tensor):
-            raise TypeError(f"{what} features must be a tensor, got {type(feature).__name__}")
         if feature is None and self.expects_feature:
             raise ValueError(f"the model was built for {what} features, but none were given: {name} is missing")
         if feature is not None and not self.expects_feature:

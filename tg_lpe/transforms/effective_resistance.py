@@ -83,4 +83,4 @@ class AddEffectiveResistance(GraphTransform):
 
     def __repr__(self) -> str:
         names = ("pairs", "attr_name", "edge_weight", "reduce", "hetero", "method", "dtype")
-        return f"{type(self).__name__}({', '.join(f'{name}={getattr(self, name)!r}' for name in names)})"
+        return f"{type(self).__name__}({', '.join(f'{name}={vars(self)[name]!r}' for name in names)})"

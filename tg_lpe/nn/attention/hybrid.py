@@ -10,38 +10,26 @@ from torch import Tensor, nn
 from tg_lpe.arguments import check_flags, check_options, check_shares
 from tg_lpe.graph.graph import Graph
 from tg_lpe.nn._util import Resettable
-from tg_lpe.nn.attention.edge import LocalPart
+from tg_lpe.nn.attention.edge import make_local
 from tg_lpe.nn.attention.gatedgcn import GatedGCN
 from tg_lpe.nn.attention.global_attention import GLOBAL_ATTENTIONS
-from tg_lpe.nn.attention.local import Convolution, Local
+from tg_lpe.nn.attention.local import Local
 from tg_lpe.nn.attention.registry import check_arguments, register_attention, shared_of
 from tg_lpe.nn.feed_forward import feed_forward
 from tg_lpe.nn.norms import NORMS
 
 
-class ResidualGINE(nn.Module):
-    """:class:`~tg_lpe.nn.attention.edge.LocalPart` with a residual."""
+class ResidualLocal(nn.Module):
+    """A local part of :func:`~tg_lpe.nn.attention.edge.make_local` with a residual."""
 
-    def __init__(self, hidden_channels: int, dropout: float) -> None:
+    def __init__(self, hidden_channels: int, local: Local, options: Mapping[str, Any] | None, dropout: float) -> None:
         super().__init__()
-        self.gine = LocalPart(hidden_channels)
+        self.gine: Any = make_local(hidden_channels, local, options)  # by default; checkpoints have the name
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, h: Tensor, e: Tensor, graph: Graph) -> tuple[Tensor, Tensor]:
         """Apply the layer, see :meth:`GatedGCN.forward`; edge features are returned unchanged."""
         return h + self.dropout(self.gine(h, e, graph)), e
-
-
-class ResidualConvolution(Convolution):
-    """A convolution of :func:`~tg_lpe.nn.attention.local.make_convolution` with a residual."""
-
-    def __init__(self, hidden_channels: int, local: Local, options: Mapping[str, Any] | None, dropout: float) -> None:
-        super().__init__(hidden_channels, local, options)
-        self.dropout = nn.Dropout(dropout)
-
-    def forward(self, h: Tensor, e: Tensor, graph: Graph) -> tuple[Tensor, Tensor]:  # type: ignore[override]
-        """Apply the layer, see :meth:`GatedGCN.forward`; edge features are returned unchanged."""
-        return h + self.dropout(super().forward(h, e, graph)), e
 
 
 @register_attention("hybrid")
@@ -96,15 +84,13 @@ class HybridLayer(Resettable):
             raise ValueError("local='none' and global_attention='none' leave nothing of the layer")
         if pe_gate and local != "gatedgcn":
             raise ValueError(f"local={local!r} has no gates, so pe_gate must be False")
-        if local_options and local in ("gatedgcn", "gine", "none"):
+        if local_options and local in ("gatedgcn", "none"):
             raise ValueError(f"local={local!r} takes no local_options, got {dict(local_options)}")
         self.local: nn.Module | None = None
         if local == "gatedgcn":
             self.local = GatedGCN(hidden_channels, update_edges, dropout, norm, pe_gate)
-        elif local == "gine":
-            self.local = ResidualGINE(hidden_channels, dropout)
         elif local != "none":
-            self.local = ResidualConvolution(hidden_channels, local, local_options, dropout)
+            self.local = ResidualLocal(hidden_channels, local, local_options, dropout)
         self.reads_pe = pe_gate
         self.local_norm = None if self.local is None else NORMS[norm](hidden_channels)
         part = GLOBAL_ATTENTIONS[global_attention]
