@@ -18,11 +18,11 @@ import torch
 from _arguments import Parser
 from _measure import saved_bytes, take_turns
 from _results import show, write_results
-from torch import Tensor, nn
+from torch import Tensor
 
 import tg_lpe.theory  # noqa: F401 (registers dual and ksvd)
 from tg_lpe.graph.graph import Graph
-from tg_lpe.nn.attention import GLOBAL_ATTENTIONS, shared_of
+from tg_lpe.nn.attention import GLOBAL_ATTENTIONS, AttentionLayer
 from tg_lpe.nn.attention.hybrid import NothingShared
 
 CHANNELS, HEADS, RANK = 64, 4, 30
@@ -51,8 +51,8 @@ class Case:
         self.name, self.size, self.graphs = name, size, graphs
         attention, options, _ = ROWS[name]
         torch.manual_seed(0)
-        self.attention: nn.Module = GLOBAL_ATTENTIONS[attention](CHANNELS, HEADS, **options)
-        self.shared = shared_of(self.attention) or NothingShared()
+        self.attention: AttentionLayer = GLOBAL_ATTENTIONS[attention](CHANNELS, HEADS, **options)
+        self.shared = self.attention.shared() or NothingShared()
         batch = torch.arange(graphs).repeat_interleave(size)
         self.neighbourhoods = Graph(torch.empty(2, 0, dtype=torch.int64), batch=batch, num_graphs=graphs)
         self.h = torch.randn(graphs * size, CHANNELS, generator=torch.Generator().manual_seed(0))

@@ -18,7 +18,7 @@ import tg_lpe.transforms
 from tg_lpe import Graph
 from tg_lpe.encoders import ENCODERS, Encoder, make_encoder
 from tg_lpe.models import MODELS, TupleTransformer
-from tg_lpe.nn.attention import ATTENTIONS, GLOBAL_ATTENTIONS, make_attention, shared_of
+from tg_lpe.nn.attention import ATTENTIONS, GLOBAL_ATTENTIONS, AttentionLayer, make_attention
 from tg_lpe.nn.norms import NORMS
 from tg_lpe.nn.tuples import tuple_tokens
 from tg_lpe.transforms.base import GraphTransform
@@ -262,14 +262,14 @@ def _transform(transform: GraphTransform, dtype: torch.dtype) -> Callable[[Graph
 class _WithShared(nn.Module):
     """A layer with the state that the layers of a model share."""
 
-    def __init__(self, layer: nn.Module, shared: nn.Module | None) -> None:
+    def __init__(self, layer: AttentionLayer, shared: nn.Module | None) -> None:
         super().__init__()
         self.layer, self.shared = layer, shared
 
     def forward(self, h: Tensor, e: Tensor, neighbourhoods: Graph) -> tuple[Tensor, Tensor]:
         if self.shared is None:
             return self.layer(h, e, neighbourhoods)
-        given = (None, e) if getattr(self.layer, "reads_pairs", False) else ()
+        given = (None, e) if self.layer.reads_pairs else ()
         h, e, _ = self.layer(h, e, neighbourhoods, self.shared(neighbourhoods, *given))
         return h, e
 
@@ -281,7 +281,7 @@ def _layers(dtype: torch.dtype) -> Iterator[Target]:
         choices.append(("hybrid", {"global_attention": inner, "global_options": options}))
     for name, options in choices:
         layer = make_attention(name, CHANNELS, HEADS, options)
-        layer = _WithShared(layer, shared_of(layer)).to(dtype).eval()
+        layer = _WithShared(layer, layer.shared()).to(dtype).eval()
 
         def run(graph: GraphInput, seed: int, layer: nn.Module = layer) -> list[Output]:
             neighbourhoods = _neighbourhoods(graph)

@@ -13,16 +13,17 @@ from tg_lpe import GraphTransformer
 from tg_lpe.app.training import JointTraining, TrainConfig, make_task
 from tg_lpe.data import GraphSplits
 from tg_lpe.graph.graph import Graph
-from tg_lpe.nn.attention import register_attention
+from tg_lpe.nn.attention import AttentionLayer, SharedState, register_attention
 
 EDGES = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
 
 
 class State(NamedTuple):
     penalty: Tensor
+    needs_penalty: bool = True
 
 
-class Start(nn.Module):
+class Start(SharedState):
     has_penalty = True
 
     def forward(self, neighbourhoods: Graph) -> State:
@@ -31,12 +32,12 @@ class Start(nn.Module):
 
 def model_with_penalty() -> GraphTransformer:
     @register_attention("penalised")
-    class Penalised(nn.Module):
+    class Penalised(AttentionLayer):
         def __init__(self, hidden_channels: int, heads: int) -> None:
             super().__init__()
             self.weight = nn.Parameter(torch.full((), 3.0))
 
-        def shared(self) -> nn.Module:
+        def shared(self) -> SharedState:
             return Start()
 
         def forward(self, h: Tensor, e: Tensor, neighbourhoods: Graph, state: State) -> Any:

@@ -15,7 +15,7 @@ from torch_geometric.nn import GINEConv
 from tg_lpe import Encoder, GramTransformer, GraphTransformer
 from tg_lpe.encoders import RRWP, RandomWalk
 from tg_lpe.graph.graph import Graph
-from tg_lpe.nn.attention import make_attention, register_attention
+from tg_lpe.nn.attention import AttentionLayer, SharedState, make_attention, register_attention
 from tg_lpe.nn.attention.edge import DropPath
 from tg_lpe.nn.norms import NORMS, BoundedNorm
 from tg_lpe.ops.segment import RowGroups
@@ -283,7 +283,7 @@ def test_edges_by_target_and_padded_nodes(data: st.DataObject) -> None:
 
 def test_a_users_own_layer() -> None:
     @register_attention("mine")
-    class Mine(nn.Module):
+    class Mine(AttentionLayer):
         def __init__(self, hidden_channels: int, heads: int, *, slope: float = 0.5) -> None:
             super().__init__()
             self.linear, self.slope = nn.Linear(hidden_channels, hidden_channels), slope
@@ -309,7 +309,7 @@ def test_a_users_own_layer() -> None:
 
 
 def test_layers_that_share_weights_and_hand_on_a_state() -> None:
-    class First(nn.Module):
+    class First(SharedState):
         def __init__(self, hidden_channels: int) -> None:
             super().__init__()
             self.row = nn.Parameter(torch.randn(hidden_channels))
@@ -321,7 +321,7 @@ def test_layers_that_share_weights_and_hand_on_a_state() -> None:
             return self.row.expand(neighbourhoods.num_graphs, -1)
 
     @register_attention("running sum")
-    class RunningSum(nn.Module):
+    class RunningSum(AttentionLayer):
         """Adds to the state of each graph the mean of its nodes, and to each node the state of its graph."""
 
         def __init__(self, hidden_channels: int, heads: int, *, scale: float = 1.0) -> None:

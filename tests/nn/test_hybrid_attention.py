@@ -18,6 +18,7 @@ from tg_lpe import GraphTransformer
 from tg_lpe.graph.graph import Graph
 from tg_lpe.nn.attention import (
     GLOBAL_ATTENTIONS,
+    AttentionLayer,
     HybridLayer,
     PrimalAttention,
     make_attention,
@@ -199,7 +200,7 @@ def test_rows_of_zeros_have_finite_gradients(dtype: torch.dtype) -> None:
 
 def test_a_users_own_attention() -> None:
     @register_global_attention("own")
-    class Own(nn.Module):
+    class Own(AttentionLayer):
         def __init__(self, hidden_channels: int, heads: int, *, slope: float = 1.0) -> None:
             super().__init__()
             self.slope = slope

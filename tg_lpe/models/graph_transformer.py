@@ -18,7 +18,7 @@ from tg_lpe.models.features import FeatureModel, Features, OutputLinear, encodin
 from tg_lpe.models.options import MergedEncodingOptions, Options, ReadoutOptions
 from tg_lpe.models.registry import register
 from tg_lpe.nn._util import reset_all
-from tg_lpe.nn.attention import make_attention, shared_of
+from tg_lpe.nn.attention import make_attention
 from tg_lpe.nn.features import EncodingChannels, EncodingEmbedding, FeatureEmbedding, GraphFeatures
 from tg_lpe.nn.norms import NORMS
 from tg_lpe.ops.segment import RowGroups
@@ -160,13 +160,12 @@ class GraphTransformer(FeatureModel):
         updates = [True] * (num_layers - 1) + [False]
         layers = [make_attention(*arguments, update_edges=each, pair_channels=pair_channels) for each in updates]
         self.layers = nn.ModuleList(layers)
-        self.reads_pe = bool(getattr(layers[0], "reads_pe", False))
-        self.reads_pairs = bool(getattr(layers[0], "reads_pairs", False))
+        self.reads_pe, self.reads_pairs = layers[0].reads_pe, layers[0].reads_pairs
         if pe.merge == "apart" and not self.reads_pe:
             raise ValueError(
                 "pe_options merge='apart' needs attention layers that read encodings, such as 'hybrid' with pe_gate"
             )
-        self.shared = shared_of(layers[0])
+        self.shared = layers[0].shared()
         pooled = 2 * hidden_channels if reading.pooling == "both" else hidden_channels
         widths = [pooled, *reading.widths(hidden_channels)]
         maps: list[nn.Module] = []
@@ -197,8 +196,7 @@ class GraphTransformer(FeatureModel):
         self, graph: Graph, features: Features, options: dict[str, Any], return_penalty: bool
     ) -> Tensor | tuple[Tensor, Tensor]:
         """Encode, embed, run the layers, pool and read out."""
-        max_nodes = getattr(self.shared, "max_nodes", None)
-        if max_nodes is not None:  # before memory is allocated for the pairs
+        if self.shared is not None and (max_nodes := self.shared.max_nodes) is not None:  # before memory is allocated
             check_pair_nodes(graph, f"attention with attention_options={{'max_nodes': {max_nodes}}}", max_nodes)
         encodes_pairs = self.reads_pairs and self.encoder is not None and self.encoder.pair_out_channels > 0
         pe, edge_pe, pairs = self._encode(graph, features, options, graph.pairs if encodes_pairs else None)
@@ -212,7 +210,7 @@ class GraphTransformer(FeatureModel):
         state: tuple[Any, ...] = ()
         if self.shared is not None:
             state = (self.shared(graph, pairs, e) if self.reads_pairs else self.shared(graph),)
-            if "needs_penalty" in getattr(state[0], "_fields", ()):
+            if self.shared.has_penalty:
                 state = (state[0]._replace(needs_penalty=return_penalty),)
         for layer in self.layers:
             h, e, *state = layer(h, e, graph, *state, **distances)
@@ -222,7 +220,7 @@ class GraphTransformer(FeatureModel):
     @property
     def has_penalty(self) -> bool:  # type: ignore[override]
         """Whether the attention layers add a term to the loss, such as the objective of primal attention."""
-        return bool(getattr(self.shared, "has_penalty", False))
+        return self.shared is not None and self.shared.has_penalty
 
     def _embed_nodes(self, x: Tensor | None, pe: Tensor | None, graph: Graph) -> tuple[Tensor, Tensor | None]:
         """Return the layers' input features and the embedded encoding, ``[num_nodes, hidden_channels]`` each."""

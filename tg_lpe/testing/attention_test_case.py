@@ -15,7 +15,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from tg_lpe.graph.graph import Graph
 from tg_lpe.nn._util import reset_all
-from tg_lpe.nn.attention import ATTENTIONS, make_attention, shared_of
+from tg_lpe.nn.attention import ATTENTIONS, AttentionLayer, SharedState, make_attention
 from tg_lpe.nn.norms import RunningNorm
 from tg_lpe.testing.graphs import normal, randomize_, relative_error, uncalled_linears
 from tg_lpe.testing.host_reads import HostReads
@@ -29,7 +29,7 @@ GRAPHS = 4
 class WithShared(nn.Module):
     """A layer with the module that layers share, called like a layer without one."""
 
-    def __init__(self, layer: nn.Module, shared: nn.Module, has_pairs: bool = False) -> None:
+    def __init__(self, layer: AttentionLayer, shared: SharedState, has_pairs: bool = False) -> None:
         super().__init__()
         self.layer, self.shared, self.has_pairs = layer, shared, has_pairs
 
@@ -39,7 +39,7 @@ class WithShared(nn.Module):
 
     def forward(self, h: Tensor, e: Tensor, graph: Graph) -> tuple[Tensor, Tensor]:
         inputs: tuple[Tensor | None, ...] = ()
-        if getattr(self.layer, "reads_pairs", False):
+        if self.layer.reads_pairs:
             inputs = pair_encoding(graph).to(h.dtype) if self.has_pairs else None, e
         h, e, _ = self.layer(h, e, graph, self.shared(graph, *inputs))
         return h, e
@@ -56,7 +56,7 @@ def make_layer(name: str, options: dict[str, Any]) -> nn.Module:
     options, pair_channels = dict(options), int(options.get("pair_channels", 0))
     options.pop("pair_channels", None)
     layer = make_attention(name, CHANNELS, HEADS, options, pair_channels=pair_channels)
-    shared = shared_of(layer)
+    shared = layer.shared()
     return layer if shared is None else WithShared(layer, shared, pair_channels > 0)
 
 

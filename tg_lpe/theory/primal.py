@@ -11,7 +11,6 @@ from torch import Tensor, nn
 
 from tg_lpe.arguments import check_choice, check_count, check_flags, check_positive
 from tg_lpe.graph.graph import Graph
-from tg_lpe.nn._util import Resettable
 from tg_lpe.nn.attention.global_attention import register_global_attention
 from tg_lpe.nn.attention.primal import (
     POOLINGS,
@@ -22,6 +21,7 @@ from tg_lpe.nn.attention.primal import (
     SharedProjection,
     pooled,
 )
+from tg_lpe.nn.attention.registry import AttentionLayer
 
 OBJECTIVES = ("printed", "per_graph", "stationarity")
 
@@ -106,7 +106,7 @@ def _sizes(graph: Graph, like: Tensor) -> Tensor:
 
 
 @register_global_attention("dual")
-class DualAttention(Resettable):
+class DualAttention(AttentionLayer):
     r"""Attend to all nodes with the kernel of primal attention and values of nodes, at linear cost.
 
     .. math::
@@ -166,7 +166,7 @@ class DualAttention(Resettable):
 
 
 @register_global_attention("ksvd")
-class KernelSVDAttention(Resettable):
+class KernelSVDAttention(AttentionLayer):
     r"""Solve the equations of primal attention for every graph, exactly up to a ridge, with matrices of head width.
 
     For any kernel :math:`K = \Phi_q \Phi_k^T` and :math:`F_X = f_g^T f_g`, with the Gram matrices

@@ -14,11 +14,12 @@ from tg_lpe.nn.attention.gps import GPSLayer
 from tg_lpe.nn.attention.hybrid import HybridLayer
 from tg_lpe.nn.attention.pairs import PairAttention, PairAttentionLayer
 from tg_lpe.nn.attention.primal import PrimalAttention
-from tg_lpe.nn.attention.registry import ATTENTIONS, make_attention, register_attention, shared_of
+from tg_lpe.nn.attention.registry import ATTENTIONS, AttentionLayer, SharedState, make_attention, register_attention
 from tg_lpe.nn.attention.spectral import SpectralAttention, SpectralAttentionLayer
 
 __all__ = [
     "ATTENTIONS",
+    "AttentionLayer",
     "GLOBAL_ATTENTIONS",
     "BiasAttention",
     "BiasAttentionLayer",
@@ -32,11 +33,11 @@ __all__ = [
     "Performer",
     "PrimalAttention",
     "SGFormer",
+    "SharedState",
     "SoftmaxAttention",
     "SpectralAttention",
     "SpectralAttentionLayer",
     "make_attention",
-    "shared_of",
     "register_attention",
     "register_global_attention",
 ]

@@ -9,11 +9,10 @@ from torch import Tensor, nn
 
 from tg_lpe.arguments import check_count, check_flags, check_heads, check_shares
 from tg_lpe.graph.graph import Graph
-from tg_lpe.nn._util import Resettable
 from tg_lpe.nn.attention.edge import FeatureUpdate, make_local
 from tg_lpe.nn.attention.global_attention import key_mask
 from tg_lpe.nn.attention.local import Local
-from tg_lpe.nn.attention.registry import register_attention
+from tg_lpe.nn.attention.registry import AttentionLayer, SharedState, register_attention
 from tg_lpe.nn.dot_product import dot_product_attention
 
 MAX_NODES = 1024
@@ -29,7 +28,7 @@ class PairState(NamedTuple):
     """Whether a row is a node rather than padding, bool ``[num_graphs, 1, 1, max_nodes]``; ``None`` without padding."""
 
 
-class GivenPairs(nn.Module):
+class GivenPairs(SharedState):
     """Pass the encoding of pairs to the layers; it has no parameters.
 
     Args:
@@ -95,7 +94,7 @@ class BiasAttention(nn.Module):
 
 
 @register_attention("bias")
-class BiasAttentionLayer(Resettable):
+class BiasAttentionLayer(AttentionLayer):
     """:class:`BiasAttention` and a feed-forward net, each with residual and norm.
 
     A graph of ``n`` nodes takes ``O(n^2)``. Layers read edge features but do not change them.

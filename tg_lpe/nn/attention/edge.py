@@ -12,7 +12,7 @@ from tg_lpe.arguments import check_flags, check_heads, check_shares
 from tg_lpe.graph.graph import Graph
 from tg_lpe.nn._util import Resettable
 from tg_lpe.nn.attention.local import Convolution, Local
-from tg_lpe.nn.attention.registry import register_attention
+from tg_lpe.nn.attention.registry import AttentionLayer, register_attention
 from tg_lpe.nn.norms import NORMS
 from tg_lpe.ops.attention import edge_attention
 from tg_lpe.ops.segment import RowGroups
@@ -67,7 +67,7 @@ class EdgeAttention(Resettable):
 
 
 @register_attention("edge")
-class EdgeAttentionLayer(Resettable):
+class EdgeAttentionLayer(AttentionLayer):
     """:class:`EdgeAttention` and a feed-forward net, each with residual and norm, for nodes and edges.
 
     Args:

@@ -13,21 +13,21 @@ from tg_lpe.arguments import check_count, check_heads
 from tg_lpe.checkpoints.registry import Registry
 from tg_lpe.graph.graph import Graph
 from tg_lpe.graph.progress import warn_of_pairs
-from tg_lpe.nn._util import Resettable
+from tg_lpe.nn.attention.registry import AttentionLayer
 from tg_lpe.nn.dot_product import dot_product_attention
 
-L = TypeVar("L", bound=type[nn.Module])
+L = TypeVar("L", bound=type[AttentionLayer])
 
 GLOBAL_ATTENTIONS = Registry("global_attention")
 """All registered global attentions by name, as in :class:`~tg_lpe.nn.attention.HybridLayer`."""
 
 
 def register_global_attention(name: str) -> Callable[[L], L]:
-    """Register a class of global attentions by name. Use it as a decorator.
+    """Register a class of global attentions, an :class:`AttentionLayer`, by name. Use it as a decorator.
 
     The constructor takes ``hidden_channels``, ``heads`` and options. ``forward(h, graph, state)`` returns an update of
     the node features, ``[num_nodes, hidden_channels]``, and the state for the next layer. A method ``shared`` works as
-    in :func:`~tg_lpe.nn.attention.register_attention`; without it, the state is ``None``.
+    in :func:`~tg_lpe.nn.attention.register_attention`; if it returns ``None``, so does the state.
 
     Raises:
         ValueError: if another class has the same name.
@@ -37,7 +37,7 @@ def register_global_attention(name: str) -> Callable[[L], L]:
 
 
 @register_global_attention("softmax")
-class SoftmaxAttention(Resettable):
+class SoftmaxAttention(AttentionLayer):
     r"""Multi-head attention, ``softmax(Q K^T / sqrt(d)) V`` over the nodes of each graph, on padded graphs.
 
     The time grows with the square of the largest graph of a batch.
@@ -90,7 +90,7 @@ def key_mask(graph: Graph) -> Tensor | None:
 
 
 @register_global_attention("performer")
-class Performer(nn.Module):
+class Performer(AttentionLayer):
     """PyTorch Geometric's ``PerformerAttention``, at linear cost.
 
     `Rethinking Attention with Performers <https://arxiv.org/abs/2009.14794>`_. The modules are PyG's, and so is the
@@ -130,7 +130,7 @@ class Performer(nn.Module):
 
 
 @register_global_attention("sgformer")
-class SGFormer(Resettable):
+class SGFormer(AttentionLayer):
     """PyTorch Geometric's ``SGFormerAttention``, with one head as published, at linear cost.
 
     `SGFormer <https://arxiv.org/abs/2306.10759>`_. The modules are PyG's, and so is the result for a single graph. The
@@ -164,7 +164,7 @@ def _unit_rows(rows: Tensor) -> Tensor:
 
 
 @register_global_attention("none")
-class NoAttention(nn.Module):
+class NoAttention(AttentionLayer):
     """No global attention; :class:`~tg_lpe.nn.attention.HybridLayer` omits the global part.
 
     Args:

@@ -13,12 +13,12 @@ from tg_lpe.graph.graph import Graph
 from tg_lpe.nn._util import reset_all
 from tg_lpe.nn.attention.global_attention import softmax_attention
 from tg_lpe.nn.attention.local import Local, convolve, make_convolution
-from tg_lpe.nn.attention.registry import register_attention
+from tg_lpe.nn.attention.registry import AttentionLayer, register_attention
 from tg_lpe.nn.norms import NORMS
 
 
 @register_attention("gps")
-class GPSLayer(nn.Module):
+class GPSLayer(AttentionLayer):
     """:class:`torch_geometric.nn.GPSConv` with a convolution, by default ``GINEConv`` as in its authors' models.
 
     `Recipe for a General, Powerful, Scalable Graph Transformer <https://arxiv.org/abs/2205.12454>`_, eqs. (1)-(4). The

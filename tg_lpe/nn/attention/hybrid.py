@@ -9,12 +9,11 @@ from torch import Tensor, nn
 
 from tg_lpe.arguments import check_flags, check_options, check_shares
 from tg_lpe.graph.graph import Graph
-from tg_lpe.nn._util import Resettable
 from tg_lpe.nn.attention.edge import make_local
 from tg_lpe.nn.attention.gatedgcn import GatedGCN
 from tg_lpe.nn.attention.global_attention import GLOBAL_ATTENTIONS
 from tg_lpe.nn.attention.local import Local
-from tg_lpe.nn.attention.registry import check_arguments, register_attention, shared_of
+from tg_lpe.nn.attention.registry import AttentionLayer, SharedState, check_arguments, register_attention
 from tg_lpe.nn.feed_forward import feed_forward
 from tg_lpe.nn.norms import NORMS
 
@@ -33,7 +32,7 @@ class ResidualLocal(nn.Module):
 
 
 @register_attention("hybrid")
-class HybridLayer(Resettable):
+class HybridLayer(AttentionLayer):
     r"""Message passing plus a global attention, then a feed-forward net.
 
     .. math::
@@ -96,15 +95,15 @@ class HybridLayer(Resettable):
         part = GLOBAL_ATTENTIONS[global_attention]
         check_arguments("global_attention", global_attention, part, global_options or {}, {})
         attention = part(hidden_channels, heads, **(global_options or {}))
-        self.attention: nn.Module | None = None if global_attention == "none" else attention
+        self.attention: AttentionLayer | None = None if global_attention == "none" else attention
         self.attention_norm = None if self.attention is None else NORMS[norm](hidden_channels)
         self.feed_forward = nn.Sequential(*feed_forward(hidden_channels, dropout), nn.Dropout(dropout))
         self.norm = NORMS[norm](hidden_channels)
         self.dropout = nn.Dropout(dropout)
 
-    def shared(self) -> nn.Module:
+    def shared(self) -> SharedState:
         """Return the module that the global parts of a model share."""
-        return NothingShared() if self.attention is None else shared_of(self.attention) or NothingShared()
+        return (self.attention and self.attention.shared()) or NothingShared()
 
     def forward(
         self, h: Tensor, e: Tensor, graph: Graph, state: Any, pe_distances: Tensor | None = None
@@ -122,9 +121,8 @@ class HybridLayer(Resettable):
         return self.norm(y + self.feed_forward(y), graphs), e, state
 
 
-class NothingShared(nn.Module):
+class NothingShared(SharedState):
     """Share nothing: the state of the layers is ``None``."""
 
     def forward(self, graph: Graph) -> None:
         """Return ``None``."""
-        return None

@@ -12,7 +12,7 @@ from tg_lpe.graph.graph import Graph
 from tg_lpe.nn._util import Resettable
 from tg_lpe.nn.attention.bias import PairState
 from tg_lpe.nn.attention.global_attention import key_mask
-from tg_lpe.nn.attention.registry import register_attention
+from tg_lpe.nn.attention.registry import AttentionLayer, SharedState, register_attention
 from tg_lpe.nn.feed_forward import feed_forward
 from tg_lpe.nn.norms import NORMS
 from tg_lpe.ops.operator import reference_gradients
@@ -22,7 +22,7 @@ MAX_NODES = 512
 """
 
 
-class PairEmbedding(Resettable):
+class PairEmbedding(SharedState):
     """Embed the encoding of pairs, and add edge features at the pairs (target, source).
 
     Args:
@@ -158,7 +158,7 @@ class _Related(torch.autograd.Function):
 
 
 @register_attention("pairs")
-class PairAttentionLayer(Resettable):
+class PairAttentionLayer(AttentionLayer):
     r""":class:`PairAttention` with degree scaling and a feed-forward net, the layer of GRIT.
 
     `Graph Inductive Biases in Transformers without Message Passing <https://arxiv.org/abs/2305.17589>`_, sections 3.2

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from tg_lpe.arguments import check_choice, check_counts, check_heads, check_positive
 from tg_lpe.graph.graph import Graph
 from tg_lpe.nn import parallel
-from tg_lpe.nn._util import Resettable
 from tg_lpe.nn.attention.global_attention import register_global_attention
+from tg_lpe.nn.attention.registry import AttentionLayer, SharedState
 from tg_lpe.ops.segment import RowGroups
 
 FORMS = ("folded", "published")
@@ -35,7 +35,7 @@ class PrimalState(NamedTuple):
     """Whether :attr:`penalty` is needed."""
 
 
-class SharedProjection(nn.Module):
+class SharedProjection(SharedState):
     """The data-independent part of ``f_X``, which all layers share.
 
     Args:
@@ -97,7 +97,7 @@ class FeatureMaps(nn.Module):
 
 
 @register_global_attention("primal")
-class PrimalAttention(Resettable):
+class PrimalAttention(AttentionLayer):
     r"""Attention in its primal form: nodes exchange information through the virtual node of their graph.
 
     With feature maps :math:`\phi_q, \phi_k` (:class:`FeatureMaps`) of each head and

@@ -10,8 +10,28 @@ from typing import Any, TypeVar
 from torch import nn
 
 from tg_lpe.checkpoints.registry import Registry
+from tg_lpe.nn._util import Resettable
 
-L = TypeVar("L", bound=type[nn.Module])
+
+class SharedState(Resettable):
+    """Base class of the module that the layers of a model share, see :func:`register_attention`."""
+
+    has_penalty: bool = False
+    max_nodes: int | None = None
+
+
+class AttentionLayer(Resettable):
+    """Base class of attention layers, see :func:`register_attention`."""
+
+    reads_pe: bool = False
+    reads_pairs: bool = False
+
+    def shared(self) -> SharedState | None:
+        """Return the module that all layers of a model share, with new weights; ``None`` if they share nothing."""
+        return None
+
+
+L = TypeVar("L", bound=type[AttentionLayer])
 
 ATTENTIONS = Registry("attention")
 """All registered attention layers by name, as in :class:`~tg_lpe.GraphTransformer` and on the command line."""
@@ -21,7 +41,7 @@ def register_attention(name: str) -> Callable[[L], L]:
     """Register a class of attention layers by name. Use it as a decorator::
 
         @register_attention("mine")
-        class MyLayer(nn.Module):
+        class MyLayer(AttentionLayer):
             def __init__(self, hidden_channels: int, heads: int, *, dropout: float = 0.0) -> None: ...
 
             def forward(self, h: Tensor, e: Tensor, graph: Graph) -> tuple[Tensor, Tensor]: ...
@@ -33,19 +53,18 @@ def register_attention(name: str) -> Callable[[L], L]:
     whose ``e`` is not read.
 
     **Shared weights and state.** If layers share weights, or pass more than ``h`` and ``e`` to the next layer, the
-    class has a method ``shared()``. It returns one module for all layers of a model; the model calls the first layer's
-    method. For each batch, this module maps the graph to the initial state. The layers then have the form
-    ``forward(h, e, graph, state)`` and return ``(h, e, state)``. If the module has a true attribute ``has_penalty``,
-    training adds the last state's field ``penalty``, a scalar, to the loss. If the state is a named tuple with a field
-    ``needs_penalty``, the model sets this field to whether the penalty is needed.
+    method ``shared()`` returns a :class:`SharedState`; the model calls that of the first layer. For each batch, it maps
+    the graph to the initial state. The layers then have the form ``forward(h, e, graph, state)`` and return ``(h, e,
+    state)``. With a true attribute ``has_penalty``, the state is a named tuple: training adds the last state's field
+    ``penalty``, a scalar, to the loss, and the model sets the field ``needs_penalty`` to whether it does.
 
     **Distances of encodings.** A layer with a true attribute ``reads_pe`` also receives ``pe_distances``, the squared
     distances between the positional encodings of the ends of each edge, ``[num_edges, 1]``.
 
     **Pairs.** The constructor of a class with a true attribute ``reads_pairs`` also receives ``pair_channels``, the
-    width of the model's encoding of pairs, 0 for none. The module of its method ``shared()`` is called with the graph,
-    this encoding, ``[num_pairs, pair_channels]`` in the order of ``graph.pairs`` or ``None``, and ``e``. If the module
-    has an attribute ``max_nodes``, the model refuses larger graphs before it allocates memory for their pairs.
+    width of the model's encoding of pairs, 0 for none. Its :class:`SharedState` is called with the graph, this
+    encoding, ``[num_pairs, pair_channels]`` in the order of ``graph.pairs`` or ``None``, and ``e``. The model refuses
+    graphs of more than its ``max_nodes`` before it allocates memory for their pairs.
 
     Raises:
         ValueError: if another class has the same name.
@@ -62,7 +81,7 @@ def make_attention(
     *,
     update_edges: bool = True,
     pair_channels: int = 0,
-) -> nn.Module:
+) -> AttentionLayer:
     """Create an attention layer with new weights.
 
     Args:
@@ -78,16 +97,8 @@ def make_attention(
     """
     hints = {"update_edges": update_edges, "pair_channels": pair_channels}
     accepted = check_arguments("attention", name, ATTENTIONS[name], options, hints)
-    layer: nn.Module = ATTENTIONS[name](hidden_channels, heads, **accepted, **options)
+    layer: AttentionLayer = ATTENTIONS[name](hidden_channels, heads, **accepted, **options)
     return layer
-
-
-def shared_of(layer: nn.Module) -> nn.Module | None:
-    """Return the module that all layers of a model share, with new weights; ``None`` if they share nothing."""
-    if not callable(getattr(type(layer), "shared", None)):  # a submodule may have that name
-        return None
-    shared: nn.Module = layer.shared()  # type: ignore[operator, assignment]
-    return shared
 
 
 def check_arguments(

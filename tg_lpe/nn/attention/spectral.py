@@ -13,7 +13,7 @@ from tg_lpe.arguments import check_choice, check_flags, check_heads, check_no_ef
 from tg_lpe.graph.buckets import DENSE_NODES, PaddedRows, matrices
 from tg_lpe.graph.graph import Graph
 from tg_lpe.nn._util import Resettable
-from tg_lpe.nn.attention.registry import register_attention
+from tg_lpe.nn.attention.registry import AttentionLayer, SharedState, register_attention
 from tg_lpe.nn.feed_forward import feed_forward
 from tg_lpe.nn.norms import NORMS
 from tg_lpe.ops.attention import SCORE_BOUND
@@ -43,7 +43,7 @@ class MissingPairs(NamedTuple):
     """For each bucket, the number of edges of a pair, ``[num_graphs, max_nodes, max_nodes]``; rows are targets."""
 
 
-class MissingEdges(nn.Module):
+class MissingEdges(SharedState):
     """Learned feature of pairs without an edge, which all layers share.
 
     Args:
@@ -312,7 +312,7 @@ def _clamped(logits: Tensor) -> Tensor:
 
 
 @register_attention("spectral")
-class SpectralAttentionLayer(Resettable):
+class SpectralAttentionLayer(AttentionLayer):
     """:class:`SpectralAttention` and a feed-forward net, each with residual and norm.
 
     `Rethinking Graph Transformers with Spectral Attention <https://arxiv.org/abs/2106.03893>`_, section 4.3. Layers
