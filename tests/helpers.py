@@ -44,6 +44,7 @@ __all__ = [
     "batch_of",
     "corner_cases",
     "data_of",
+    "equal_values",
     "few",
     "fewer",
     "from_networkx",
@@ -108,6 +109,12 @@ def pseudo_inverse(graph: Graph) -> np.ndarray:
         centred = np.eye(n) - 1 / n
         out[own] = centred @ np.linalg.inv(laplacian[own] + shift) @ centred
     return out
+
+
+def equal_values(values: np.ndarray, gap: float = 1e-4) -> list[list[int]]:
+    """Return the positions of sorted values, those of neighbours that differ by less than ``gap`` in one group."""
+    starts = np.flatnonzero(np.abs(np.diff(values)) >= gap) + 1
+    return [group.tolist() for group in np.split(np.arange(len(values)), starts) if group.size]
 
 
 def rook_and_shrikhande() -> tuple[nx.Graph, nx.Graph]:

@@ -6,14 +6,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from helpers import from_networkx
+from helpers import from_networkx, refusals
 from networkx import gnp_random_graph
 from torch_geometric.data import Data
 
 from tg_lpe import AddPositionalEncoding, Encoder, Graph
 from tg_lpe.data import DataSpec
 from tg_lpe.encoders import (
-    LPE,
     RRWP,
     Combined,
     DirectedWalk,
@@ -99,21 +98,8 @@ def test_one_that_reads_directions_is_enough(tmp_path: Path) -> None:
         assert Combined(["gram-k8", directed]).directed and not Combined(["gram-k8"]).directed
 
 
-def test_gradients_reach_every_encoder() -> None:
-    torch.manual_seed(0)
-    encoder = Combined([LPE(16, 4), {**GRAM, "edge_out_channels": 0}])
-    encoder(None, GIVEN).node.square().sum().backward()
-    for part in encoder.encoders:
-        assert any(parameter.grad is not None and bool(parameter.grad.any()) for parameter in part.parameters())
-
-
-@pytest.mark.parametrize("encoders", ["gram-k16", {"class": "RandomWalk"}, 3, ["gram-k16", 3]])
-def test_refuses_what_is_no_list_of_encoders(encoders: object) -> None:
-    with pytest.raises(TypeError, match="encoder"):
-        Combined(encoders)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("encoders", [[], [None]])
-def test_refuses_a_list_without_encoders(encoders: list[None]) -> None:
-    with pytest.raises(ValueError, match="encoders"):
-        Combined(encoders)
+test_refuses_what_is_no_list_of_encoders = refusals(
+    Combined,
+    *(((encoders,), TypeError, "encoders?") for encoders in ("gram-k16", {"class": "RandomWalk"}, 3, ["gram-k16", 3])),
+    *(((encoders,), "encoders") for encoders in ([], [None])),
+)

@@ -8,7 +8,7 @@ import networkx as nx
 import numpy as np
 import pytest
 import torch
-from helpers import Graph, corner_cases, randomize_
+from helpers import equal_values, randomize_, refusals
 from numpy.polynomial.chebyshev import chebval
 from scipy.sparse import csr_matrix, diags, eye
 
@@ -17,8 +17,9 @@ from tg_lpe import Encoder, GramTransformer
 from tg_lpe.encoders import DirectedWalk, MagneticLaplacian
 from tg_lpe.graph.directed import MagneticSpectrum
 from tg_lpe.testing.directed_test_case import DirectedEncoderTestCase
-from tg_lpe.testing.encoder_test_case import GRAPH, EncoderTestCase
+from tg_lpe.testing.encoder_test_case import EncoderTestCase
 from tg_lpe.testing.graphs import DirectedGraph
+from tg_lpe.testing.positional_test_case import PositionalEncoderTestCase
 
 
 def transitions(adjacency: np.ndarray) -> np.ndarray:
@@ -75,11 +76,6 @@ class TestDirectedWalk(DirectedEncoderTestCase):
         self.close(got.node[number:], alone.node)
         self.close(got.edge[arcs.size(1) :], alone.edge)
 
-    def test_turned_round(self) -> None:
-        index = torch.tensor(list(nx.gnp_random_graph(20, 0.2, seed=0, directed=True).edges)).T
-        one, other = (self.double()(None, tg_lpe.Graph(i, 20)).node for i in (index, index.flip(0)))
-        self.close(one[:, :8], other[:, [4, 5, 6, 7, 0, 1, 2, 3]])
-
 
 class TestMagneticLaplacian(DirectedEncoderTestCase):
     """Nodes by projectors on the eigenspaces that lie within the first ``k`` columns as a whole."""
@@ -101,13 +97,7 @@ class TestMagneticLaplacian(DirectedEncoderTestCase):
                 weight = (adjacency[u, v] + adjacency[v, u]) / 2
                 laplacian[u, v] -= weight * np.exp(1j * turn) / np.sqrt(degree[u] * degree[v])
             values, vectors = np.linalg.eigh(laplacian)
-            spaces: list[list[int]] = []
-            for column, value in enumerate(values):
-                if spaces and value - values[spaces[-1][-1]] < 1e-4:
-                    spaces[-1].append(column)
-                else:
-                    spaces.append([column])
-            found.append((values, vectors, [space for space in spaces if space[-1] < self.k]))
+            found.append((values, vectors, [space for space in equal_values(values) if space[-1] < self.k]))
         return found
 
     def directed_oracle(self, adjacency: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -127,10 +117,7 @@ class TestMagneticLaplacian(DirectedEncoderTestCase):
         out = torch.cat(parts, 1)
         return torch.cat([out.real, out.imag], 1)
 
-    def test_values_of_corner_cases(self) -> None:
-        """With weights over ten orders, eigenvalues are too close to compare projectors."""
-        for graph in [GRAPH, *corner_cases()]:
-            self.check_values(Graph(graph.num_nodes, graph.edges, [1.0] * len(graph.edges)))
+    test_values_of_corner_cases = PositionalEncoderTestCase.test_values_of_corner_cases
 
     def test_columns_of_a_path_turn_step_by_step(self) -> None:
         """Up to phases, eigenvectors of a directed path equal those of the path; the middle entry is real."""
@@ -151,14 +138,6 @@ class TestMagneticLaplacian(DirectedEncoderTestCase):
         label = torch.randperm(12, generator=torch.Generator().manual_seed(0))
         encoder = MagneticLaplacian(12, q).double()
         self.close(encoder(None, label[index], num_nodes=12).node[label], encoder(None, index, num_nodes=12).node)
-
-    def test_turned_round(self) -> None:
-        index = torch.tensor(list(nx.gnp_random_graph(12, 0.2, seed=3, directed=True).edges)).T
-        one, other = (self.double()(None, tg_lpe.Graph(i, 12)).edge for i in (index, index.flip(0)))
-        sign = torch.tensor([1.0, 1.0, -1.0, -1.0] * 2)
-        self.close(one, other)  # turned round, and read from its other end
-        back = self.double()(None, tg_lpe.Graph(index.flip(0), 12), pairs=index).pair
-        self.close(one, back * sign)
 
     @pytest.mark.parametrize("kind", ["random", "dense", "grid"])
     def test_graphs_that_are_solved_iteratively(self, kind: str) -> None:
@@ -244,15 +223,6 @@ class TestDirectedGramTransformer(DirectedEncoderTestCase):
         node = np.concatenate([np.einsum("iit->it", layers).real, currents], 1)
         return node, np.concatenate([layers.real, layers.imag], -1)
 
-    def test_turned_round(self) -> None:
-        """All edges turned round conjugate it."""
-        index = torch.tensor(list(nx.gnp_random_graph(12, 0.2, seed=3, directed=True).edges)).T
-        encoder, sign = self.double(), torch.tensor([1.0, -1.0]).repeat_interleave(4)
-        one, other = (encoder(None, tg_lpe.Graph(i, 12)) for i in (index, index.flip(0)))
-        self.close(one.node, other.node * sign)
-        self.close(one.edge, other.edge)  # read from its other end
-        self.close(one.edge, encoder(None, tg_lpe.Graph(index.flip(0), 12), pairs=index).pair * sign)
-
     def test_estimates_have_no_bias(self) -> None:
         index = torch.tensor(list(nx.gnp_random_graph(12, 0.2, seed=3, directed=True).edges)).T
         exact = self.make()(None, index, num_nodes=12)
@@ -301,26 +271,14 @@ def test_gradients_of_learned_directions() -> None:
     assert torch.autograd.gradgradcheck(encode, weight)
 
 
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: GramTransformer(direction=-0.1), "direction"),
-        (lambda: GramTransformer(direction=torch.inf), "direction"),
-        (lambda: DirectedWalk(2, edge_out_channels=2), "edge_out_channels"),
-        (
-            lambda: GramTransformer(probes="identity", direction=0.1)(
-                None, torch.zeros(2, 0, dtype=torch.int64), num_nodes=3000
-            ),
-            "2048 nodes, got 3000",
-        ),
-        (lambda: MagneticLaplacian(2, ()), "q must"),
-        (lambda: MagneticLaplacian(2, -0.1), "q must"),
-        (lambda: MagneticLaplacian(2, times=()), "times must"),
-    ],
+test_out_of_range = refusals(
+    lambda cls, num_nodes=2, **options: cls(**options)(None, torch.zeros(2, 0).long(), num_nodes=num_nodes),
+    *(({"cls": GramTransformer, "direction": direction}, "direction") for direction in (-0.1, torch.inf)),
+    ({"cls": DirectedWalk, "edge_out_channels": 2}, "edge_out_channels"),
+    ({"cls": GramTransformer, "probes": "identity", "direction": 0.1, "num_nodes": 3000}, "2048 nodes, got 3000"),
+    *(({"cls": MagneticLaplacian, "q": q}, "q must") for q in ((), -0.1)),
+    ({"cls": MagneticLaplacian, "times": ()}, "times must"),
 )
-def test_out_of_range(make, message) -> None:
-    with pytest.raises(ValueError, match=message):
-        make()
 
 
 def test_pairs_of_one_of_two_large_graphs() -> None:

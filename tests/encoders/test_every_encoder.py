@@ -8,7 +8,7 @@ import networkx as nx
 import numpy as np
 import pytest
 import torch
-from helpers import Graph, corner_cases, from_networkx, pseudo_inverse
+from helpers import Graph, equal_values, from_networkx, pseudo_inverse, refusals
 from scipy.linalg import expm
 from scipy.sparse import csc_matrix, diags, eye
 from scipy.sparse.linalg import splu
@@ -21,7 +21,6 @@ from tg_lpe.encoders import (
     ENCODERS,
     RRWP,
     EffectiveResistance,
-    FromTransform,
     HeatKernel,
     LaplacianEigenvectors,
     PersonalizedPageRank,
@@ -66,13 +65,7 @@ class Eigenvectors(EncoderTestCase):
         values = np.linalg.eigvalsh(self.matrix(graph))[graph.num_components() :]
         values = values[::-1] if self.which == "top" else values
         gap = 1e-4 * max(abs(values), default=1.0)
-        found: list[list[int]] = []
-        for column, value in enumerate(values):
-            if found and abs(value - values[found[-1][-1]]) < gap:
-                found[-1].append(column)
-            else:
-                found.append([column])
-        return [space for space in found if space[-1] < 4]
+        return [space for space in equal_values(values, gap) if space[-1] < 4]
 
     def invariant(self, graph: Graph, encoding: Encoding) -> Encoding:
         v = encoding.node
@@ -91,10 +84,7 @@ class Eigenvectors(EncoderTestCase):
         parts = [vectors[:, order[space]] @ vectors[:, order[space]].T for space in self.spaces(graph)]
         return (np.concatenate(parts, axis=1) if parts else np.zeros((graph.num_nodes, 0))), None
 
-    def test_values_of_corner_cases(self) -> None:
-        """With weights over ten orders, eigenvalues are too close to compare projectors."""
-        for graph in [GRAPH, *corner_cases()]:
-            self.check_values(Graph(graph.num_nodes, graph.edges, [1.0] * len(graph.edges)))
+    test_values_of_corner_cases = PositionalEncoderTestCase.test_values_of_corner_cases
 
 
 class TestLaplacianEigenvectors(Eigenvectors):
@@ -132,12 +122,6 @@ class TestPositions(PositionalEncoderTestCase):
         index = graph.both_ways()[0]
         self.close(self.run_pairs(encoder, [graph], index)[1], encoding.edge)
         self.check_pairs(encoder, [graph, GRAPH], list(range(24)))
-
-    def test_edges_hold_inner_products_and_squared_distances(self) -> None:
-        found = self.alone(self.double(), GRAPH)
-        u, v = (found.node[list(ends)] for ends in zip(*GRAPH.edges, strict=True))
-        expected = torch.stack([(u * v).sum(1), (u - v).square().sum(1)], dim=1) / 4
-        torch.testing.assert_close(found.edge, torch.cat([expected, expected]))
 
 
 class TestLoopedPositions(PositionalEncoderTestCase):
@@ -432,43 +416,17 @@ def test_signs_do_not_depend_on_the_order_of_the_nodes() -> None:
         torch.testing.assert_close(got, expected, rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: LaplacianEigenvectors(True), "k must"),
-        (lambda: LaplacianEigenvectors(3, edge_out_channels=4), "must be 6, or 0 for no edge encoding, got 4"),
-        (lambda: HeatKernel(()), "times must"),
-        (lambda: RRWP(1), "steps must"),
-        (lambda: PersonalizedPageRank(()), "alphas must"),
-        (lambda: PersonalizedPageRank((1.0,)), "alphas must"),
-        (lambda: RRWP(4, edge_out_channels=3), "edge_out_channels"),
-        *((lambda times=times: HeatKernel(times), "times must") for times in ((-1.0,), (math.inf,), (math.nan,))),
-        (lambda: EffectiveResistance(edge_out_channels=3), "must be 1, or 0 for no edge encoding, got 3"),
-    ],
+test_refusals = refusals(
+    lambda cls, *arguments, **options: cls(*arguments, **options),
+    ((LaplacianEigenvectors, True), "k must"),
+    ({"cls": LaplacianEigenvectors, "k": 3, "edge_out_channels": 4}, "must be 6, or 0 for no edge encoding, got 4"),
+    ((RRWP, 1), "steps must"),
+    ({"cls": RRWP, "steps": 4, "edge_out_channels": 3}, "edge_out_channels"),
+    *(((PersonalizedPageRank, alphas), "alphas must") for alphas in ((), (1.0,))),
+    *(((HeatKernel, times), "times must") for times in ((), (-1.0,), (math.inf,), (math.nan,))),
+    *(((HeatKernel, times), TypeError, "times must") for times in (1.0, "ab")),
+    ({"cls": EffectiveResistance, "edge_out_channels": 3}, "must be 1, or 0 for no edge encoding, got 3"),
 )
-def test_refusals(make, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        make()
-
-
-@pytest.mark.parametrize("times", [1.0, "ab"])
-def test_times_are_a_sequence_of_numbers(times: object) -> None:
-    with pytest.raises(TypeError, match="times must"):
-        HeatKernel(times)
-
-
-@pytest.mark.parametrize(
-    "name", ["GramTransformer", "LinearTransformer", "LPE", "PPGN", "RPEARL", "SPE", "SignNet", "SpectralKernel"]
-)
-def test_autocast_changes_no_bit(name: str) -> None:
-    """Within a model in half precision as well."""
-    encoder = make_encoder({"class": name}).eval()
-    graph = tg_lpe.Graph(*GRAPH.both_ways()[:1], 6)
-    expected = encoder(None, graph)
-    with torch.autocast("cpu", torch.bfloat16):
-        found = encoder(None, graph)
-    assert torch.equal(found.node, expected.node)
-    assert found.edge is expected.edge is None or torch.equal(found.edge, expected.edge)
 
 
 @pytest.mark.parametrize("name", sorted(set(ENCODERS) - {"Combined", "Whitened"}))
@@ -486,16 +444,19 @@ def test_made_on_meta(name: str, assign: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    "encoder",
+    ("name", "options"),
     [
-        Positions(4, pair_out_channels=None),
-        Positions(4, loops=3, pair_out_channels=None),
-        FromTransform("AddRandomWalkPE", options={"walk_length": 4}),
+        *((name, {}) for name in ("GramTransformer", "LinearTransformer", "LPE", "RPEARL", "SPE", "SignNet")),
+        *((name, {}) for name in ("PPGN", "SpectralKernel")),
+        ("Positions", {"k": 4, "pair_out_channels": None}),
+        ("Positions", {"k": 4, "loops": 3, "pair_out_channels": None}),
+        ("FromTransform", {"transform": "AddRandomWalkPE", "options": {"walk_length": 4}}),
     ],
-    ids=["converged", "loops", "a transform"],
+    ids=str,
 )
-def test_autocast_changes_no_bit_of_computed_encodings(encoder: Encoder) -> None:
-    """Of a component too large for dense algebra, whose layers multiply in float32."""
+def test_autocast_changes_no_bit(name: str, options: dict) -> None:
+    """Of a component too large for dense algebra, within a model in half precision as well."""
+    encoder = make_encoder({"class": name, **options}).eval()
     edge_index = random_regular_edges(300, 4, torch.Generator().manual_seed(0))
     graph, pairs = tg_lpe.Graph(edge_index, 300), edge_index.flip(0)
 

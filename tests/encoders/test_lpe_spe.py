@@ -9,7 +9,7 @@ import networkx as nx
 import numpy as np
 import pytest
 import torch
-from helpers import Graph, LargestTensor, batch_of, few, from_networkx, graph_of, graphs, randomize_
+from helpers import Graph, LargestTensor, batch_of, few, from_networkx, graph_of, graphs, randomize_, refusals
 from hypothesis import example, given
 from hypothesis import strategies as st
 from torch import Tensor
@@ -210,36 +210,24 @@ def test_random_signs_of_lpe() -> None:
     assert any(not torch.equal(out[:6], out[6:]) for out in map(encode, range(5))), "each graph has its own signs"
 
 
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: LPE(4, 6, num_largest=6), "num_largest must"),
-        (lambda: LPE(4, epsilon=-1.0), "epsilon must"),
-        (lambda: LPE(4, normalization="rw"), "normalization must be one of"),
-    ],
+test_refusals = refusals(
+    LPE,
+    ({"num_eigenpairs": 6, "num_largest": 6}, "num_largest must"),
+    ({"epsilon": -1.0}, "epsilon must"),
+    ({"normalization": "rw"}, "normalization must be one of"),
 )
-def test_refusals(make: Any, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        make()
-
-
-def test_spe_says_where_nothing_is_left() -> None:
-    paths = tg_lpe.Graph(torch.tensor([[0, 2, 4], [1, 3, 5]]), 6)
-    with pytest.warns(UserWarning, match="num_eigenpairs"):
-        assert bool(SPE(4, num_eigenpairs=2).precompute(paths)["graph_eigenvalues_whole_eigenspaces_sym"].isnan().all())
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        SPE(4, num_eigenpairs=3).precompute(paths)
 
 
 def test_spe_says_where_little_is_left() -> None:
     star, path = from_networkx(nx.star_graph(60)), from_networkx(nx.path_graph(60))
-    with pytest.warns(UserWarning, match="num_eig"):
-        SPE(4, num_eigenpairs=8).precompute(graph_of(star, path))
+    edges = from_networkx(nx.from_edgelist([(0, 1), (2, 3), (4, 5)]))
+    for parts, k in (((star, path), 8), ((edges,), 2)):
+        with pytest.warns(UserWarning, match="num_eigenpairs"):
+            SPE(4, num_eigenpairs=k).precompute(graph_of(*parts))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        SPE(4, num_eigenpairs=8).precompute(graph_of(path))
-        SPE(4, num_eigenpairs=64).precompute(graph_of(star))
+        for part, k in ((path, 8), (star, 64), (edges, 3)):
+            SPE(4, num_eigenpairs=k).precompute(graph_of(part))
 
 
 @pytest.mark.parametrize(

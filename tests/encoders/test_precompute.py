@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 import torch
-from helpers import Degrees, normal
+from helpers import Degrees, Graph, data_of, normal
 from torch import Tensor
 from torch_geometric.data import Batch, Data
 from torch_geometric.loader import DataLoader
 
-from tg_lpe import Encoder, Encoding, Graph
+import tg_lpe
+from tg_lpe import Encoder, Encoding
 from tg_lpe.data import GraphDataset
 from tg_lpe.encoders import (
     ENCODERS,
@@ -31,17 +32,13 @@ from tg_lpe.encoders.precompute import call_on, precomputed_of, store_precompute
 
 def dataset(weighted: bool = False) -> GraphDataset:
     """A triangle with a tail, a single node, two components, a graph without edges."""
-    edges = [[[0, 1, 1, 2, 2, 0, 2, 3]], [[]], [[0, 1, 2, 3]], [[]]]
-    sizes = [4, 1, 5, 3]
+    edges = [[(0, 1), (0, 2), (1, 2), (2, 3)], [], [(0, 1), (2, 3)], []]
     graphs = []
-    for number, (ends, size) in enumerate(zip(edges, sizes, strict=True)):
-        one_way = torch.tensor(ends, dtype=torch.int64).view(-1, 2).T
-        edge_index = torch.cat([one_way, one_way.flip(0)], 1)
-        data = Data(x=torch.zeros(size, 1, dtype=torch.int64), edge_index=edge_index, y=torch.tensor([float(number)]))
-        if weighted:
-            weight = normal(one_way.size(1), seed=number).abs().float() + 0.1
-            data.edge_weight = torch.cat([weight, weight])
-        graphs.append(data)
+    for number, (size, pairs) in enumerate(zip((4, 1, 5, 3), edges, strict=True)):
+        weights = normal(len(pairs), seed=number).abs() + 0.1
+        graphs.append(data_of(Graph(size, pairs, weights.tolist()), x=torch.zeros(size, 1).long()))
+        if not weighted:
+            del graphs[-1].edge_weight
     return GraphDataset.from_data_list(graphs)
 
 
@@ -123,10 +120,10 @@ class Named(Encoder):
         super().__init__()
         self.out_channels, self.name, self.rows = 1, name, rows
 
-    def precompute(self, graph: Graph) -> dict[str, Tensor]:
+    def precompute(self, graph: tg_lpe.Graph) -> dict[str, Tensor]:
         return {self.name: torch.zeros(self.rows if self.rows is not None else graph.num_nodes, 1)}
 
-    def encode(self, graph: Graph, inputs: Inputs) -> Encoding:
+    def encode(self, graph: tg_lpe.Graph, inputs: Inputs) -> Encoding:
         raise NotImplementedError
 
 

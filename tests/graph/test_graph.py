@@ -88,15 +88,6 @@ def test_a_batch_is_its_graphs_side_by_side(parts: list[Graph]) -> None:
     np.testing.assert_allclose(whole.frobenius_norm(LIKE).numpy(), norms, rtol=1e-12)
 
 
-def test_a_path_by_hand() -> None:
-    # 1 --(w=4)-- 0 --(w=9)-- 2: undirected edges (0,1) and (0,2), small index negative
-    path = tg_lpe.Graph(torch.tensor([[1, 2], [0, 0]]), edge_weight=torch.tensor([4.0, 9.0]))
-    assert path.dense().tolist() == [[-2.0, -3.0], [2.0, 0.0], [0.0, 3.0]]
-    assert path.degree(torch.empty(0)).tolist() == [5.0, 2.0, 3.0]
-    assert path.laplacian_diagonal(torch.empty(0)).tolist() == [13.0, 4.0, 9.0]
-    assert path.frobenius_norm(LIKE).item() == pytest.approx(26**0.5, rel=1e-15)
-
-
 def test_number_of_nodes_is_found() -> None:
     index = torch.tensor([[0, 1], [1, 4]])
     assert tg_lpe.Graph(index).num_nodes == 5
@@ -135,16 +126,17 @@ def test_nothing_the_caller_owns_is_modified() -> None:
     ],
     ids=["differences", "sums", "laplacian", "degree", "diagonal", "norm", "inverse_sqrt"],
 )
-def test_gradients(product) -> None:
+@pytest.mark.parametrize("grounded", [False, True])
+def test_gradients(product, grounded: bool) -> None:
     # Edge (0, 1) is listed twice, (3, 3) is a loop, node 4 is alone.
     index = torch.tensor([[0, 1, 1, 2, 3], [1, 0, 2, 0, 3]])
     batch = torch.tensor([0, 0, 0, 1, 1])
 
-    def of(weight, x, y):
-        both = torch.stack([weight[0], weight[0], weight[1], weight[2], weight[3]])
-        return product(tg_lpe.Graph(index, 5, edge_weight=both, batch=batch), x, y)
+    def of(weight, x, y, ground=None):
+        return product(tg_lpe.Graph(index, 5, edge_weight=weight[[0, 0, 1, 2, 3]], batch=batch, ground=ground), x, y)
 
     arguments = [torch.tensor([0.3, 2.0, 5.0, 1.0], dtype=F64), normal(5, 2), normal(3, 2)]
+    arguments += [torch.tensor([0.3, 2.0, 5.0, 1.0, 0.1], dtype=F64)] * grounded
     assert torch.autograd.gradcheck(of, [a.requires_grad_() for a in arguments])
 
 
@@ -289,17 +281,6 @@ def test_frobenius_norm_in_float16(weight: float | None) -> None:
     graph = tg_lpe.Graph(index, batch=torch.tensor([0] * 40_001 + [1] * 2), edge_weight=edge_weight)
     norm = graph.frobenius_norm(torch.empty(0, dtype=torch.float16))
     assert norm.tolist() == pytest.approx([80_000**0.5, 2**0.5], rel=1e-3)
-
-
-@pytest.mark.parametrize("product", ["laplacian", "degree", "laplacian_diagonal", "frobenius_norm"])
-def test_gradients_of_ground(product: str) -> None:
-    index, batch = torch.tensor([[0, 1, 2], [1, 2, 0]]), torch.tensor([0, 0, 0, 1, 1])
-
-    def of(ground, x):
-        return getattr(tg_lpe.Graph(index, 5, batch=batch, ground=ground), product)(x)
-
-    q = torch.tensor([0.3, 2.0, 5.0, 1.0, 0.1], dtype=F64)
-    assert torch.autograd.gradcheck(of, [q.requires_grad_(), normal(5, 2).requires_grad_()])
 
 
 def test_gradient_of_ground_is_finite_at_zero() -> None:

@@ -52,11 +52,8 @@ def random_graph(num_nodes: int, weighted: bool = False, loops: int = 0, seed: i
 
 
 def laplacian(graph: Graph) -> np.ndarray:
-    tail, head = graph.tail.numpy(), graph.head.numpy()
-    weights = graph.root_conductance(torch.zeros(0).double()).square().numpy()
-    out = np.zeros((graph.num_nodes, graph.num_nodes))
-    out[tail, head] = out[head, tail] = -weights
-    return out - np.diag(out.sum(1))
+    incidence = graph.dense(torch.float64).numpy()
+    return incidence @ incidence.T
 
 
 def graphs() -> dict[str, Graph]:

@@ -54,10 +54,8 @@ def exact(graph: tg_lpe.Graph) -> np.ndarray:
 
 
 def by_dense_algebra(graph: tg_lpe.Graph) -> np.ndarray:
-    tail, head, w = graph.tail.numpy(), graph.head.numpy(), weights_of(graph)
-    laplacian = np.zeros((graph.num_nodes, graph.num_nodes))
-    laplacian[tail, head] = laplacian[head, tail] = -w
-    inverse = np.linalg.pinv(laplacian - np.diag(laplacian.sum(1)), hermitian=True)
+    incidence = graph.dense(torch.float64).numpy()
+    inverse = np.linalg.pinv(incidence @ incidence.T, hermitian=True)
     return inverse.diagonal()[:, None] + inverse.diagonal() - 2 * inverse
 
 
