@@ -281,33 +281,6 @@ def test_edges_by_target_and_padded_nodes(data: st.DataObject) -> None:
     assert torch.equal(found.unpad_pairs(blocks), values)
 
 
-def test_a_users_own_layer() -> None:
-    @register_attention("mine")
-    class Mine(AttentionLayer):
-        def __init__(self, hidden_channels: int, heads: int, *, slope: float = 0.5) -> None:
-            super().__init__()
-            self.linear, self.slope = nn.Linear(hidden_channels, hidden_channels), slope
-
-        def forward(self, h: Tensor, e: Tensor, neighbourhoods: Graph) -> tuple[Tensor, Tensor]:
-            return h + self.slope * neighbourhoods.target.sum(self.linear(e)), e
-
-    torch.manual_seed(0)
-    model = GraphTransformer(
-        hidden_channels=8, num_layers=2, attention="mine", attention_options={"slope": 2.0}
-    ).double()
-    assert all(layer.slope == 2.0 for layer in model.layers)
-    h = model.node_embedding.rows.weight.expand(len(BATCH), -1)
-    e = model.edge_embedding.rows.weight.expand(EDGES.size(1), -1)
-    for layer in model.layers:
-        message = layer.linear(e)
-        h = h + 2 * torch.zeros_like(h).index_add(0, EDGES[1], message)
-    mean = torch.stack([h[graph == BATCH].sum(0) / max(int((graph == BATCH).sum()), 1) for graph in range(GRAPHS)])
-    got = model(None, EDGES, batch=BATCH, num_graphs=GRAPHS)
-    assert relative_error(got, model.readout(mean)) < 1e-12
-    with pytest.raises(ValueError, match=r"attention 'mine' takes the options \['slope'\], got dropout=0.1"):
-        GraphTransformer(hidden_channels=8, attention="mine", attention_options={"dropout": 0.1})
-
-
 def test_layers_that_share_weights_and_hand_on_a_state() -> None:
     class First(SharedState):
         def __init__(self, hidden_channels: int) -> None:

@@ -100,16 +100,6 @@ def test_running_norm_moves_a_hundredth_of_the_way_in_the_end() -> None:
     assert torch.equal(norm.running_mean, before) and int(norm.num_batches_tracked) == 501
 
 
-@pytest.mark.parametrize("name", NORMS)
-def test_reset_parameters(name: str) -> None:
-    norm = NORMS[name](4).double()
-    start = {key: value.clone() for key, value in norm.state_dict().items()}
-    for value in norm.state_dict().values():
-        value.fill_(3)
-    norm.reset_parameters()
-    assert all(torch.equal(value, start[key]) for key, value in norm.state_dict().items())
-
-
 @pytest.mark.parametrize("name", ["bounded", "running"])
 def test_rows_unlike_any_of_training_are_cut_off_in_evaluation(name: str) -> None:
     norm = randomize_(NORMS[name](3)).double()
