@@ -13,11 +13,11 @@ from construction_graphs import CASES, Case, angle, every_case
 from helpers import Graph, batch_of, few, from_networkx, graph_of, graphs, normal, refusals, relative_error
 from hypothesis import given
 from hypothesis import strategies as st
+from ops_support import needs_cpu
 from torch import Tensor
 
 import tg_lpe
 from tg_lpe import theory as c
-from tg_lpe.ops import cpu
 from tg_lpe.ops.layers import two_block_layers
 
 pytestmark = pytest.mark.usefixtures("no_grad")
@@ -114,9 +114,6 @@ def test_a_missing_gap_is_reported() -> None:
         vectors, values = c.laplacian_eigenvectors(star, 3)
     assert np.abs(values[0].numpy() - [0.0, 1.0, 1.0]).max() < 1e-8
     assert float((star.laplacian(vectors) - vectors * values[0]).abs().max()) < 1e-7
-
-
-needs_cpu = pytest.mark.skipif(not cpu.is_available(), reason="the C++ part is absent or switched off")
 
 
 def blocks_by_torch(graph: tg_lpe.Graph, phi: Tensor, residual: Tensor, value: Tensor) -> Tensor:
