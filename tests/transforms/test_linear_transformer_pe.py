@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from helpers import Graph, Stored, corner_cases, normal, randomize_, refusals, relative_error
+from helpers import Graph, Stored, corner_cases, data_of, normal, randomize_, refusals, relative_error
 from torch_geometric.data import Data
 
 from tg_lpe import GramTransformer, LinearTransformer, LinearTransformerPE
@@ -17,13 +17,9 @@ from tg_lpe.data.storage import iterate_chunks
 EDGE_PE = "linear_transformer_edge_pe"
 
 
-def as_data(graph: Graph, seed: int = 0, **more) -> Data:
-    index, weight = graph.both_ways(torch.float32)
-    return Data(x=normal(graph.num_nodes, 2, seed=seed).float(), edge_index=index, edge_weight=weight, **more)
-
-
 def sample(count: int = 6) -> list[Data]:
-    return [as_data(Graph(n + 2, [(i, i + 1) for i in range(n)], [1.0 + i for i in range(n)]), n) for n in range(count)]
+    paths = [Graph(n + 2, [(i, i + 1) for i in range(n)], [1.0 + i for i in range(n)]) for n in range(count)]
+    return [data_of(path, x=normal(path.num_nodes, 2, seed=n).float()) for n, path in enumerate(paths)]
 
 
 @pytest.fixture
@@ -100,7 +96,7 @@ def test_encode_dataset_of_graphs_with_different_attributes(transform) -> None:
 def test_every_width_is_a_prefix_of_the_shipped_encoder() -> None:
     whole = LinearTransformerPE()
     for graph in corner_cases():
-        data = as_data(graph)
+        data = data_of(graph)
         pe = whole(data).linear_transformer_pe
         assert pe.isfinite().all()
         for k in (1, 7, 16):
