@@ -14,9 +14,8 @@ from torch import Tensor
 import tg_lpe
 from tg_lpe import LinearTransformer
 from tg_lpe.encoders import Inputs
-from tg_lpe.graph.padding import PaddedBatch
 from tg_lpe.ops import cpu
-from tg_lpe.ops.polynomials import BASES, dense_polynomials, matrix_polynomials
+from tg_lpe.ops.polynomials import BASES, matrix_polynomials
 
 needs_cpu = pytest.mark.skipif(
     not cpu.is_available(), reason="the C++ part was not built (it needs a C++ compiler) or is switched off"
@@ -61,20 +60,6 @@ def expected_polynomials(
             before, phi = phi, P @ phi if basis == "power" else 2 * P @ phi - before
     width = adjacency.size(0) * num_layers
     return np.array(nodes).reshape(width, n).T, np.array(edges).reshape(width, tail.size).T
-
-
-def padded_polynomials(adjacency: Tensor, graph: tg_lpe.Graph, basis: str, num_layers: int) -> tuple[Tensor, Tensor]:
-    """The same through the dense matrices of buckets."""
-    padded = PaddedBatch(graph, dense_nodes=4096)
-    width = adjacency.size(0) * num_layers
-    nodes, edges, edges_of = [], [adjacency.new_zeros(0, width)], [graph.tail.new_zeros(0)]
-    for where in padded.edge_positions():
-        diagonal, entries = dense_polynomials(adjacency[:, where.edges], where, basis, num_layers)
-        nodes.append(diagonal.flatten(0, 1).mT)
-        edges.append(entries.flatten(0, 1).mT)
-        edges_of.append(where.edges)
-    rows = padded.unpad_rows(nodes) if nodes else adjacency.new_zeros(graph.num_nodes, width)
-    return rows, torch.cat(edges)[torch.cat(edges_of).argsort()]
 
 
 def check(got: tuple[Tensor, Tensor], expected: tuple[Any, Any], tolerance: float) -> None:

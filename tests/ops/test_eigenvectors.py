@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import nullcontext
-
 import networkx as nx
 import numpy as np
 import pytest
@@ -14,16 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from tg_lpe.ops import cpu
 from tg_lpe.ops.eigenvectors import symmetric_eigenvectors
 
-
-@pytest.fixture(params=["compiled", "lapack"], autouse=True)
-def backend(request: pytest.FixtureRequest) -> Iterator[None]:
-    if request.param == "compiled" and not cpu.is_available():
-        pytest.skip("the compiled part is absent")
-    with nullcontext() if request.param == "compiled" else cpu.switched_off():
-        yield
+pytestmark = pytest.mark.usefixtures("backend")
 
 
 def check(matrices: Tensor, count: int, largest: bool) -> None:

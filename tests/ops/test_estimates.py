@@ -8,18 +8,16 @@ import networkx as nx
 import numpy as np
 import pytest
 import torch
-from helpers import Graph, few, fewer, from_networkx, graphs, normal, relative_error
+from helpers import Graph, few, from_networkx, graphs, normal, relative_error
 from hypothesis import given
 from hypothesis import strategies as st
 from ops_support import bases, dtypes, needs_cpu, same_with_any_threads
-from scipy.linalg import hadamard
 from torch import Tensor
 
 from tg_lpe.ops import estimates
 from tg_lpe.ops.estimates import EstimatedRecurrence, compiled_estimated_polynomials
 from tg_lpe.ops.polynomials import BASES
 from tg_lpe.ops.random import counter_signs
-from tg_lpe.ops.segment import RowGroups
 
 F64 = torch.float64
 
@@ -218,29 +216,3 @@ def test_first_and_second_derivatives(basis: str) -> None:
 
     assert torch.autograd.gradcheck(of, stack.adjacency.requires_grad_())
     assert torch.autograd.gradgradcheck(of, stack.adjacency)
-
-
-def sums(stack: Stack, signs: Tensor, basis: str, num_layers: int) -> tuple[Tensor, Tensor]:
-    ends = RowGroups(stack.tail, stack.num_rows), RowGroups(stack.head, stack.num_rows)
-    rows = stack.tail, stack.head, stack.num_rows, stack.max_nodes
-    recurrence = EstimatedRecurrence(*rows, *BASES[basis], num_layers, signs.size(1), 0, True)
-    return estimates._sums_over_probes(stack.adjacency[0], signs, *ends, recurrence)
-
-
-@bases
-@fewer
-@given(st.lists(graphs(min_nodes=1, max_nodes=7), min_size=1, max_size=3), st.integers(1, 6))
-def test_estimates_from_orthogonal_signs_are_exact(basis: str, parts: list[Graph], num_layers: int) -> None:
-    """The columns of a Hadamard matrix are signs with ``V V^T = 8 I``: the mean over them has no error."""
-    stack = Stack(parts, 1)
-    signs = torch.from_numpy(hadamard(8)).to(F64)[: stack.max_nodes].repeat(stack.num_graphs, 1)
-    P = np.zeros((stack.num_rows, stack.num_rows))
-    tail, head = stack.tail.numpy(), stack.head.numpy()
-    P[tail, head] = P[head, tail] = stack.adjacency[0].numpy()
-    layers = [np.eye(stack.num_rows), P]
-    for _ in range(num_layers - 1):
-        layers.append(P @ layers[-1] if basis == "power" else 2 * P @ layers[-1] - layers[-2])
-    diagonals, entries = sums(stack, signs, basis, num_layers)
-    for layer in range(1, num_layers + 1):
-        near(diagonals[layer - 1] / 8, np.diag(layers[layer]), 1e-11)
-        near(entries[layer - 1] / 8, layers[layer][tail, head], 1e-11)

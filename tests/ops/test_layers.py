@@ -159,6 +159,7 @@ def test_malformed_calls_are_refused() -> None:
     [
         ([0, 1, 10**9, 4], [1, 0, 2, 1]),
         ([0, 3, 1, 4], [1, 0, 2, 1]),
+        ([0, -1, 3, 4], [1, 0, 2, 1]),
         ([1, 1, 3, 4], [1, 0, 2, 1]),
         ([0, 1, 3, 3], [1, 0, 2, 1]),
         ([0, 1, 3, 4], [1, 0, 3, 1]),
@@ -174,14 +175,14 @@ def test_rows_that_are_none_are_refused(crow: list[int], col: list[int]) -> None
     wrong, ones = laplacian._replace(**rows._asdict()), torch.ones(1).double()
     inputs = LayerArguments(phi, *wrong, *torch.ones(4, 2, 8, 8).double(), True, ones, 1e-12)
     message = "crow must ascend from 0 to the number of entries, and col be in 0..2"
-    with pytest.raises(ValueError, match=message):
-        edges.laplacian(rows, laplacian.diagonal, phi)
-    with pytest.raises(ValueError, match=message):
-        layer_ops.compiled_layers(inputs)
-    with pytest.raises(ValueError, match=message):
-        layer_ops.compiled_forward(inputs)
-    with pytest.raises(ValueError, match=message):
-        layer_ops.two_block_layers(phi, wrong, torch.ones(2, 2, 2).double(), torch.ones(2, 2, 2).double())
+    for call in (
+        lambda: edges.laplacian(rows, laplacian.diagonal, phi),
+        lambda: layer_ops.compiled_layers(inputs),
+        lambda: layer_ops.compiled_forward(inputs),
+        lambda: layer_ops.two_block_layers(phi, wrong, *torch.ones(2, 2, 2, 2).double()),
+    ):
+        with pytest.raises(ValueError, match=message):
+            call()
 
 
 def problem(num_layers: int = 3, k: int = 3, diagonal: bool = True) -> tuple[Any, ...]:
