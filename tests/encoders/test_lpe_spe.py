@@ -159,11 +159,11 @@ class TestSPEWithManyEigenpairs(TestSPE):
 
 @few
 @given(data=st.data())
-def test_spe_depends_on_no_order_and_no_basis(data: st.DataObject) -> None:
+def test_spe_depends_on_no_basis(data: st.DataObject) -> None:
     encoder: Any = randomize_(SPE(4, M, num_filters=3)).double()
     symmetric = st.sampled_from([from_networkx(nx.relabel.convert_node_labels_to_integers(g)) for g in SYMMETRIC])
     graph = data.draw(st.one_of(symmetric, graphs(min_nodes=2, exponents=(0.0, 0.0))))
-    batch, n = graph_of(graph), graph.num_nodes
+    batch = graph_of(graph)
     with torch.no_grad():
         expected = encoder(None, batch).node
         found = encoder.precompute(batch)
@@ -176,10 +176,6 @@ def test_spe_depends_on_no_order_and_no_basis(data: st.DataObject) -> None:
         assert there.sum() < 2 or not torch.allclose(turned, vectors)
         got = encoder(None, batch, precomputed={**found, f"node_spectrum_{encoder.kind}": turned}).node
         assert float((got - expected).abs().max()) <= 1e-10 * max(1.0, float(expected.abs().max()))
-        label = torch.tensor(data.draw(st.permutations(range(n))))
-        index, weight = graph.both_ways()
-        moved = encoder(None, tg_lpe.Graph(label[index], n, edge_weight=weight)).node[label]
-        assert float((moved - expected).abs().max()) <= 1e-10 * max(1.0, float(expected.abs().max()))
 
 
 @few
