@@ -210,7 +210,6 @@ test_refusals = refusals(
     LPE,
     ({"num_eigenpairs": 6, "num_largest": 6}, "num_largest must"),
     ({"epsilon": -1.0}, "epsilon must"),
-    ({"normalization": "rw"}, "normalization must be one of"),
 )
 
 

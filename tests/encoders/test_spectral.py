@@ -254,7 +254,6 @@ test_arguments = refusals(
     ({"num_eigenpairs": 0}, "num_eigenpairs must"),
     ({"out_channels": 0, "edge_out_channels": 0}, "nothing would be encoded"),
     ({"out_channels": 6}, "out_channels must"),
-    ({"normalization": "rw"}, "normalization must"),
     ({"net": "deep_set", "heads": 3}, "heads="),
     ({"net": "deep_set", "dropout": 0.5}, "dropout="),
     ({"dropout": 1.0}, "dropout must"),

@@ -178,7 +178,6 @@ def test_a_small_gamma_in_half_precision(dtype: torch.dtype, autocast: bool, gam
 test_arguments = refusals(
     partial(make_attention, "spectral", CHANNELS, HEADS),
     (({"gamma": 0.0},), "gamma must be above 0"),
-    (({"softmax": "one"},), r"softmax must be one of \('joint', 'separate'\), got 'one'"),
     (({"gamma": 0.1},), "gamma=0.1 would have no effect with full=False"),
     (({"learn_gamma": True},), "learn_gamma=True would have no effect with full=False"),
     (({"softmax": "separate"},), "softmax='separate' would have no effect with full=False"),
