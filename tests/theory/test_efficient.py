@@ -54,8 +54,11 @@ def test_a_layer_is_eq_7(lead: tuple[int, ...]) -> None:
 @normalisations
 @incidences
 @pytest.mark.parametrize("width", [3, 6])
-def test_it_is_eq_3_with_the_blocks_of_lemma_9(how: str | None, incidence: bool, width: int) -> None:
-    model = loaded(3, width, 3, normalize_phi=how, normalize_incidence=incidence, schedule=[2, 0, 1, 0])
+@pytest.mark.parametrize("blockwise", [False, True])
+def test_it_is_eq_3_with_the_blocks_of_lemma_9(how: str | None, incidence: bool, width: int, blockwise: bool) -> None:
+    options = {"normalize_phi": how, "normalize_incidence": incidence, "blockwise": blockwise}
+    model = loaded(3, width, 3, schedule=[2, 0, 1, 0], **options)
+    assert model.w_v.size(-1) == (width // 3 if blockwise else width)
     b, phi = 0.5 * normal(2, 7, 9, seed=30), 0.5 * normal(2, 7, width, seed=31)
     full = model.full(9)
     assert full.height == 9 + width and full.num_layers == 4
@@ -69,33 +72,18 @@ def test_it_is_eq_3_with_the_blocks_of_lemma_9(how: str | None, incidence: bool,
     graphs(min_nodes=1, exponents=(-1.0, 1.0)),
     st.sampled_from([None, "frobenius", "columns"]),
     st.booleans(),
+    st.booleans(),
     st.integers(0, 9),
 )
-def test_on_the_edges_alone(graph: Graph, how: str | None, incidence: bool, seed: int) -> None:
+def test_on_the_edges_alone(graph: Graph, how: str | None, incidence: bool, blockwise: bool, seed: int) -> None:
     """With ``alpha_v = 0`` the incidence matrix only changes by a factor."""
-    options = {"normalize_phi": how, "normalize_incidence": incidence}
+    options = {"normalize_phi": how, "normalize_incidence": incidence, "blockwise": blockwise}
     model, phi = loaded(2, 4, 3, seed, alpha_v=False, **options), normal(graph.num_nodes, 4)
     b, sparse = torch.from_numpy(graph.incidence()), graph_of(graph)
     for (own_b, dense), (factor, got) in zip(model.trace(b, phi), model.trace(sparse, phi), strict=True):
         assert relative_error(got, dense) < 1e-10
         if graph.edges:
             assert relative_error(factor * b, own_b) < 1e-12 and factor.shape == ()
-
-
-@normalisations
-@pytest.mark.parametrize("width", [3, 6])
-def test_blockwise_weights_are_those_of_eq_3(how: str | None, width: int) -> None:
-    options = {"schedule": [2, 0, 1, 0], "normalize_phi": how, "blockwise": True}
-    model, case, psi = loaded(3, width, 3, **options), CASES[3], 0.5 * normal(10, 3)
-    assert model.w_v.shape == (3, width // 3, width // 3)
-    b, phi, full = case.b, 0.5 * normal(10, width), model.full(case.b.size(1))
-    for (own_b, own_phi), z in zip(model.trace(b, phi), full.trace(torch.cat([b, phi], -1).mT), strict=True):
-        assert relative_error(torch.cat([own_b, own_phi], -1).mT, z) < 1e-10
-    with torch.no_grad():
-        model.alpha_v.zero_()
-    assert relative_error(model(case.incidence, psi), model(b, psi)) < 1e-11
-    stacked = torch.stack([psi, 2 * psi])
-    assert relative_error(model(b, stacked)[1], model(b, 2 * psi)) < 1e-12
 
 
 def test_lemmas_written_out_as_the_paper_prints_them() -> None:
