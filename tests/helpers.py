@@ -18,7 +18,7 @@ from torch_geometric.data import Data, InMemoryDataset
 import tg_lpe
 from tg_lpe import AddPositionalEncoding, Encoder, Encoding
 from tg_lpe.encoders import HeatKernel, Inputs, ResistiveEmbedding
-from tg_lpe.testing.graphs import (
+from tg_lpe.testing.graphs import (  # noqa: F401
     Batched,
     Graph,
     batch_of,
@@ -33,33 +33,6 @@ from tg_lpe.testing.graphs import (
     randomize_,
     relative_error,
 )
-
-__all__ = [
-    "Degrees",
-    "Batched",
-    "Graph",
-    "LargestTensor",
-    "Stored",
-    "assert_same_run",
-    "batch_of",
-    "corner_cases",
-    "data_of",
-    "equal_values",
-    "few",
-    "fewer",
-    "from_networkx",
-    "graph_of",
-    "graphs",
-    "listings",
-    "log_uniform",
-    "normal",
-    "pseudo_inverse",
-    "randomize_",
-    "refusals",
-    "relative_error",
-    "rook_and_shrikhande",
-    "unparsed",
-]
 
 
 def refusals(function: Callable[..., Any], *rows: tuple[Any, ...]) -> Callable[..., None]:
@@ -168,9 +141,9 @@ def resistive_pe(k: int, **options: Any) -> AddPositionalEncoding:
 class Stored(InMemoryDataset):
     """A dataset in memory made of a list."""
 
-    def __init__(self, graphs: Sequence[Data], transform: Callable[[Data], Data] | None = None) -> None:
+    def __init__(self, elements: Sequence[Data], transform: Callable[[Data], Data] | None = None) -> None:
         super().__init__(None, transform)
-        self.data, self.slices = self.collate(list(graphs))
+        self.data, self.slices = self.collate(list(elements))
 
 
 def assert_same_run(one: Path, other: Path) -> None:
