@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from helpers import Degrees, Graph, data_of, normal
+from helpers import Degrees, Graph, data_of, normal, refusals
 from torch import Tensor
 from torch_geometric.data import Batch, Data
 from torch_geometric.loader import DataLoader
@@ -127,21 +127,14 @@ class Named(Encoder):
         raise NotImplementedError
 
 
-@pytest.mark.parametrize(
-    ("encoder", "message"),
-    [
-        (Named("degree"), "must begin with one of .*got 'degree'"),
-        (Named("node"), "must begin with one of .*got 'node'"),
-        (Named("node_index"), "'node_index', which PyTorch Geometric would read as node numbers"),
-        (Named("edge_batch"), "'edge_batch', which PyTorch Geometric"),
-        (Named("node_degree", 7), "node_degree"),
-        (Named("graph_size", 3), "for a batch of 4 graphs"),
-    ],
-    ids=str,
+test_what_cannot_be_stored_is_refused = refusals(
+    lambda *arguments: store_precomputed(Named(*arguments), dataset()),
+    *(((name,), f"must begin with one of .*got '{name}'") for name in ("degree", "node")),
+    (("node_index",), "'node_index', which PyTorch Geometric would read as node numbers"),
+    (("edge_batch",), "'edge_batch', which PyTorch Geometric"),
+    (("node_degree", 7), "node_degree"),
+    (("graph_size", 3), "for a batch of 4 graphs"),
 )
-def test_what_cannot_be_stored_is_refused(encoder: Encoder, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        store_precomputed(encoder, dataset())
 
 
 def test_a_list_of_graphs_is_taken_and_not_changed() -> None:
