@@ -264,23 +264,6 @@ class Graph(Incidence):
             "and training have no reduce: merge the edges in the data with torch_geometric.utils.coalesce"
         )
 
-    @classmethod
-    def from_undirected_edges(cls, tail: Tensor, head: Tensor, conductance: Tensor | None, num_nodes: int) -> Graph:
-        """Make a single graph from edges known to be distinct and valid; nothing is checked, merged or sorted.
-
-        Args:
-            tail, head: ends of each edge, int64 ``[num_edges]``, ``tail < head``, sorted by them.
-            conductance: ``[num_edges]``, or ``None`` for all ones.
-            num_nodes: number of nodes.
-        """
-        graph = cls.__new__(cls)
-        graph.num_nodes = graph.max_nodes = num_nodes
-        graph.num_graphs, graph._batch, graph._num_loops = 1, None, 0
-        graph.tail, graph.head, graph._conductance = tail, head, conductance
-        graph._ground, graph._edge_index, graph._laplacians = None, torch.stack([tail, head]), {}
-        graph._checks = ValueChecks()
-        return graph
-
     def with_conductances(self, conductance: Tensor | None, ground: Tensor | None = None) -> Graph:
         """Return the same graph with other conductances; it shares all views of the structure.
 

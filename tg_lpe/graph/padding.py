@@ -8,7 +8,7 @@ are nodes without edges whose values are zero and stay zero, so nothing leaks be
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -19,6 +19,7 @@ from tg_lpe.graph.buckets import PaddedRows, matrices
 from tg_lpe.graph.graph import Graph
 from tg_lpe.graph.solvers import DENSE_LIMIT, is_dense
 from tg_lpe.ops.polynomials import EdgePositions, dense_polynomials, is_faster, matrix_polynomials
+from tg_lpe.ops.segment import RowGroups
 
 POLYNOMIAL_PADDING = 1.15
 """Largest ratio of graph sizes in a bucket for polynomials: the work of padding grows with its cube."""
@@ -27,18 +28,13 @@ Operator = Callable[[Tensor], Tensor]
 """Maps a bucket's ``Phi^T``, ``[num_graphs, k, max_nodes]``, linearly to the same shape."""
 
 
-def _edge_operator(graph: Graph, node_scale: Tensor) -> Operator:
-    """Multiply by ``diag(s) L diag(s)`` by sums over the edges: ``O(num_edges k)``, for graphs of any size.
-
-    Args:
-        graph: the graphs of a bucket as one graph of ``num_graphs * max_nodes`` nodes.
-        node_scale: ``s``, ``[num_graphs * max_nodes]``.
-    """
+def _edge_operator(laplacian: Operator, node_scale: Tensor) -> Operator:
+    """Return ``diag(s) L diag(s)`` of a bucket from ``L``, which maps ``[num_rows, k]`` to the same shape."""
     scale = node_scale.unsqueeze(-1)
 
     def apply(z: Tensor) -> Tensor:
         num_graphs, k, max_nodes = z.shape
-        rows = scale * graph.laplacian(scale * z.mT.reshape(num_graphs * max_nodes, k))
+        rows = scale * laplacian(scale * z.mT.reshape(num_graphs * max_nodes, k))
         return rows.view(num_graphs, max_nodes, k).mT
 
     return apply
@@ -72,13 +68,25 @@ class PaddedBatch(PaddedRows):
         if all(bucket.dense for bucket in self.buckets):
             return [*dense]
         if self.is_single:
-            return [_edge_operator(self.graph, node_scale)]
-        scales = [part.flatten() for part in self.pad(node_scale)]
-        parts = self._graphs_of_buckets()
+            return [_edge_operator(self.graph.laplacian, node_scale)]
+        q = self.graph.ground
+        parts = self.edge_positions(), self.pad(torch.zeros_like(node_scale) if q is None else q), self.pad(node_scale)
         return [
-            next(dense) if bucket.dense else _edge_operator(part, scale)
-            for bucket, part, scale in zip(self.buckets, parts, scales, strict=True)
+            next(dense) if bucket.dense else _edge_operator(self._laplacian(where, ground), scale.flatten())
+            for bucket, where, ground, scale in zip(self.buckets, *parts, strict=True)
         ]
+
+    def _laplacian(self, where: EdgePositions, ground: Tensor) -> Operator:
+        """Multiply the rows of a bucket by ``L`` by sums over the edges: ``O(num_edges k)``, for graphs of any size."""
+        tail, head = (RowGroups(ends, ground.numel()) for ends in (where.tail, where.head))
+        w = None if self.graph.conductance is None else self.graph.conductance[where.edges].unsqueeze(1)
+
+        def laplacian(x: Tensor) -> Tensor:
+            flow = head.gather(x) - tail.gather(x)
+            flow = flow if w is None else flow * w.to(x.dtype)
+            return head.sum(flow) - tail.sum(flow) + ground.view(-1, 1).to(x.dtype) * x
+
+        return laplacian
 
     def dense_laplacians(self, node_scale: Tensor) -> list[Tensor]:
         """Return ``diag(s) L diag(s)`` as matrices ``[num_graphs, max_nodes, max_nodes]`` for each dense bucket."""
@@ -140,18 +148,6 @@ class PaddedBatch(PaddedRows):
         order = torch.argsort(torch.cat([where.edges for where in positions]))
         at_edges = torch.cat([edges for _, edges in parts]).index_select(0, order)
         return self.unpad_rows([nodes for nodes, _ in parts]), at_edges
-
-    def _graphs_of_buckets(self) -> Iterator[Graph]:
-        """Iterate over the buckets as graphs whose nodes are the bucket's rows."""
-        w, ground = self.graph.conductance, self.graph.ground
-        grounds = [None] * len(self.buckets) if ground is None else [part.flatten() for part in self.pad(ground)]
-        for where, of_rows in zip(self.edge_positions(), grounds, strict=True):
-            # Rows are ordered by the size of graphs, so edges sorted by node are not sorted by row.
-            order = torch.argsort(where.tail, stable=True)
-            conductance = None if w is None else w[where.edges[order]]
-            num_rows = where.num_graphs * where.max_nodes
-            part = Graph.from_undirected_edges(where.tail[order], where.head[order], conductance, num_rows)
-            yield part if of_rows is None else part.with_conductances(conductance, of_rows)
 
 
 def exact_polynomials(graph: Graph, adjacency: Tensor, basis: str, num_layers: int) -> tuple[Tensor, Tensor]:

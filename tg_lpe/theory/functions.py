@@ -316,7 +316,7 @@ def laplacian_eigenvectors(
             continue
         inside = (graph.tail >= first) & (graph.tail < last)
         w = None if graph.conductance is None else graph.conductance[inside].double()
-        single = Graph.from_undirected_edges(graph.tail[inside] - first, graph.head[inside] - first, w, n)
+        single = Graph(torch.stack([graph.tail, graph.head])[:, inside] - first, n, edge_weight=w)
         solve, width = (_eigenspace, n) if n <= max(bounds.EXACT_NODES, few) else (filtered_eigenspace, few)
         span, ritz = solve(single, min(k, n), which, tolerance, counter_normal(seed, n, width, like), max_layers)
         vectors[first:last, : ritz.numel()] = span
