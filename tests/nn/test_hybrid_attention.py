@@ -250,7 +250,8 @@ def test_gates_read_distances_of_encodings() -> None:
         expected[i] = h[i] + (layer.own(h[i]) + found / total).relu()
     turned = pe @ torch.linalg.qr(normal(3, 3, seed=6)).Q
     for given in (pe, turned):
-        found = layer(h, e, neighbourhoods, neighbourhoods.squared_distances(given))[0]
+        source, target = neighbourhoods.edges_by_target
+        found = layer(h, e, neighbourhoods, (given[source] - given[target]).square().sum(1, keepdim=True))[0]
         assert relative_error(found, expected) < 1e-12
     options = {"global_attention": "none", "pe_gate": True}
     model = GraphTransformer(attention="hybrid", attention_options=options, hidden_channels=CHANNELS, heads=2)

@@ -256,17 +256,14 @@ class CheckpointMixin(
         kwargs["model_card_kwargs"] = _with_repo_id(kwargs.get("model_card_kwargs"), repo_id)
         return super().push_to_hub(repo_id, **kwargs)
 
-    def card_usage(self, repo_id: str) -> str:
-        """Return Python code for the model card that loads the checkpoint, to follow the import of the class."""
-        return f'\nmodel = {type(self).__name__}.from_pretrained("{repo_id}")'
-
     def generate_model_card(self, *args: Any, **kwargs: Any) -> ModelCard:
         """Make the model card: class, usage and arguments."""
         cls, config = type(self), self.config_dict()
         values = {"repo_id": "OWNER/NAME", **kwargs}
         paths = itertools.accumulate(cls.__module__.split("."), "{}.{}".format)  # the shortest that has the class
         path = next((p for p in paths if getattr(sys.modules.get(p), cls.__name__, None) is cls), cls.__module__)
-        values["usage"] = f"from {path} import {cls.__name__}\n{self.card_usage(values['repo_id'])}"
+        made = f'{cls.__name__}.from_pretrained("{values["repo_id"]}")'
+        values["usage"] = f"from {path} import {cls.__name__}\n\nmodel = {made}"
         values |= {"class_name": config.pop("class"), "arguments": json.dumps(config, indent=2)}
         return super().generate_model_card(*args, **values)
 

@@ -491,7 +491,10 @@ def _common_level(parts: dict[str, InMemoryDataset], level: Level | None) -> Lev
     wanted = LEVELS if level is None else (level,)
     allowed = set(wanted)
     for part, dataset in parts.items():
-        allowed &= _levels(dataset)
+        y, rows = _labels_and_rows(dataset)
+        per_graph = bool((rows == (1 if y.dim() > 1 else rows[0])).all())
+        per_node = torch.equal(rows, node_slices(dataset).diff())
+        allowed &= {level for level, fits in (("graph", per_graph), ("node", per_node)) if fits}
         shape = tuple(torch.as_tensor(dataset._data.y).shape)
         if not allowed:
             sizes = f"{len(dataset)} graphs with {int(node_slices(dataset)[-1])} nodes"
@@ -500,13 +503,6 @@ def _common_level(parts: dict[str, InMemoryDataset], level: Level | None) -> Lev
     if len(allowed) > 1:
         raise ValueError(f"y of shape {shape} may belong to graphs or to nodes: pass level='graph' or level='node'")
     return cast(Level, allowed.pop())
-
-
-def _levels(dataset: InMemoryDataset) -> set[str]:
-    y, rows = _labels_and_rows(dataset)
-    per_node = torch.equal(rows, node_slices(dataset).diff())
-    per_graph = bool((rows == (1 if y.dim() > 1 else rows[0])).all())
-    return {level for level, fits in (("graph", per_graph), ("node", per_node)) if fits}
 
 
 def _labels_and_rows(dataset: InMemoryDataset) -> tuple[Tensor, Tensor]:

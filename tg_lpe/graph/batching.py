@@ -94,17 +94,6 @@ class Batching:
         """Reorder rows ``[num_directed_edges, ...]`` from the order of ``edge_index`` to :attr:`edges_by_target`."""
         return rows.index_select(0, self._target_order)  # the backward pass of indexing would be a serial sum
 
-    def squared_distances(self, x: Tensor) -> Tensor:
-        """Compute the squared distance between the ends of each edge of :attr:`edges_by_target`.
-
-        Args:
-            x: node values ``[num_nodes, k]``.
-
-        Returns:
-            ``[num_directed_edges, 1]``.
-        """
-        return (self.source.gather(x) - self.target.gather(x)).square().sum(1, keepdim=True)
-
     def padded(self, **options: Any) -> PaddedRows:
         """Group the graphs into buckets of similar size; the options are those of ``PaddedRows``."""
         return PaddedRows(self.ptr, self.batch, self.local_index, self.max_nodes, **options)

@@ -67,10 +67,8 @@ class DirectedMatrices:
 
     def __init__(self, graph: Graph) -> None:
         self.rows = graph.padded(dense_nodes=0, max_padding=1.0)
-        one = torch.ones((), dtype=torch.float64, device=graph.device)
-        weight = one.expand(graph.num_edges) if graph.conductance is None else graph.conductance.detach().to(one)
-        at = self.rows.entry(*graph.edge_index.long())
-        entries = one.new_zeros(self.rows.num_pairs).index_put((at,), graph.spread_to_directed(weight))
+        at, weight = self.rows.entry(*graph.edge_index.long()), _weights(graph)
+        entries = weight.new_zeros(self.rows.num_pairs).index_put((at,), graph.spread_to_directed(weight))
         self.adjacency = matrices(self.rows.buckets, entries)
 
     def entries(self, parts: list[Tensor], first: Tensor, second: Tensor) -> Tensor:

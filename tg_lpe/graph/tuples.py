@@ -127,7 +127,7 @@ def neighbouring_tuples(graph: Graph, tuples: Tensor, place: int, *, everywhere:
     return torch.stack([owner[kept], found[kept]])
 
 
-def _keys(graph: Graph, tuples: Tensor) -> Tensor:
+def _keys(graph: Graph, tuples: Tensor | list[Tensor]) -> Tensor:
     """Number tuples by graph, then lexicographically."""
     key, local = graph.batch[tuples[0]], graph.local_index
     for nodes in tuples:
@@ -176,21 +176,14 @@ def _all_tuples(graph: Graph, s: int, name: str) -> Tensor:
 
 def _insert_linked(graph: Graph, tuples: Tensor, starts: Tensor, neighbours: Tensor, name: str) -> Tensor:
     """Insert one more node that is linked to another into each tuple."""
-    size = max(graph.max_nodes, 1)
-    places = len(tuples)
+    size, places = max(graph.max_nodes, 1), len(tuples)
     counts = starts.diff()[tuples]
     check_number(places * int(counts.sum()), f"{name}, with repetitions")
-    local = tuples - graph.ptr[graph.batch[tuples[0]]]
     keys = []
     for near in range(places):
         owner, entry = repeat_ranges(starts[tuples[near]], counts[near])
-        offset = graph.ptr[graph.batch[neighbours[entry]]]
-        new, old = neighbours[entry] - offset, local[:, owner]
-        for place in range(1, places + 1):
-            key = graph.batch[neighbours[entry]]
-            for node in (*old[:place], new, *old[place:]):
-                key = key * size + node
-            keys.append(key)
+        old, new = tuples[:, owner], neighbours[entry]
+        keys += [_keys(graph, [*old[:place], new, *old[place:]]) for place in range(1, places + 1)]
     key = torch.unique(torch.cat(keys)) if len(keys) > 1 else keys[0].sort()[0]
     digits = [key // size ** (places - place) % size for place in range(places + 1)]
     return torch.stack(digits) + graph.ptr[key // size ** (places + 1)]

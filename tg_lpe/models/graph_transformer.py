@@ -206,7 +206,8 @@ class GraphTransformer(FeatureModel):
         if self.reads_pe:
             if pe is None:
                 raise ValueError("a layer reads distances of encodings, but the model has no encoding of nodes")
-            distances["pe_distances"] = graph.squared_distances(pe)
+            along = graph.source.gather(pe) - graph.target.gather(pe)
+            distances["pe_distances"] = along.square().sum(1, keepdim=True)
         state: tuple[Any, ...] = ()
         if self.shared is not None:
             state = (self.shared(graph, pairs, e) if self.reads_pairs else self.shared(graph),)
