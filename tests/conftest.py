@@ -10,6 +10,7 @@ import importlib
 import os
 import sys
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from types import ModuleType
 
@@ -22,6 +23,7 @@ from tg_lpe.checkpoints.checkpoint import CLASSES
 from tg_lpe.encoders import ENCODERS
 from tg_lpe.nn.attention import ATTENTIONS, GLOBAL_ATTENTIONS
 from tg_lpe.nn.norms import NORMS
+from tg_lpe.ops import cpu
 
 TESTS = Path(__file__).resolve().parent
 SLOW_FOLDERS = {"theory", "fuzz", "slow"}
@@ -92,6 +94,22 @@ def threads() -> Iterator[None]:
 def one_thread(threads: None) -> None:
     """Sums in one order, so that a run in this process has the bits of one in another."""
     torch.set_num_threads(1)
+
+
+@pytest.fixture
+def no_grad() -> Iterator[None]:
+    """No gradients: thousands of layers would store their intermediate values."""
+    with torch.no_grad():
+        yield
+
+
+@pytest.fixture(params=["cpu", "reference"])
+def backend(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Each test with this fixture runs with the C++ part and without."""
+    if request.param == "cpu" and not cpu.is_available():
+        pytest.skip("the C++ part is absent or switched off")
+    with nullcontext() if request.param == "cpu" else cpu.switched_off():
+        yield request.param
 
 
 @pytest.fixture(scope="session")

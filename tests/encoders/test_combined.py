@@ -12,16 +12,7 @@ from torch_geometric.data import Data
 
 from tg_lpe import AddPositionalEncoding, Encoder, Graph
 from tg_lpe.data import DataSpec
-from tg_lpe.encoders import (
-    RRWP,
-    Combined,
-    DirectedWalk,
-    HeatKernel,
-    RandomWalk,
-    Whitened,
-    load_encoder,
-    make_encoder,
-)
+from tg_lpe.encoders import RRWP, Combined, DirectedWalk, HeatKernel, RandomWalk, Whitened, load_encoder, make_encoder
 from tg_lpe.testing.encoder_test_case import EncoderTestCase
 
 GRAPH = from_networkx(gnp_random_graph(9, 0.4, seed=0), lambda number: 1.0 + number % 3)

@@ -23,11 +23,7 @@ from torch_geometric.transforms import BaseTransform
 
 from tg_lpe.data import GraphDataset
 from tg_lpe.encoders import HeatKernel, LaplacianEigenvectors
-from tg_lpe.transforms import (
-    AddEffectiveResistance,
-    AddLaplacianEigenvectors,
-    AddPositionalEncoding,
-)
+from tg_lpe.transforms import AddEffectiveResistance, AddLaplacianEigenvectors, AddPositionalEncoding
 
 SPECTRUM = Graph(6, [(0, 1), (0, 3), (1, 2), (1, 5), (2, 3), (3, 4), (4, 5)], [1.0, 2.0, 0.5, 3.0, 1.0, 4.0, 0.2])
 TRANSFORMS = {
