@@ -121,14 +121,6 @@ def test_a_linear_transformer_in_a_model_that_is_trained_again() -> None:
     assert model.train().encoder.training
 
 
-def test_freezing_lasts_until_gradients_are_asked_for() -> None:
-    encoder = frozen(GramTransformer(4))
-    parts = nn.ModuleList([encoder]).train()
-    assert parts.training and not any(module.training for module in encoder.modules())
-    assert not any(parameter.requires_grad for parameter in encoder.parameters())
-    assert encoder.requires_grad_(True).train().training
-
-
 def test_the_global_generator_is_left_alone(tmp_path: Path) -> None:
     encoder = GramTransformer(4, 4)
     encoder.save_pretrained(tmp_path)

@@ -17,7 +17,7 @@ from torch import Tensor
 import tg_lpe
 from tg_lpe import Encoder, Encoding
 from tg_lpe.encoders import LPE, SPE, SignNet, SpectralEncoder, SpectralKernel
-from tg_lpe.graph.eigenspaces import outer_eigenvectors, whole_eigenspaces
+from tg_lpe.graph.eigenspaces import outer_eigenvectors
 from tg_lpe.testing.encoder_test_case import GRAPH, EncoderTestCase
 
 M = 5
@@ -176,18 +176,6 @@ def test_spe_depends_on_no_basis(data: st.DataObject) -> None:
         assert there.sum() < 2 or not torch.allclose(turned, vectors)
         got = encoder(None, batch, precomputed={**found, f"node_spectrum_{encoder.kind}": turned}).node
         assert float((got - expected).abs().max()) <= 1e-10 * max(1.0, float(expected.abs().max()))
-
-
-@few
-@given(graph=graphs())
-def test_whole_eigenspaces(graph: Graph) -> None:
-    for normalization in ("sym", None):
-        vectors, values = whole_eigenspaces(graph_of(graph), M, normalization=normalization)
-        expected, basis, space = spectrum(graph, normalization)
-        kept = len(expected) if len(expected) <= M else int((space < space[M]).sum())
-        assert values.shape == (1, M) and values.isfinite().sum() == kept
-        np.testing.assert_allclose(values[0, :kept], expected[:kept], atol=1e-8 * max(1.0, expected.max(initial=0.0)))
-        np.testing.assert_allclose(vectors @ vectors.T, basis[:, :kept] @ basis[:, :kept].T, atol=1e-6)
 
 
 def test_random_signs_of_lpe() -> None:

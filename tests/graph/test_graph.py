@@ -18,9 +18,9 @@ LIKE = torch.empty(0, dtype=F64)
 weightings = st.sampled_from([None, (-1.0, 1.0), (-5.0, 5.0)])
 
 
-def operator(graph: Graph, weighted: bool = True) -> tg_lpe.Graph:
+def operator(graph: Graph, ground: torch.Tensor | None = None, weighted: bool = True) -> tg_lpe.Graph:
     weight = graph.edge_weight() if weighted else None
-    return tg_lpe.Graph(graph.edge_index(), graph.num_nodes, edge_weight=weight)
+    return tg_lpe.Graph(graph.edge_index(), graph.num_nodes, edge_weight=weight, ground=ground)
 
 
 def check_against_dense(operator: tg_lpe.Graph, B: np.ndarray, L: np.ndarray, tolerance: float = 1e-12) -> None:
@@ -238,11 +238,6 @@ def test_edge_keys_beyond_int32() -> None:
 # Ground conductances: an edge from each node to a common one at potential zero.
 
 
-def grounded(graph: Graph, ground: torch.Tensor, weighted: bool = True) -> tg_lpe.Graph:
-    weight = graph.edge_weight() if weighted else None
-    return tg_lpe.Graph(graph.edge_index(), graph.num_nodes, edge_weight=weight, ground=ground)
-
-
 def grounds(graph: Graph, exponents: tuple[float, float]) -> torch.Tensor:
     """Ground conductances of all sizes; every third node has none."""
     low, high = exponents
@@ -254,22 +249,22 @@ def grounds(graph: Graph, exponents: tuple[float, float]) -> torch.Tensor:
 @given(graphs(exponents=(-2.0, 2.0)), st.sampled_from([(-1.0, 1.0), (-5.0, 5.0)]))
 def test_ground_is_an_edge_to_a_node_left_out(graph: Graph, exponents: tuple[float, float]) -> None:
     q = grounds(graph, exponents)
-    operator, n, m = grounded(graph, q), graph.num_nodes, len(graph.edges)
+    whole, n, m = operator(graph, q), graph.num_nodes, len(graph.edges)
     # networkx's Laplacian of the graph with that node, whose row and column are then removed.
     larger = Graph(n + 1, [*graph.edges, *((i, n) for i in range(n))], [*graph.weights, *q.tolist()])
     L = larger.laplacian()[:n, :n]
     B = np.abs(larger.incidence()[:n])  # the sign of a ground edge is arbitrary
-    assert relative_error(operator.dense().abs(), B) < 1e-14
+    assert relative_error(whole.dense().abs(), B) < 1e-14
     x, y = normal(n, 3, seed=1), normal(m, 3, seed=2)
-    assert relative_error(operator.laplacian(x), L @ x.numpy()) < 1e-12
-    assert relative_error(operator.dense() @ operator.dense().T, L) < 1e-12
-    assert relative_error(operator.laplacian_diagonal(LIKE), np.diag(L)) < 1e-12
-    assert relative_error(operator.degree(LIKE), B.sum(1)) < 1e-12
+    assert relative_error(whole.laplacian(x), L @ x.numpy()) < 1e-12
+    assert relative_error(whole.dense() @ whole.dense().T, L) < 1e-12
+    assert relative_error(whole.laplacian_diagonal(LIKE), np.diag(L)) < 1e-12
+    assert relative_error(whole.degree(LIKE), B.sum(1)) < 1e-12
     norm = np.linalg.norm(B)
-    assert relative_error(operator.frobenius_norm(LIKE), np.array([norm if norm else 1.0])) < 1e-12
+    assert relative_error(whole.frobenius_norm(LIKE), np.array([norm if norm else 1.0])) < 1e-12
     # Differences and sums stay those of the edges between nodes.
-    assert relative_error(operator.differences(x), graph.incidence().T @ x.numpy()) < 1e-12
-    assert relative_error(operator.sums(y), graph.incidence() @ y.numpy()) < 1e-12
+    assert relative_error(whole.differences(x), graph.incidence().T @ x.numpy()) < 1e-12
+    assert relative_error(whole.sums(y), graph.incidence() @ y.numpy()) < 1e-12
 
 
 @pytest.mark.parametrize("weight", [None, 1.0], ids=["unit", "weighted"])
@@ -299,8 +294,8 @@ def test_other_conductances_on_the_same_structure(data: st.DataObject, asked_bef
         _ = bare.laplacian(x), bare.degree(x), bare.frobenius_norm(x), bare.edge_counts, bare.undirected_index
     for new, fresh in (
         (bare.with_conductances(graph.edge_weight()), operator(graph)),
-        (bare.with_conductances(graph.edge_weight(), q), grounded(graph, q)),
-        (bare.with_conductances(None, q), grounded(graph, q, weighted=False)),
+        (bare.with_conductances(graph.edge_weight(), q), operator(graph, q)),
+        (bare.with_conductances(None, q), operator(graph, q, weighted=False)),
         (operator(graph).with_conductances(None), operator(graph, weighted=False)),
     ):
         assert repr(new) == repr(fresh)

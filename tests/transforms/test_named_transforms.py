@@ -23,9 +23,9 @@ from torch_geometric.transforms import BaseTransform
 
 from tg_lpe.data import GraphDataset
 from tg_lpe.encoders import HeatKernel, LaplacianEigenvectors
+from tg_lpe.testing.encoder_test_case import GRAPH as SPECTRUM
 from tg_lpe.transforms import AddEffectiveResistance, AddLaplacianEigenvectors, AddPositionalEncoding
 
-SPECTRUM = Graph(6, [(0, 1), (0, 3), (1, 2), (1, 5), (2, 3), (3, 4), (4, 5)], [1.0, 2.0, 0.5, 3.0, 1.0, 4.0, 0.2])
 TRANSFORMS = {
     "heat": lambda: (AddPositionalEncoding(HeatKernel((0.5, 3.0))), "pe"),
     "resistive": lambda: (resistive_pe(4), "pe"),
