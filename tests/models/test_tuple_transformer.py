@@ -499,15 +499,6 @@ def test_wrong_arguments() -> None:
             model(call.pop("x", None), EDGES, batch=BATCH, **call)
 
 
-def test_no_weights_of_random_features_are_dropped() -> None:
-    with pytest.raises(ValueError, match=r"no attention weights that could be dropped, got dropout=0\.1"):
-        RandomFeatureAttention(RowGroups(torch.zeros(2, dtype=torch.int64), 1), RandomFeatures(3, 4))(
-            normal(2, 3, 1, 4), 0.1
-        )
-    with pytest.raises(ValueError, match="num_features must be an integer from 1 to 100,000, got 0"):
-        RandomFeatures(0, 4)
-
-
 @pytest.mark.parametrize("attention", ["full", "performer"])
 def test_pooled_tokens(attention: str) -> None:
     """A path of three nodes has seven tuples: a sum is seven means, and no channel exceeds its maximum."""

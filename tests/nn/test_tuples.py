@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tg_lpe.graph.tuples import NO_EDGE, SAME_NODE, component_tuples
-from tg_lpe.nn.tuples import TupleEmbedding, tuple_tokens
+from tg_lpe.nn.tuples import tuple_tokens
 
 
 def listed(graph: Graph, k: int, s: int) -> list[tuple[int, ...]]:
@@ -93,18 +93,4 @@ test_what_cannot_be_listed_is_refused = refusals(
     *(((k, s), f"1 <= s <= k, got k={k}, s={s}") for k, s in ((2, 3), (2, 0), (0, 0))),
     ((3,), r"\(3,3\)-tuples: 125,751,501 tuples do not fit in memory, at most"),
     ((8, 1), "cannot be numbered in 63 bits"),
-    *((sizes, "must be an integer from 0 to 100,000, got") for sizes in ((2.5, 1), (True, 1), (2, 1.5))),
 )
-
-
-@pytest.mark.parametrize("name", ["pairs", "counts"])
-def test_what_an_embedding_reads_is_given_and_nothing_else(name: str) -> None:
-    tokens = tuple_tokens(graph_of(from_networkx(nx.path_graph(3))), 2, 1)
-    nodes, edges, which = torch.zeros(3, 4), torch.zeros(2, 8), torch.zeros(7, 1, dtype=torch.int64)
-    given = {"pairs": (torch.zeros(1, 5), which), "counts": torch.zeros(7, 2)}[name]
-    widths = {"pairs": {"pair_channels": 5}, "counts": {"num_counts": 2}}[name]
-    with pytest.raises(ValueError, match=f"{name} are missing"):
-        TupleEmbedding(2, 4, 8, **widths)(tokens, nodes, edges)
-    with pytest.raises(ValueError, match=f"{name} are given, and the embedding has no map"):
-        TupleEmbedding(2, 4, 8)(tokens, nodes, edges, **{name: given})
-    assert TupleEmbedding(2, 4, 8, **widths)(tokens, nodes, edges, **{name: given}).shape == (7, 8)

@@ -10,7 +10,6 @@ import torch
 from scipy.sparse import csr_matrix, eye, issparse
 from torch import Tensor
 
-from tg_lpe.arguments import check_count
 from tg_lpe.graph.components import Array
 from tg_lpe.graph.graph import Graph
 from tg_lpe.graph.incidence import inverse_sqrt
@@ -80,10 +79,9 @@ def random_walk_probabilities(
         float64, without gradient.
 
     Raises:
-        ValueError: on an unknown method, fewer than one step, or a graph too large for ``method="dense"``.
+        ValueError: on an unknown method, or a graph too large for ``method="dense"``.
     """
     check_method(method)
-    check_count("steps", steps)
     like = torch.empty(0, dtype=torch.float64, device=graph.device)
     scale = inverse_sqrt(graph.laplacian_diagonal(like))
     adjacency = (graph.root_conductance(like).square() * scale[graph.tail] * scale[graph.head]).detach()

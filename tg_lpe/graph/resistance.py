@@ -108,15 +108,10 @@ def resistive_embedding(graph: Graph, directions: Tensor, *, method: str = "auto
         ``[num_nodes, k]``, float64, of mean zero on each component.
 
     Raises:
-        ValueError: as :func:`effective_resistances`; or if ``directions`` have another shape or are not finite.
+        ValueError: as :func:`effective_resistances`.
     """
     parts = _checked(graph, method)
-    if directions.dim() != 2 or directions.size(0) != graph.num_edges or not directions.is_floating_point():
-        got = f"{directions.dtype} {list(directions.shape)}"
-        raise ValueError(f"directions must be floating point of shape [{graph.num_edges}, k], got {got}")
     psi = host_array(directions.double())[parts.edges]
-    if not np.isfinite(psi).all():
-        raise ValueError("directions must be finite")
     currents, flow = np.zeros((graph.num_nodes, psi.shape[1])), psi * np.sqrt(parts.weights)[:, None]
     np.add.at(currents, parts.head, flow)
     np.subtract.at(currents, parts.tail, flow)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from tg_lpe.arguments import check_count
 from tg_lpe.graph.graph import Graph
 from tg_lpe.ops.segment import group_pointers, repeat_ranges
 
@@ -45,8 +44,6 @@ def component_tuples(graph: Graph, k: int, s: int) -> Tensor:
     Raises:
         ValueError: if ``k`` and ``s`` are out of range, or there are too many tuples to list.
     """
-    check_count("k", k, least=0)
-    check_count("s", s, least=0)
     if not 1 <= s <= k:
         raise ValueError(f"tuples need 1 <= s <= k, got k={k}, s={s}")
     name = f"({k},{s})-tuples"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from tg_lpe.arguments import check_counts
 from tg_lpe.nn.tuples import Attention, padded_tokens
 from tg_lpe.ops.operator import checkpointed
 from tg_lpe.ops.segment import RowGroups
@@ -24,16 +23,12 @@ class RandomFeatures(nn.Module):
     Args:
         num_features: number of vectors.
         width: width of queries and keys.
-
-    Raises:
-        ValueError: if an argument is out of range.
     """
 
     projection: Tensor
 
     def __init__(self, num_features: int, width: int) -> None:
         super().__init__()
-        check_counts(num_features=num_features, width=width)
         self.register_buffer("projection", torch.empty(num_features, width))
         self.reset_parameters()
 
@@ -76,13 +71,7 @@ class RandomFeatureAttention(Attention):
         self.masks = [mask[:, None, :, None] for mask in masks]
 
     def __call__(self, query_key_value: Tensor, dropout: float = 0.0) -> Tensor:
-        """Attend by random features, see :class:`~tg_lpe.nn.tuples.Attention`.
-
-        Raises:
-            ValueError: if ``dropout`` is not zero.
-        """
-        if dropout:
-            raise ValueError(f"random features have no attention weights that could be dropped, got dropout={dropout}")
+        """Attend by random features, see :class:`~tg_lpe.nn.tuples.Attention`; there are no weights to drop."""
         dtype = query_key_value.dtype
         with torch.autocast(query_key_value.device.type, enabled=False):
             rows = query_key_value.to(torch.promote_types(dtype, torch.float32))

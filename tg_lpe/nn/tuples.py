@@ -13,7 +13,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from tg_lpe.arguments import check_heads
 from tg_lpe.graph.buckets import PaddedRows
 from tg_lpe.graph.graph import Graph
 from tg_lpe.graph.progress import warn_of_pairs
@@ -102,15 +101,7 @@ class TupleEmbedding(Resettable):
 
         Returns:
             ``[num_tokens, hidden_channels]``.
-
-        Raises:
-            ValueError: if ``pairs`` or ``counts`` are missing, or given without ``pair_channels`` or ``num_counts``.
         """
-        for name, values, part in (("pairs", pairs, self.pairs), ("counts", counts, self.counts)):
-            if values is None and part is not None:
-                raise ValueError(f"{name} are missing: the embedding has a map of them")
-            if values is not None and part is None:
-                raise ValueError(f"{name} are given, and the embedding has no map of them")
         parts = [(nodes, self.nodes, tokens.nodes)]
         if self.types is not None and self.same is not None:
             # SAME_NODE and NO_EDGE are negative: they index the last but one row and the last.
@@ -289,9 +280,6 @@ class TokenLayer(Resettable):
         dropout: dropout of the attention's output; the feed-forward net has none.
         attention_dropout: dropout of the attention weights.
         drop_path: probability that a graph skips the attention, or the feed-forward net, in training.
-
-    Raises:
-        ValueError: if an argument is out of range.
     """
 
     def __init__(
@@ -303,7 +291,6 @@ class TokenLayer(Resettable):
         drop_path: float = 0.0,
     ) -> None:
         super().__init__()
-        check_heads(hidden_channels, heads)
         self.heads, self.attention_dropout = heads, attention_dropout
         self.norm_attention = nn.LayerNorm(hidden_channels)
         self.query_key_value = nn.Linear(hidden_channels, 3 * hidden_channels)
