@@ -249,14 +249,16 @@ def _from_list(graphs: list[Data], sizes: list[int], names: Sequence[str]) -> Gr
         if not isinstance(edge_index, Tensor) or edge_index.dim() != 2:
             form = list(edge_index.shape) if isinstance(edge_index, Tensor) else type(edge_index).__name__
             raise ValueError(f"edge_index must be a tensor [2, num_directed_edges], got {form}")
-    device = edges[0].device
-    count = torch.tensor(sizes, device=device)
-    listed = torch.tensor([edge_index.size(1) for edge_index in edges], device=device)
-    offset = torch.repeat_interleave(count.cumsum(0) - count, listed)
-    edge_ptr = starts(listed)
-    batch = torch.repeat_interleave(torch.arange(len(graphs), device=device), count)
+    listed = torch.tensor([edge_index.size(1) for edge_index in edges], device=edges[0].device)
     attributes = {name: torch.cat([data[name] for data in graphs]) for name in names}
-    return GraphChunk(torch.cat(edges, dim=1) + offset, edge_ptr, sum(sizes), len(graphs), batch, attributes)
+    return _joined(torch.cat(edges, dim=1), torch.tensor(sizes, device=listed.device), listed, attributes)
+
+
+def _joined(edge_index: Tensor, nodes: Tensor, edges: Tensor, attributes: dict[str, Tensor]) -> GraphChunk:
+    """Number the nodes of concatenated graphs within the chunk, from their numbers of nodes and edges."""
+    batch = torch.repeat_interleave(torch.arange(len(nodes), device=nodes.device), nodes)
+    offset = torch.repeat_interleave(nodes.cumsum(0) - nodes, edges)
+    return GraphChunk(edge_index + offset, starts(edges), len(batch), len(nodes), batch, attributes)
 
 
 class GraphDataset(InMemoryDataset):
@@ -534,19 +536,10 @@ def _from_storage(
         if max_pairs is not None:
             stop = max(start + 1, min(stop, int(torch.searchsorted(pairs, pairs[start] + max_pairs, right=True)) - 1))
         nodes, edges = node_ptr[start : stop + 1], edge_ptr[start : stop + 1]
-        graphs = torch.arange(stop - start, device=device)
-        batch = torch.repeat_interleave(graphs, nodes.diff())
-        offset = torch.repeat_interleave(nodes[:-1] - nodes[0], edges.diff())
         present = {
             name: data[name][int(slices[name][start]) : int(slices[name][stop])]
             for name in attributes
             if name in slices and isinstance(data[name], Tensor)
         }
-        yield GraphChunk(
-            edge_index=data.edge_index[:, int(edges[0]) : int(edges[-1])] + offset,
-            edge_ptr=edges - edges[0],
-            num_nodes=int(nodes[-1] - nodes[0]),
-            num_graphs=stop - start,
-            batch=batch,
-            attributes=present,
-        )
+        listed = data.edge_index[:, int(edges[0]) : int(edges[-1])]
+        yield _joined(listed, nodes.diff(), edges.diff(), present)
