@@ -209,14 +209,11 @@ class TupleTransformer(FeatureModel):
             self.register_module(f"{name}_embedding", embedding)
         is_linear = node_tokens == "linear"
         self.degree_embedding = nn.Embedding(NUM_DEGREES, DEGREE_CHANNELS if is_linear else channels)
-        self.structure = (
-            None
-            if is_linear
-            else nn.Sequential(nn.Linear(channels, channels), nn.GELU(), nn.Linear(channels, channels))
-        )
-        node_channels = channels
+        self.structure, node_channels = None, channels
         if is_linear:
             node_channels += DEGREE_CHANNELS + (0 if pe_channels is None else channels)
+        else:
+            self.structure = nn.Sequential(nn.Linear(channels, channels), nn.GELU(), nn.Linear(channels, channels))
         pair_channels = 0 if self.encoder is None else self.encoder.pair_out_channels
         self.tokens = TupleEmbedding(k, node_channels, channels, pair_channels, num_counts=num_kinds)
         self.token_norm = nn.LayerNorm(channels)
