@@ -83,10 +83,13 @@ def test_row_groups_are_traced_whole(scatter: bool, compiled: Any) -> None:
     torch.testing.assert_close(found, expected)
 
 
-SLOW = [pytest.param(kind, marks=pytest.mark.slow) for kind in ("estimated", "directed")]
+QUICK = [("exact", "cpu"), ("exact", "reference"), ("linear", "cpu"), ("linear", "reference"), ("estimated", "cpu")]
+SLOW = [("estimated", "reference"), ("directed", "cpu"), ("directed", "reference")]
 
 
-@pytest.mark.parametrize("kind", ["exact", "linear", *SLOW])
+@pytest.mark.parametrize(
+    ("kind", "backend"), [*QUICK, *(pytest.param(*case, marks=pytest.mark.slow) for case in SLOW)], indirect=["backend"]
+)
 def test_encoders_compile(kind: str, backend: str) -> None:
     """With the C++ part, one graph after the incidence; graphs of several sizes are padded in a separate call."""
     torch._dynamo.reset()
