@@ -19,7 +19,6 @@ from helpers import Graph, Stored, data_of, heat_pe, normal, refusals, relative_
 from torch import Tensor
 from torch_geometric.data import Batch, Data
 from torch_geometric.loader import DataLoader
-from torch_geometric.transforms import BaseTransform
 
 from tg_lpe.data import GraphDataset
 from tg_lpe.encoders import HeatKernel, LaplacianEigenvectors
@@ -50,10 +49,6 @@ def sample() -> list[Data]:
     """Connected, in pieces, without edges, a lone node, and none at all."""
     parts = [SPECTRUM, CASES[7].graph, Graph(3, [], []), Graph(1, [], []), Graph(0, [], []), CASES[8].graph]
     return [data_of(part) for part in parts]
-
-
-def written(transform: BaseTransform, attr: str, data: Data) -> Tensor:
-    return transform(data)[attr]
 
 
 # What is written.
@@ -113,10 +108,10 @@ def test_whole_datasets() -> None:
 def test_dtype_follows_the_default(name: str) -> None:
     """The dtype is PyTorch's default when the transform is made."""
     transform, attr = TRANSFORMS[name]()
-    expected = written(transform, attr, data_of(SPECTRUM))
+    expected = transform(data_of(SPECTRUM))[attr]
     assert expected.dtype == torch.float64 and not expected.requires_grad
     torch.set_default_dtype(torch.float32)
-    got = written(*TRANSFORMS[name](), data_of(SPECTRUM))
+    got = TRANSFORMS[name]()[0](data_of(SPECTRUM))[attr]
     assert got.dtype == torch.float32 and torch.equal(got, expected.float())
 
 
@@ -163,7 +158,7 @@ def test_a_batch_is_its_graphs_one_by_one(name: str) -> None:
     graphs = sample()
     out = transform(Batch.from_data_list(graphs))
     for own, got in zip(graphs, parts_of(name, out, attr, graphs), strict=True):
-        expected = written(transform, attr, own)
+        expected = transform(own)[attr]
         finite = expected.isfinite()
         assert got.shape == expected.shape and torch.equal(got.isfinite(), finite)
         assert relative_error(got[finite], expected[finite]) < 1e-9
