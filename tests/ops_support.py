@@ -113,6 +113,7 @@ def eq_16(graph: Graph, phi: np.ndarray, model: LinearTransformer, options: dict
 
 
 def encoded_twice(model: LinearTransformer, graph: tg_lpe.Graph, phi: Tensor) -> tuple[Tensor, Tensor]:
-    """The encoding by all layers at once in a backend, and by padded batches in torch."""
-    assert model._has_backend(graph, phi)
-    return model.encode(graph, Inputs(), probes=phi).node, model.readout(model._run_fixed(graph, phi))
+    """The encoding by the layers in C++, and in torch."""
+    in_cpp = model.encode(graph, Inputs(), probes=phi).node
+    with cpu.switched_off():
+        return in_cpp, model.encode(graph, Inputs(), probes=phi).node

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import networkx as nx
-import pytest
 import torch
-from helpers import Graph, batch_of, corner_cases, few, from_networkx, graphs, normal, relative_error
+from helpers import Graph, batch_of, corner_cases, few, graphs, normal, relative_error
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -48,32 +46,6 @@ def test_padding_is_a_permutation_with_zeros(parts: list[Graph], options: dict[s
 
 
 @few
-@given(batches, options_of_padding, st.booleans(), st.booleans(), st.booleans())
-def test_operators_against_networkx(
-    parts: list[Graph], options: dict[str, int], weighted: bool, scaled: bool, grounded: bool
-) -> None:
-    batched = batch_of(parts)
-    ground = normal(batched.num_nodes, seed=6).abs() * (normal(batched.num_nodes, seed=7) > 0) * grounded
-    graph = tg_lpe.Graph(**batched.arguments(weighted), ground=ground if grounded else None)
-    padded = PaddedBatch(graph, **options)
-    x, scale = normal(batched.num_nodes, 2), torch.ones(batched.num_nodes, dtype=torch.float64)
-    if scaled:
-        scale = normal(batched.num_nodes, seed=4).abs() + 0.1
-    outs = [apply(z) for apply, z in zip(padded.laplacian_operators(scale), padded.transposed(x), strict=True)]
-    for bucket, out in zip(padded.buckets, outs, strict=True):
-        for number, values in zip(bucket.graphs.tolist(), out, strict=True):
-            assert not values[:, parts[number].num_nodes :].any(), "the padding stays zero"
-    if not outs:
-        return
-    everything = (padded.unpad([out.mT for out in outs]), x, scale, ground)
-    for part, got, rows, s, q in zip(parts, *(batched.split(each) for each in everything), strict=True):
-        meant = part if weighted else Graph(part.num_nodes, part.edges, [1.0] * len(part.edges))
-        laplacian = torch.from_numpy(meant.laplacian()) + torch.diag(q)
-        expected = s.unsqueeze(1) * (laplacian @ (s.unsqueeze(1) * rows))
-        assert relative_error(got, expected) < 1e-12
-
-
-@few
 @given(batches)
 def test_dense_laplacians_are_symmetric_and_padded_with_zeros(parts: list[Graph]) -> None:
     batched = batch_of(parts)
@@ -86,22 +58,6 @@ def test_dense_laplacians_are_symmetric_and_padded_with_zeros(parts: list[Graph]
             n = parts[number].num_nodes
             assert torch.equal(matrix, matrix.T) and not matrix[n:].any()
             assert relative_error(matrix[:n, :n], parts[number].laplacian()) < 1e-14
-
-
-@pytest.mark.parametrize("wide", [False, True])
-def test_gradients_through_both_kinds_of_operator(wide: bool) -> None:
-    options = {} if wide else {"dense_nodes": 3}
-    batched = batch_of([from_networkx(nx.path_graph(3)), from_networkx(nx.cycle_graph(5)), Graph(1, [], [])])
-
-    def of(x, scale, conductance):
-        weight = torch.cat([conductance[:2], conductance[:2], conductance[2:], conductance[2:]])
-        arguments = {**batched.arguments(), "edge_weight": weight}
-        padded = PaddedBatch(tg_lpe.Graph(**arguments), **options)
-        operators = padded.laplacian_operators(scale)
-        return padded.unpad([f(z).mT for f, z in zip(operators, padded.transposed(x), strict=True)])
-
-    inputs = normal(9, 2), normal(9, seed=1), normal(7, seed=2).abs() + 0.5
-    assert torch.autograd.gradcheck(of, [t.requires_grad_() for t in inputs])
 
 
 def test_buckets_bound_memory() -> None:

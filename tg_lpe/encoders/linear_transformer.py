@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
@@ -14,12 +14,9 @@ from tg_lpe.data.spec import DataSpec
 from tg_lpe.encoders.base import Encoder, Encoding, Inputs
 from tg_lpe.encoders.registry import register
 from tg_lpe.graph.graph import Graph, inverse_sqrt
-from tg_lpe.graph.padding import PaddedBatch
 from tg_lpe.nn._util import without_autocast
 from tg_lpe.nn.probes import make_probes
-from tg_lpe.ops import layers as layer_ops
-from tg_lpe.ops.layers import LayerStack
-from tg_lpe.ops.operator import needs_gradient
+from tg_lpe.ops.layers import LayerStack, layers
 
 NORM_FLOOR = 1e-12
 """Columns shorter than this are not normalised, so a zero column stays zero."""
@@ -115,6 +112,7 @@ class LinearTransformer(Encoder):
         self.num_loops = num_loops
         self.update_incidence = update_incidence
         self.degree_scaling = degree_scaling
+        self.diagonal = diagonal
         self.normalize = normalize
         self.reads = frozenset({"edge_weight", "x"} if probes == "features" else {"edge_weight"})
         self.probes = make_probes(
@@ -159,154 +157,78 @@ class LinearTransformer(Encoder):
         return Encoding(self.readout(self._run(graph, phi)))
 
     def _run(self, graph: Graph, phi: Tensor) -> Tensor:
-        """Compute ``Phi`` of the last layer by the fastest implementation."""
+        """Compute ``Phi`` of the last layer."""
         if graph.num_nodes == 0:
             return phi
         if self.update_incidence:
             return self._run_updated(graph, phi)
-        if not self._has_backend(graph, phi):
-            return self._run_fixed(graph, phi)
-        laplacian, factor = graph.scaled_laplacian(phi, self.degree_scaling), self._factor(graph, phi)
-        floor = NORM_FLOOR if self.normalize else None
-        return layer_ops.layers(phi, laplacian, self._stack(), factor, floor)
-
-    def _layers(self) -> list[_Layer]:
-        """Return each layer's products of weights."""
-        products = _products(cast(list[_Parameters], list(self.blocks)))
-        return [layer for layer in products.unbind() for _ in range(self.num_loops)]
-
-    def _stack(self) -> LayerStack:
-        """Return all layers' weights."""
-        blocks = _products(cast(list[_Parameters], list(self.blocks)))
-        residual, similarity, left, right = (
-            values.repeat_interleave(self.num_loops, dim=0)
-            for values in (blocks.residual, blocks.similarity, blocks.left, blocks.right)
-        )
-        if not self.normalize:
-            factors = blocks.incidence_residual.repeat_interleave(self.num_loops)[:-1]
-            c = torch.cat([factors.new_ones(1), factors.cumprod(0)]).abs().pow(1 if self.degree_scaling else 2)
-            similarity = similarity * c.view(-1, 1, 1)
-        return LayerStack(residual, similarity, left, right, blocks.diagonal)
-
-    def _has_backend(self, graph: Graph, phi: Tensor) -> bool:
-        """Return whether a backend can run all layers at once on this graph, with the required gradients."""
-        if phi.dtype != self.readout.weight.dtype or graph.needs_gradient():
-            return False
-        gradient = torch.is_grad_enabled() and needs_gradient(phi, *self.parameters())
-        if gradient and not (self.normalize and cast(_Parameters, self.blocks[0]).diagonal):
-            return False
-        return layer_ops.supports(phi, graph.max_nodes, gradient)
-
-    def _factor(self, graph: Graph, phi: Tensor) -> Tensor:
-        """Factor of each graph on ``S`` from the second layer on, float64 ``[num_graphs]``; see :meth:`_run_fixed`."""
-        if not self.normalize:
-            return torch.ones(graph.num_graphs, dtype=torch.float64, device=phi.device)
-        return graph.frobenius_norm(phi.detach()).double().pow(-1 if self.degree_scaling else -2)
-
-    def _run_fixed(self, graph: Graph, phi: Tensor) -> Tensor:
-        layers = self._layers()
-        node_scale = inverse_sqrt(graph.degree(phi)) if self.degree_scaling else phi.new_ones(graph.num_nodes)
-        padded = PaddedBatch(graph)
-        norm = graph.frobenius_norm(phi) if self.normalize else None
-        parts = []
-        operators = padded.laplacian_operators(node_scale)
-        for bucket, apply, z in zip(padded.buckets, operators, padded.transposed(phi), strict=True):
-            # B_l = c_l B. With normalisation, c_l = 1 / |B|_F from the second layer on; otherwise c_l is the product
-            # of all 1 + alpha^R so far. S is quadratic in B; the scaling by D_l^-1/2 removes one power of |c_l|.
-            power = 1 if self.degree_scaling else 2
-            c, length = phi.new_ones(()), None if norm is None else norm[bucket.graphs].view(-1, 1, 1)
-            for layer in layers:
-                z = layer.update_phi(z, apply(z), c.abs().pow(power))
-                if length is None:
-                    c = c * layer.incidence_residual
-                else:
-                    z, c = _normalize_columns(z), length.reciprocal()
-            parts.append(z.mT)
-        return padded.unpad(parts) if parts else phi
+        stack, incidence_residual, *_ = self._weights()
+        factor = torch.ones(graph.num_graphs, dtype=torch.float64, device=phi.device)
+        # B_l = c_l B. With normalisation, c_l = 1 / |B|_F from the second layer on; otherwise c_l is the product of all
+        # 1 + alpha^R so far. S is quadratic in B; the scaling by D_l^-1/2 removes one power of |c_l|.
+        power = 1 if self.degree_scaling else 2
+        if self.normalize:
+            factor = graph.frobenius_norm(phi.detach()).double().pow(-power)
+        else:
+            c = torch.cat([incidence_residual.new_ones(1), incidence_residual[:-1].cumprod(0)])
+            stack = stack._replace(similarity=stack.similarity * c.abs().pow(power).view(-1, 1, 1))
+        laplacian = graph.scaled_laplacian(phi, self.degree_scaling)
+        return layers(phi, laplacian, stack, factor, NORM_FLOOR if self.normalize else None)
 
     def _run_updated(self, graph: Graph, phi: Tensor) -> Tensor:
-        layers = self._layers()
-        padded = PaddedBatch(graph)
-        parts = []
-        incidences = _dense_incidences(graph, padded, phi)
-        for b, z in zip(incidences, padded.transposed(phi), strict=True):
-            for index, layer in enumerate(layers):
-                scaled = b * inverse_sqrt(b.abs().sum(-1, keepdim=True)) if self.degree_scaling else b
-                new_z = layer.update_phi(z, (z @ scaled) @ scaled.mT)
-                if index + 1 < len(layers):  # the last layer's B is not read
-                    b = layer.update_incidence(b, scaled, z)
-                    if self.normalize:
-                        norm = torch.linalg.matrix_norm(b, keepdim=True)
-                        b = b / torch.where(norm == 0, 1.0, norm)
-                z = _normalize_columns(new_z) if self.normalize else new_z
-            parts.append(z.mT)
-        return padded.unpad(parts) if parts else phi
+        """Compute ``Phi`` of the last layer with dense ``B``; ``z`` is ``Phi^T``, ``[num_graphs, k, max_nodes]``."""
+        stack, incidence_residuals, graph_scales, query_keys = self._weights()
+        b, place = _dense_incidence(graph, phi), (graph.batch, graph.local_index)
+        z = phi.new_zeros(graph.num_graphs, graph.max_nodes, self.k).index_put(place, phi).mT
+        for number, (residual, similarity, left, right) in enumerate(zip(*stack[:4], strict=True)):
+            scaled = b * inverse_sqrt(b.abs().sum(-1, keepdim=True)) if self.degree_scaling else b
+            gram = z @ z.mT
+            mix = residual + (left * gram if self.diagonal else left @ gram @ right)
+            new_z = mix @ z + similarity @ ((z @ scaled) @ scaled.mT)
+            if number + 1 < len(graph_scales):  # the last layer's B is not read
+                through_phi = (query_keys[number] @ z).mT @ (z @ b)
+                similar = graph_scales[number] * (scaled @ (scaled.mT @ b))
+                b = incidence_residuals[number] * b + similar + through_phi
+            z = new_z
+            if self.normalize:
+                norm = torch.linalg.matrix_norm(b, keepdim=True)
+                b = b / torch.where(norm == 0, 1.0, norm)
+                # Short columns are divided by one: division by the floor would overflow their derivative.
+                z = z / torch.threshold(torch.linalg.vector_norm(z, dim=2, keepdim=True), NORM_FLOOR, 1.0)
+        return z.mT[place]
 
+    def _weights(self) -> tuple[LayerStack, Tensor, Tensor, Tensor]:
+        """Return the products of all layers' weights that do not depend on the graph.
 
-@dataclass(frozen=True)
-class _Layer:
-    """Products of a layer's parameters for the update of ``Phi^T``, ``[num_graphs, k, max_nodes]``."""
-
-    residual: Tensor
-    """``I + W^R``, ``[k, k]``."""
-    similarity: Tensor
-    """``beta_3 alpha^Q alpha^K W^V``, ``[k, k]``."""
-    left: Tensor
-    """``beta_4 W^V``, ``[k, k]``. If diagonal, the factors of the entries of ``Phi^T Phi`` in ``beta_4 W^V (Phi^T Phi)
-    W^Q^T W^K``."""
-    right: Tensor
-    """``W^Q^T W^K``, ``[k, k]``; not read if diagonal."""
-    diagonal: bool
-    """Whether ``W^Q``, ``W^K`` and ``W^V`` are diagonal."""
-    incidence_residual: Tensor
-    """``1 + alpha^R``, ``[]``; one without ``alpha^R``."""
-    incidence: tuple[Tensor, Tensor] | None
-    """``alpha^V beta_1 alpha^Q alpha^K`` ``[]`` and ``alpha^V beta_2 W^Q^T W^K`` ``[k, k]``."""
-
-    def unbind(self) -> list[_Layer]:
-        """Split a stack of layers, whose tensors have a leading dimension over layers."""
-        count = self.residual.size(0)
-        products = (self.residual, self.similarity, self.left, self.right)
-        pairs = (
-            [None] * count if self.incidence is None else list(zip(*(t.unbind() for t in self.incidence), strict=True))
-        )
-        columns = [*(tensor.unbind() for tensor in products), [self.diagonal] * count, self.incidence_residual.unbind()]
-        return [_Layer(*row) for row in zip(*columns, pairs, strict=True)]
-
-    def update_phi(self, z: Tensor, similar: Tensor, scale: Tensor | None = None) -> Tensor:
-        """Return ``(I + W^R) Phi^T + W^V Phi^T (beta_3 alpha^Q alpha^K S + beta_4 P)``.
-
-        It computes ``Phi^T P`` as ``(Phi^T Phi) W^Q^T W^K Phi^T``, without a ``[num_nodes, num_nodes]`` matrix.
-
-        Args:
-            z: ``Phi^T``, ``[num_graphs, k, max_nodes]``.
-            similar: ``Phi^T S``, ``[num_graphs, k, max_nodes]``; overwritten if no gradient is recorded.
-            scale: factor on ``similar``, ``[]``.
+        Returns:
+            Those of the update of ``Phi``; then, of the update of ``B``, ``1 + alpha^R`` and
+            ``alpha^V beta_1 alpha^Q alpha^K``, ``[num_layers]``, and ``alpha^V beta_2 W^Q^T W^K``,
+            ``[num_layers, k, k]``.
         """
-        gram = torch.bmm(z, z.mT)
-        similarity = self.similarity.diagonal().unsqueeze(1) if self.diagonal else self.similarity
-        similarity = similarity if scale is None else similarity * scale
-        if not self.diagonal:
-            return (self.residual + self.left @ gram @ self.right) @ z + similarity @ similar
-        if torch.is_grad_enabled():
-            return torch.baddbmm(similar * similarity, torch.addcmul(self.residual, gram, self.left), z)
-        # In place, because allocation takes most of the time of a single molecule.
-        mix = torch.addcmul(self.residual, gram, self.left, out=gram)
-        return similar.mul_(similarity).baddbmm_(mix, z)
+        blocks = [block for block in self.blocks for _ in range(self.num_loops)]
 
-    def update_incidence(self, b: Tensor, scaled: Tensor, z: Tensor) -> Tensor:
-        """Return ``(1 + alpha^R) B + alpha^V (beta_1 alpha^Q alpha^K S + beta_2 P)^T B``, in the shape of ``b``.
+        def stacked(name: str, absent: float = 1.0) -> Tensor:
+            values = [cast("Tensor | None", getattr(block, name)) for block in blocks]
+            default = cast(Tensor, blocks[0].alpha_q).new_full((), absent)
+            if all(value is None for value in values):
+                return default.expand(len(blocks))
+            return torch.stack([default if value is None else value for value in values])
 
-        Args:
-            b: ``B``, ``[num_graphs, max_nodes, max_edges]``.
-            scaled: ``D^-1/2 B``, ``[num_graphs, max_nodes, max_edges]``.
-            z: ``Phi^T``, ``[num_graphs, k, max_nodes]``.
-        """
-        if self.incidence is None:
-            return b * self.incidence_residual
-        graph_scale, query_key = self.incidence
-        through_phi = (query_key @ z).mT @ (z @ b)
-        return b * self.incidence_residual + graph_scale * (scaled @ (scaled.mT @ b)) + through_phi
+        w_q, w_k, w_v, w_r = (stacked(name) for name in ("w_q", "w_k", "w_v", "w_r"))
+        graph_scale, beta_4 = stacked("alpha_q") * stacked("alpha_k"), stacked("beta_4").view(-1, 1, 1)
+        scale = stacked("beta_3") * graph_scale
+        identity = torch.eye(self.k, dtype=w_v.dtype, device=w_v.device)
+        if self.diagonal:
+            factors = w_q * w_k
+            similarity, right = torch.diag_embed(scale.unsqueeze(1) * w_v), torch.diag_embed(factors)
+            residual, left = (1 + w_r).view(-1, 1, 1) * identity, beta_4 * w_v.unsqueeze(2) * factors.unsqueeze(1)
+        else:
+            similarity, right = scale.view(-1, 1, 1) * w_v, w_q.mT @ w_k
+            residual, left = identity + w_r, beta_4 * w_v
+        alpha_v = stacked("alpha_v", 0.0)
+        query_key = (alpha_v * stacked("beta_2")).view(-1, 1, 1) * right
+        stack = LayerStack(residual, similarity, left, right, self.diagonal)
+        return stack, 1 + stacked("alpha_r", 0.0), alpha_v * stacked("beta_1") * graph_scale, query_key
 
 
 class _Parameters(nn.Module):
@@ -359,54 +281,10 @@ class _Parameters(nn.Module):
             self.w_q.zero_()
 
 
-def _products(blocks: list[_Parameters]) -> _Layer:
-    """Stack the blocks' parameters and compute all products that do not depend on the graph."""
-
-    def stacked(name: str, absent: float = 1.0) -> Tensor:
-        values = [cast("Tensor | None", getattr(block, name)) for block in blocks]
-        default = blocks[0].alpha_q.new_full((), absent)
-        if all(value is None for value in values):
-            return default.expand(len(blocks))
-        return torch.stack([default if value is None else value for value in values])
-
-    def wide(scalar: Tensor, dims: int = 2) -> Tensor:
-        return scalar.view(-1, *[1] * dims)
-
-    w_q, w_k, w_v, w_r = (stacked(name) for name in ("w_q", "w_k", "w_v", "w_r"))
-    graph_scale = stacked("alpha_q") * stacked("alpha_k")
-    beta_3, beta_4 = stacked("beta_3"), stacked("beta_4")
-    identity = torch.eye(w_v.size(-1), dtype=w_v.dtype, device=w_v.device)
-    if blocks[0].diagonal:
-        factors = w_q * w_k
-        similarity = torch.diag_embed(wide(beta_3 * graph_scale, 1) * w_v)
-        left = (wide(beta_4, 1) * w_v).unsqueeze(2) * factors.unsqueeze(1)
-        residual, right = wide(1 + w_r) * identity, torch.diag_embed(factors)
-    else:
-        similarity, left = wide(beta_3 * graph_scale) * w_v, wide(beta_4) * w_v
-        residual, right = identity + w_r, w_q.mT @ w_k
-    incidence = None
-    if blocks[0].alpha_v is not None:
-        alpha_v = stacked("alpha_v", 0.0)
-        incidence = alpha_v * stacked("beta_1") * graph_scale, wide(alpha_v * stacked("beta_2")) * right
-    incidence_residual = 1 + stacked("alpha_r", 0.0)
-    return _Layer(residual, similarity, left, right, blocks[0].diagonal, incidence_residual, incidence)
-
-
-def _normalize_columns(z: Tensor) -> Tensor:
-    """Scale each graph's columns of ``Phi`` to length one, except zeros; in place if no gradient is recorded."""
-    norm = torch.linalg.vector_norm(z, dim=2, keepdim=True)
-    # Short columns are divided by one: division by the floor would overflow their derivative within a few layers.
-    if torch.is_grad_enabled():
-        return z / torch.threshold(norm, NORM_FLOOR, 1.0)
-    return z.div_(torch.threshold_(norm, NORM_FLOOR, 1.0))
-
-
-def _dense_incidences(graph: Graph, padded: PaddedBatch, like: Tensor) -> list[Tensor]:
-    """Return the dense ``B`` of each bucket, ``[num_graphs, max_nodes, max_edges]``; padding is zero."""
-    edge_graph, edge_counts = graph.batch[graph.tail], graph.edge_counts
-    shapes = [(b.num_graphs, b.max_nodes, int(edge_counts[b.graphs].max())) for b in padded.buckets]
-    total = sum(g * h * m for g, h, m in shapes)
-    if total > DENSE_BUDGET:
+def _dense_incidence(graph: Graph, like: Tensor) -> Tensor:
+    """Return the dense ``B`` of each graph, ``[num_graphs, max_nodes, max_edges]``; padding is zero."""
+    shape = graph.num_graphs, graph.max_nodes, int(graph.edge_counts.max())
+    if (total := math.prod(shape)) > DENSE_BUDGET:
         raise ValueError(
             f"update_incidence=True needs dense incidence matrices of {total:,} entries for this batch "
             f"({total * like.element_size() / 2**30:.1f} GiB, and several times that with gradients); the limit is "
@@ -414,19 +292,7 @@ def _dense_incidences(graph: Graph, padded: PaddedBatch, like: Tensor) -> list[T
         )
     if graph.ground is not None:
         raise ValueError("update_incidence=True does not support ground conductances, but the graph has some")
-    # Edges are sorted by tail, so those of one graph are consecutive.
-    local = torch.arange(graph.num_edges, device=graph.device) - (edge_counts.cumsum(0) - edge_counts)[edge_graph]
-    slot = torch.zeros_like(edge_counts)
-    bucket_of = torch.full_like(edge_counts, -1)
-    for number, bucket in enumerate(padded.buckets):
-        slot[bucket.graphs] = torch.arange(bucket.num_graphs, device=graph.device)
-        bucket_of[bucket.graphs] = number
-    root = graph.root_conductance(like)
-    matrices = []
-    for number, shape in enumerate(shapes):
-        edges = bucket_of[edge_graph] == number
-        row, column = slot[edge_graph[edges]], local[edges]
-        tail, head = graph.local_index[graph.tail[edges]], graph.local_index[graph.head[edges]]
-        matrix = like.new_zeros(shape).index_put((row, tail, column), -root[edges])
-        matrices.append(matrix.index_put((row, head, column), root[edges]))
-    return matrices
+    number, local, root = graph.batch[graph.tail], graph.local_index, graph.root_conductance(like)
+    column = torch.arange(graph.num_edges, device=graph.device) - graph.edge_ptr[number]
+    matrix = like.new_zeros(shape).index_put((number, local[graph.tail], column), -root)
+    return matrix.index_put((number, local[graph.head], column), root)

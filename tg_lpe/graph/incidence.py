@@ -165,13 +165,13 @@ class Incidence(Batching):
         return any(x is not None and x.requires_grad for x in (*inputs, self.conductance, self.ground))
 
     def scaled_laplacian(self, like: Tensor, degree_scaling: bool = False) -> ScaledLaplacian:
-        """Return ``L``, or ``D^-1/2 L D^-1/2``, for the operations on layers; without gradient, cached for each dtype.
+        """Return ``L``, or ``D^-1/2 L D^-1/2``, for the operations on layers; without gradient, it is cached.
 
         Args:
             like: a tensor with the wanted dtype and device.
             degree_scaling: whether to scale by ``D^-1/2``, see :meth:`degree`.
         """
-        if torch.compiler.is_compiling():
+        if torch.compiler.is_compiling() or self.needs_gradient():
             return self._scaled_laplacian(like, degree_scaling)
         key = (like.dtype, degree_scaling)
         if key not in self._laplacians:
@@ -179,13 +179,13 @@ class Incidence(Batching):
                 self._laplacians[key] = self._scaled_laplacian(like, degree_scaling)
         return self._laplacians[key]
 
-    @torch.no_grad()
     def _scaled_laplacian(self, like: Tensor, degree_scaling: bool) -> ScaledLaplacian:
         scale = inverse_sqrt(self.degree(like)) if degree_scaling else like.new_ones(self.num_nodes)
         # A copy, so that changing conductances in place cannot corrupt a later backward pass.
-        w = None if self.conductance is None else self.conductance.detach().to(like.dtype, copy=True)
-        diagonal = self.laplacian_diagonal(like).detach() * scale.square()
-        rows = edges.adjacency_rows(self.tail, self.head, scale, w) if cpu.supports(like) else None
+        w = None if self.conductance is None else self.conductance.to(like.dtype, copy=True)
+        diagonal = self.laplacian_diagonal(like) * scale.square()
+        is_compiled = cpu.supports(like) and not self.needs_gradient()
+        rows = edges.adjacency_rows(self.tail, self.head, scale, w) if is_compiled else None
         return ScaledLaplacian(self.tail, self.head, self.ptr, scale, w, diagonal, self.max_nodes, *(rows or ()))
 
     def degree(self, like: Tensor) -> Tensor:

@@ -9,7 +9,6 @@ are nodes without edges whose values are zero and stay zero, so nothing leaks be
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import torch
@@ -19,25 +18,9 @@ from tg_lpe.graph.buckets import PaddedRows, matrices
 from tg_lpe.graph.graph import Graph
 from tg_lpe.graph.solvers import DENSE_LIMIT, is_dense
 from tg_lpe.ops.polynomials import EdgePositions, dense_polynomials, is_faster, matrix_polynomials
-from tg_lpe.ops.segment import RowGroups
 
 POLYNOMIAL_PADDING = 1.15
 """Largest ratio of graph sizes in a bucket for polynomials: the work of padding grows with its cube."""
-
-Operator = Callable[[Tensor], Tensor]
-"""Maps a bucket's ``Phi^T``, ``[num_graphs, k, max_nodes]``, linearly to the same shape."""
-
-
-def _edge_operator(laplacian: Operator, node_scale: Tensor) -> Operator:
-    """Return ``diag(s) L diag(s)`` of a bucket from ``L``, which maps ``[num_rows, k]`` to the same shape."""
-    scale = node_scale.unsqueeze(-1)
-
-    def apply(z: Tensor) -> Tensor:
-        num_graphs, k, max_nodes = z.shape
-        rows = scale * laplacian(scale * z.mT.reshape(num_graphs * max_nodes, k))
-        return rows.view(num_graphs, max_nodes, k).mT
-
-    return apply
 
 
 class PaddedBatch(PaddedRows):
@@ -56,37 +39,6 @@ class PaddedBatch(PaddedRows):
     def transposed(self, x: Tensor) -> list[Tensor]:
         """Pad node values ``[num_nodes, k]`` with zeros to ``[num_graphs, k, max_nodes]`` for each bucket."""
         return [part.mT.contiguous() for part in self.pad(x)]
-
-    def laplacian_operators(self, node_scale: Tensor) -> list[Operator]:
-        """Return ``diag(s) L diag(s)`` for each bucket.
-
-        Args:
-            node_scale: ``s``, ``[num_nodes]``: ``D^-1/2`` for the normalised Laplacian, ones for ``L`` itself. The
-                operators have its dtype.
-        """
-        dense = iter([partial(torch.bmm, mat2=matrix) for matrix in self.dense_laplacians(node_scale)])
-        if all(bucket.dense for bucket in self.buckets):
-            return [*dense]
-        if self.is_single:
-            return [_edge_operator(self.graph.laplacian, node_scale)]
-        q = self.graph.ground
-        parts = self.edge_positions(), self.pad(torch.zeros_like(node_scale) if q is None else q), self.pad(node_scale)
-        return [
-            next(dense) if bucket.dense else _edge_operator(self._laplacian(where, ground), scale.flatten())
-            for bucket, where, ground, scale in zip(self.buckets, *parts, strict=True)
-        ]
-
-    def _laplacian(self, where: EdgePositions, ground: Tensor) -> Operator:
-        """Multiply the rows of a bucket by ``L`` by sums over the edges: ``O(num_edges k)``, for graphs of any size."""
-        tail, head = (RowGroups(ends, ground.numel()) for ends in (where.tail, where.head))
-        w = None if self.graph.conductance is None else self.graph.conductance[where.edges].unsqueeze(1)
-
-        def laplacian(x: Tensor) -> Tensor:
-            flow = head.gather(x) - tail.gather(x)
-            flow = flow if w is None else flow * w.to(x.dtype)
-            return head.sum(flow) - tail.sum(flow) + ground.view(-1, 1).to(x.dtype) * x
-
-        return laplacian
 
     def dense_laplacians(self, node_scale: Tensor) -> list[Tensor]:
         """Return ``diag(s) L diag(s)`` as matrices ``[num_graphs, max_nodes, max_nodes]`` for each dense bucket."""

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -24,6 +25,9 @@ TRAINED_COLUMNS, TRAINED_NODES = WIDTHS[0], 4096
 
 BLOCK_WIDTHS = (4, 8)
 """Columns of each block that :func:`two_block_layers` computes at once; fewer are padded with zeros."""
+
+DENSE_NODES = 64
+"""Up to this number of nodes of the largest graph, layers in torch multiply by dense ``S``."""
 
 _OPERATOR = "ptr crow col value diagonal"
 
@@ -157,7 +161,7 @@ def layers(
 ) -> Tensor:
     """Compute all layers of a linear transformer with a fixed incidence matrix.
 
-    Gradients flow to ``phi`` and ``weights``, not to ``laplacian`` and ``later``.
+    Gradients flow to all tensors except the rows of ``laplacian``.
 
     Args:
         phi: ``Phi_0``, ``[num_nodes, k]``.
@@ -173,9 +177,11 @@ def layers(
         ValueError: on wrong shapes, dtypes or devices.
     """
     # Fields are named: the compiler of PyTorch 2.6 has an internal error on slices of a named tuple.
-    if not needs_gradient(phi, weights.residual, weights.similarity, weights.left, weights.right):
+    of_graph = laplacian.node_scale, laplacian.conductance, laplacian.diagonal, later
+    if not needs_gradient(phi, weights.residual, weights.similarity, weights.left, weights.right, *of_graph):
         return _layers(phi, *laplacian, *weights, later, norm_floor)
-    if norm_floor is None or not weights.diagonal:
+    is_compiled = norm_floor is not None and weights.diagonal and supports(phi, laplacian.max_nodes, gradient=True)
+    if not is_compiled or needs_gradient(*of_graph):
         return _reference(phi, *laplacian, *weights, later, norm_floor)
     # Layers with diagonal weights do not read the right weights.
     stacks = weights.residual, weights.similarity, weights.left, weights.left.detach()
@@ -239,11 +245,8 @@ def compiled_forward(inputs: LayerArguments) -> tuple[Tensor, ...]:
 def _saved_shapes(num_nodes: int, num_layers: int, num_graphs: int) -> dict[str, tuple[int, ...]]:
     """Return the shapes of the tensors that the gradient needs."""
     width = TRAINED_COLUMNS
-    return {
-        "chain": (num_layers, num_nodes, width),
-        "gram": (num_graphs, num_layers, width, width),
-        "norm": (num_graphs, num_layers, width),
-    }
+    of_graph = num_graphs, num_layers, width
+    return {"chain": (num_layers, num_nodes, width), "gram": (*of_graph, width), "norm": of_graph}
 
 
 def _malformed(num_nodes: int) -> str:
@@ -294,50 +297,47 @@ def _training_arguments(inputs: LayerArguments) -> tuple[dict[str, Required], di
 
 
 def _reference(*arguments: Any) -> Tensor:
-    """Compute :func:`layers` in torch; ``z`` is ``Phi`` padded to ``[num_graphs, max_nodes, k]``."""
+    """Compute :func:`layers` in torch; ``z`` is ``Phi^T`` padded to ``[num_graphs, k, max_nodes]``."""
     inputs = LayerArguments(*arguments)
     phi, (tail, head, ptr, scale, conductance, diagonal, max_nodes, *_) = inputs.phi, inputs.laplacian
     stacks, norm_floor = (inputs.residual, inputs.similarity, inputs.left, inputs.right), inputs.norm_floor
-    num_nodes = phi.size(0)
-    num_graphs, node = ptr.numel() - 1, torch.arange(num_nodes, device=phi.device)
+    num_graphs, node = ptr.numel() - 1, torch.arange(phi.size(0), device=phi.device)
     graph = torch.searchsorted(ptr, node, right=True) - 1
     place = graph * max_nodes + node - ptr[graph]
-    entry = (scale[tail] * scale[head] * (1.0 if conductance is None else conductance)).unsqueeze(1)
+    entry = scale[tail] * scale[head] * (-1.0 if conductance is None else -conductance)
 
     def pad(rows: Tensor) -> Tensor:
         padded = rows.new_zeros(num_graphs * max_nodes, rows.size(1)).index_copy(0, place, rows)
-        return padded.view(num_graphs, max_nodes, rows.size(1))
+        return padded.view(num_graphs, max_nodes, rows.size(1)).mT.contiguous()
 
-    def similar(z: Tensor) -> Tensor:
-        rows = z.flatten(0, 1).index_select(0, place)
-        out = diagonal.unsqueeze(1) * rows
-        out = out.index_add(0, tail, -entry * rows[head]).index_add(0, head, -entry * rows[tail])
-        return pad(out)
+    def by_edges(z: Tensor) -> Tensor:
+        rows, w = z.mT.flatten(0, 1).index_select(0, place), entry.unsqueeze(1)
+        return pad((diagonal.unsqueeze(1) * rows).index_add(0, tail, w * rows[head]).index_add(0, head, w * rows[tail]))
+
+    similar = by_edges
+    if max_nodes <= DENSE_NODES:
+        row, column = torch.cat([place, place[tail], place[head]]), torch.cat([node, head, tail])
+        flat = row * max_nodes + column - ptr[graph[column]]
+        matrix = phi.new_zeros(num_graphs * max_nodes**2).index_put((flat,), torch.cat([diagonal, entry, entry]))
+        similar = partial(torch.bmm, mat2=matrix.view(num_graphs, max_nodes, max_nodes))
 
     z = pad(phi)
     for layer, (residual, similarity, left, right) in enumerate(zip(*stacks, strict=True)):
-        gram = z.mT @ z
-        s = similar(z)
+        gram, s = z @ z.mT, similar(z)
         if layer:
             s = s * inputs.later.to(z.dtype).view(-1, 1, 1)
         if inputs.diagonal_weights:
-            mix, s = residual + left * gram, s * similarity.diagonal()
+            mix, s = residual + left * gram, s * similarity.diagonal().unsqueeze(1)
         else:
-            mix, s = residual + left @ gram @ right, s @ similarity.mT
-        z = z @ mix.mT + s
+            mix, s = residual + left @ gram @ right, similarity @ s
+        z = torch.baddbmm(s, mix, z)
         if norm_floor is not None:
-            squared = z.square().sum(1, keepdim=True)
-            long = squared > norm_floor * norm_floor
-            z = torch.where(long, z * torch.where(long, squared, 1.0).rsqrt(), z)
-    return z.flatten(0, 1).index_select(0, place)
+            squared = z.square().sum(2, keepdim=True)
+            z = z * torch.where(squared > norm_floor * norm_floor, squared, 1.0).rsqrt()
+    return z.mT.flatten(0, 1).index_select(0, place)
 
 
-def _fake(*arguments: Any) -> Tensor:
-    phi = arguments[0]
-    return phi.new_empty(phi.shape)
-
-
-_layers = Operator(f"layers({signature(LayerArguments)}) -> Tensor", _run, _fake)
+_layers = Operator(f"layers({signature(LayerArguments)}) -> Tensor", _run, lambda phi, *_: phi.new_empty(phi.shape))
 
 
 def _run_forward(*arguments: Any) -> tuple[Tensor, ...]:
@@ -376,8 +376,7 @@ def _backward(ctx: Any, grad_out: Tensor | None, *_: Any) -> tuple[Any, ...]:
 
 def _run_gradient(grad_out: Tensor, *arguments: Any) -> tuple[Tensor, ...]:
     """Compute the gradients of ``phi`` and the weights from the tensors of :func:`compiled_forward`."""
-    *forward, chain, gram, norm = arguments
-    inputs, width = LayerArguments(*forward), TRAINED_COLUMNS
+    inputs, (chain, gram, norm), width = LayerArguments(*arguments[:-3]), arguments[-3:], TRAINED_COLUMNS
     phi, (read, sizes), k = inputs.phi, _training_arguments(inputs), inputs.phi.size(1)
     (num_nodes, num_layers), dtype = (phi.size(0), sizes["num_layers"]), phi.dtype
     shapes = _saved_shapes(num_nodes, num_layers, sizes["num_graphs"])
@@ -392,7 +391,7 @@ def _run_gradient(grad_out: Tensor, *arguments: Any) -> tuple[Tensor, ...]:
     }
     _backward_kernel(dtype, _malformed(num_nodes), read, grads, **sizes)
     by_phi, by_residual, by_similarity, by_left = grads.values()
-    by_weights = (by_residual, torch.diag_embed(by_similarity), by_left)
+    by_weights = by_residual, torch.diag_embed(by_similarity), by_left
     if k == width:
         return by_phi, *by_weights
     return by_phi[:, :k].contiguous(), *(grad[:, :k, :k].contiguous() for grad in by_weights)
