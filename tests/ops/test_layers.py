@@ -140,7 +140,7 @@ def test_malformed_calls_are_refused() -> None:
 
     def run(phi: Tensor = phi, later: Tensor = ones[:1], **changed: Tensor) -> Tensor:
         own = laplacian._replace(**changed)
-        return layer_ops.compiled_layers(LayerArguments(phi, *own, *model._weights()[0], later, 1e-12))
+        return layer_ops.compiled_layers(LayerArguments(phi, *own, *model._weights(), later, 1e-12))
 
     assert run().shape == (3, 8)
     for match, arguments in (

@@ -111,9 +111,8 @@ class LinearTransformer(Encoder):
         self.out_channels = out_channels
         self.num_loops = num_loops
         self.update_incidence = update_incidence
-        self.degree_scaling = degree_scaling
-        self.diagonal = diagonal
-        self.normalize = normalize
+        self.degree_scaling, self.independent_scaling = degree_scaling, independent_scaling
+        self.diagonal, self.normalize = diagonal, normalize
         self.reads = frozenset({"edge_weight", "x"} if probes == "features" else {"edge_weight"})
         self.probes = make_probes(
             probes, k, max_nodes=max_nodes, num_node_types=num_node_types, in_channels=in_channels, seed=seed
@@ -162,7 +161,7 @@ class LinearTransformer(Encoder):
             return phi
         if self.update_incidence:
             return self._run_updated(graph, phi)
-        stack, incidence_residual, *_ = self._weights()
+        stack = self._weights()
         factor = torch.ones(graph.num_graphs, dtype=torch.float64, device=phi.device)
         # B_l = c_l B. With normalisation, c_l = 1 / |B|_F from the second layer on; otherwise c_l is the product of all
         # 1 + alpha^R so far. S is quadratic in B; the scaling by D_l^-1/2 removes one power of |c_l|.
@@ -170,14 +169,19 @@ class LinearTransformer(Encoder):
         if self.normalize:
             factor = graph.frobenius_norm(phi.detach()).double().pow(-power)
         else:
-            c = torch.cat([incidence_residual.new_ones(1), incidence_residual[:-1].cumprod(0)])
+            c = torch.cat([phi.new_ones(1), self._incidence_residual()[:-1].cumprod(0)])
             stack = stack._replace(similarity=stack.similarity * c.abs().pow(power).view(-1, 1, 1))
         laplacian = graph.scaled_laplacian(phi, self.degree_scaling)
         return layers(phi, laplacian, stack, factor, NORM_FLOOR if self.normalize else None)
 
     def _run_updated(self, graph: Graph, phi: Tensor) -> Tensor:
         """Compute ``Phi`` of the last layer with dense ``B``; ``z`` is ``Phi^T``, ``[num_graphs, k, max_nodes]``."""
-        stack, incidence_residuals, graph_scales, query_keys = self._weights()
+        stack, residuals = self._weights(), self._incidence_residual()
+        w_q, w_k, alpha_q, alpha_k = map(self._stacked, ("w_q", "w_k", "alpha_q", "alpha_k"))
+        alpha_v, beta_1, beta_2 = self._stacked("alpha_v", 0.0), self._stacked("beta_1"), self._stacked("beta_2")
+        graph_scales = self._looped(alpha_v * beta_1 * alpha_q * alpha_k)
+        right = torch.diag_embed(w_q * w_k) if self.diagonal else w_q.mT @ w_k
+        query_keys = self._looped((alpha_v * beta_2).view(-1, 1, 1) * right)
         b, place = _dense_incidence(graph, phi), (graph.batch, graph.local_index)
         z = phi.new_zeros(graph.num_graphs, graph.max_nodes, self.k).index_put(place, phi).mT
         for number, (residual, similarity, left, right) in enumerate(zip(*stack[:4], strict=True)):
@@ -188,7 +192,7 @@ class LinearTransformer(Encoder):
             if number + 1 < len(graph_scales):  # the last layer's B is not read
                 through_phi = (query_keys[number] @ z).mT @ (z @ b)
                 similar = graph_scales[number] * (scaled @ (scaled.mT @ b))
-                b = incidence_residuals[number] * b + similar + through_phi
+                b = residuals[number] * b + similar + through_phi
             z = new_z
             if self.normalize:
                 norm = torch.linalg.matrix_norm(b, keepdim=True)
@@ -197,38 +201,34 @@ class LinearTransformer(Encoder):
                 z = z / torch.threshold(torch.linalg.vector_norm(z, dim=2, keepdim=True), NORM_FLOOR, 1.0)
         return z.mT[place]
 
-    def _weights(self) -> tuple[LayerStack, Tensor, Tensor, Tensor]:
-        """Return the products of all layers' weights that do not depend on the graph.
-
-        Returns:
-            Those of the update of ``Phi``; then, of the update of ``B``, ``1 + alpha^R`` and
-            ``alpha^V beta_1 alpha^Q alpha^K``, ``[num_layers]``, and ``alpha^V beta_2 W^Q^T W^K``,
-            ``[num_layers, k, k]``.
-        """
-        blocks = [block for block in self.blocks for _ in range(self.num_loops)]
-
-        def stacked(name: str, absent: float = 1.0) -> Tensor:
-            values = [cast("Tensor | None", getattr(block, name)) for block in blocks]
-            default = cast(Tensor, blocks[0].alpha_q).new_full((), absent)
-            if all(value is None for value in values):
-                return default.expand(len(blocks))
-            return torch.stack([default if value is None else value for value in values])
-
-        w_q, w_k, w_v, w_r = (stacked(name) for name in ("w_q", "w_k", "w_v", "w_r"))
-        graph_scale, beta_4 = stacked("alpha_q") * stacked("alpha_k"), stacked("beta_4").view(-1, 1, 1)
-        scale = stacked("beta_3") * graph_scale
+    def _weights(self) -> LayerStack:
+        """Return the products of all layers' weights that update ``Phi``."""
+        w_q, w_k, w_v, w_r = map(self._stacked, ("w_q", "w_k", "w_v", "w_r"))
+        scale, left = self._stacked("alpha_q") * self._stacked("alpha_k"), w_v
+        if self.independent_scaling:
+            scale = scale * self._stacked("beta_3")
+            left = left * self._stacked("beta_4").view(-1, *[1] * (w_v.dim() - 1))
         identity = torch.eye(self.k, dtype=w_v.dtype, device=w_v.device)
         if self.diagonal:
-            factors = w_q * w_k
-            similarity, right = torch.diag_embed(scale.unsqueeze(1) * w_v), torch.diag_embed(factors)
-            residual, left = (1 + w_r).view(-1, 1, 1) * identity, beta_4 * w_v.unsqueeze(2) * factors.unsqueeze(1)
+            similarity, residual = torch.diag_embed(scale.unsqueeze(1) * w_v), (1 + w_r).view(-1, 1, 1) * identity
+            left = right = left.unsqueeze(2) * (w_q * w_k).unsqueeze(1)  # such layers do not read the right weights
         else:
-            similarity, right = scale.view(-1, 1, 1) * w_v, w_q.mT @ w_k
-            residual, left = identity + w_r, beta_4 * w_v
-        alpha_v = stacked("alpha_v", 0.0)
-        query_key = (alpha_v * stacked("beta_2")).view(-1, 1, 1) * right
-        stack = LayerStack(residual, similarity, left, right, self.diagonal)
-        return stack, 1 + stacked("alpha_r", 0.0), alpha_v * stacked("beta_1") * graph_scale, query_key
+            similarity, residual, right = scale.view(-1, 1, 1) * w_v, identity + w_r, w_q.mT @ w_k
+        residual, similarity, left, right = map(self._looped, (residual, similarity, left, right))
+        return LayerStack(residual, similarity, left, right, self.diagonal)
+
+    def _incidence_residual(self) -> Tensor:
+        """Return ``1 + alpha^R`` of all layers, ``[num_layers]``."""
+        return self._looped(1 + self._stacked("alpha_r", 0.0))
+
+    def _stacked(self, name: str, absent: float = 1.0) -> Tensor:
+        """Return a parameter of all blocks, ``[num_blocks, ...]``; some blocks lack those of the update of ``B``."""
+        values = [cast("Tensor | None", getattr(block, name)) for block in self.blocks]
+        default = self.readout.weight.new_full((), absent)
+        return torch.stack([default if value is None else value for value in values])
+
+    def _looped(self, values: Tensor) -> Tensor:
+        return values.repeat_interleave(self.num_loops, 0)
 
 
 class _Parameters(nn.Module):
