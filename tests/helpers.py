@@ -85,8 +85,8 @@ def pseudo_inverse(graph: Graph) -> np.ndarray:
 
 
 def equal_values(values: np.ndarray, gap: float = 1e-4) -> list[list[int]]:
-    """Return the positions of sorted values, those of neighbours that differ by less than ``gap`` in one group."""
-    starts = np.flatnonzero(np.abs(np.diff(values)) >= gap) + 1
+    """Return the positions of sorted values, those of neighbours that differ by at most ``gap`` in one group."""
+    starts = np.flatnonzero(np.abs(np.diff(values)) > gap) + 1
     return [group.tolist() for group in np.split(np.arange(len(values)), starts) if group.size]
 
 
