@@ -140,8 +140,8 @@ def _is_dense(group: ComponentGroup, method: str) -> bool:
 
 def _inverses(parts: Components, group: ComponentGroup) -> Array:
     """Compute ``G`` without the node of each component with the largest sum of weights, ``[num_components, n, n]``."""
-    lower, n = group.matrices(parts.diagonal), group.size
-    with one_thread() if n <= DENSE_NODES else nullcontext():  # OpenBLAS starts threads for 10 rows
+    lower, n = group.matrices(parts.diagonal), group.size  # OpenBLAS starts threads for 10 rows
+    with one_thread() if n <= DENSE_NODES and (n > 32 or len(lower) > 4) else nullcontext():
         for matrix, ground in zip(lower, parts.diagonal[group.nodes].argmax(1), strict=True):
             matrix[ground] = matrix[:, ground] = 0.0
             matrix[ground, ground] = 1.0
