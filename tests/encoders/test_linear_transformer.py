@@ -83,12 +83,11 @@ def test_eq_16_on_corner_cases(update: bool) -> None:
 def test_weights_of_lemma_6_give_leading_eigenvectors(weighted: bool) -> None:
     """Section 14.2: the lemma survives all five modifications. A block of three loops is ``L^3`` or one step of QR."""
     model = LinearTransformer(k=3, num_blocks=160, num_loops=3).double()
-    values = {"alpha_q": 1.0, "alpha_k": 1.0, "beta_3": 1.0, "beta_4": 1.0, "w_r": 0.0}
+    values, column_of = {"alpha_q": 1, "alpha_k": 1, "beta_3": 1, "beta_4": 1, "w_r": 0}, torch.arange(3)
     with torch.no_grad():
         for block, column in zip(model.blocks, itertools.cycle([None, 2, 1, 0]), strict=False):
             for name, value in values.items():
                 getattr(block, name).fill_(value)
-            column_of = torch.arange(3)
             if column is None:
                 block.w_v.fill_(1.0), block.w_r.fill_(-1.0), block.beta_4.zero_()
             else:
@@ -96,11 +95,10 @@ def test_weights_of_lemma_6_give_leading_eigenvectors(weighted: bool) -> None:
                 block.w_q.copy_(column_of > column), block.w_k.copy_(column_of > column)
         model.readout.weight.copy_(torch.eye(3))
     graph = from_networkx(nx.gnp_random_graph(8, 0.4, seed=264), lambda i: 0.5 + i % 3 if weighted else 1.0)
-    b = graph.incidence()
-    scaled = b / np.sqrt(np.abs(b).sum(1, keepdims=True))
-    expected = np.linalg.eigh(scaled @ scaled.T)[1][:, -3:]
-    got = model.encode(graph_of(graph), Inputs(), probes=normal(8, 3)).node.detach().numpy()
-    assert np.abs(np.abs(got) - np.abs(expected)).max() < 2e-7
+    b = graph.incidence() / np.sqrt(np.abs(graph.incidence()).sum(1, keepdims=True))
+    expected = np.linalg.eigh(b @ b.T)[1][:, -3:]
+    got = model.encode(graph_of(graph), Inputs(), probes=normal(8, 3)).node.detach().abs()
+    assert np.abs(got.numpy() - np.abs(expected)).max() < 2e-7
 
 
 def test_a_graph_of_thousands_of_nodes_against_scipy() -> None:

@@ -237,6 +237,8 @@ def test_the_laplacian_of_a_large_graph_with_and_without_gradient() -> None:
     assert relative_error(again, other.laplacian(x.clone().requires_grad_())) < 1e-5
     assert relative_error(again, graph.laplacian(x)) > 0.1
     assert other.with_conductances(w.requires_grad_()).laplacian(x).requires_grad
+    cached = torch.no_grad()(other.with_conductances(w).scaled_laplacian)(x)
+    assert not cached.diagonal.requires_grad
 
 
 GRADIENTS: list[dict[str, Any]] = [{}, {"degree_scaling": False}, {"independent_scaling": False}, {"k": 5}, {"k": 1}]

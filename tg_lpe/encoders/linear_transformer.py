@@ -162,13 +162,13 @@ class LinearTransformer(Encoder):
         if self.update_incidence:
             return self._run_updated(graph, phi)
         stack = self._weights()
-        factor = torch.ones(graph.num_graphs, dtype=torch.float64, device=phi.device)
         # B_l = c_l B. With normalisation, c_l = 1 / |B|_F from the second layer on; otherwise c_l is the product of all
         # 1 + alpha^R so far. S is quadratic in B; the scaling by D_l^-1/2 removes one power of |c_l|.
         power = 1 if self.degree_scaling else 2
         if self.normalize:
             factor = graph.frobenius_norm(phi.detach()).double().pow(-power)
         else:
+            factor = torch.ones(graph.num_graphs, dtype=torch.float64, device=phi.device)
             c = torch.cat([phi.new_ones(1), self._incidence_residual()[:-1].cumprod(0)])
             stack = stack._replace(similarity=stack.similarity * c.abs().pow(power).view(-1, 1, 1))
         laplacian = graph.scaled_laplacian(phi, self.degree_scaling)
@@ -224,8 +224,8 @@ class LinearTransformer(Encoder):
     def _stacked(self, name: str, absent: float = 1.0) -> Tensor:
         """Return a parameter of all blocks, ``[num_blocks, ...]``; some blocks lack those of the update of ``B``."""
         values = [cast("Tensor | None", getattr(block, name)) for block in self.blocks]
-        default = self.readout.weight.new_full((), absent)
-        return torch.stack([default if value is None else value for value in values])
+        like = self.readout.weight
+        return torch.stack([like.new_full((), absent) if value is None else value for value in values])
 
     def _looped(self, values: Tensor) -> Tensor:
         return values.repeat_interleave(self.num_loops, 0)

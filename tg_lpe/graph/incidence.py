@@ -175,7 +175,7 @@ class Incidence(Batching):
             return self._scaled_laplacian(like, degree_scaling)
         key = (like.dtype, degree_scaling)
         if key not in self._laplacians:
-            with torch.inference_mode(False):  # a later call may need gradients through the cached tensors
+            with torch.inference_mode(False), torch.no_grad():  # a later call may need gradients of other tensors
                 self._laplacians[key] = self._scaled_laplacian(like, degree_scaling)
         return self._laplacians[key]
 
