@@ -1,7 +1,6 @@
 """Make the reference grid: every encoding on many kinds of data, with tg_lpe.compare.
 
     python benchmarks/grid.py --data DIR [--columns NAME ...] [--rows NAME ...] [--seeds 0 1] [--processes 2]
-    python benchmarks/grid.py --data DIR --rows first --seeds 0 1
     python benchmarks/grid.py --data DIR --collect
 
 DIR has the folders zinc12k, qm9 (properties.csv), molhiv, peptides, nodes (.npz) and brec; PATTERN, CLUSTER and the
@@ -14,8 +13,8 @@ its figure is the share of pairs of graphs that a model with random weights tell
 Encodings that depend on the basis of eigenvectors are unreliable there, which counts as not told apart.
 
 All complete trainings are collected into a JSON file with a cell for each row and column: figures over the seeds, and
-the paired differences to no encoding and to random walks (docs/compare.md). Cells that were not run are counted; --add
-keeps the columns of the file that are not among --columns.
+the paired differences to no encoding and to random walks (docs/compare.md). --add keeps the cells of the file that were
+not run again with as many seeds. --backbone gine has a file of its own, without links and BREC.
 
 To add a row, add an entry to ROWS; to add a column, write a function and name it in COLUMNS.
 """
@@ -39,10 +38,11 @@ from _arguments import Parser
 from _links import Links
 from _readme import GRID_COLUMNS
 from _results import write_results
+from torch import Tensor
 from torch_geometric.data import Data
 
 from tg_lpe.app.comparison import ENCODINGS, Candidate, compare
-from tg_lpe.app.comparison.grid import default_config, seconds_a_graph
+from tg_lpe.app.comparison.grid import MODEL, default_config, seconds_a_graph
 from tg_lpe.app.comparison.table import REFERENCES
 from tg_lpe.app.datasets.block_models import load_block_model
 from tg_lpe.app.datasets.nodes import load_node_graph
@@ -69,17 +69,29 @@ def whitened(encoder: Mapping[str, Any] | str) -> Candidate:
 PAIRS = {"attention": "pairs", "hidden_channels": 56}
 """A model of about the same size that reads pairs of nodes."""
 
+BACKBONES: dict[str, dict[str, Any]] = {
+    "transformer": MODEL,
+    "gine": {
+        "attention": "hybrid",
+        "attention_options": {"local": "gine", "global_attention": "none"},
+        "hidden_channels": 80,
+    },
+}
+"""Models of about the same size: attention along edges, and message passing without attention."""
+
+CYCLES = {"class": "CycleCounts"}
+PLACE = {"class": "Combined", "encoders": ["gram-k16", "positions-k16"]}
+
 ROWS: dict[str, Candidate] = {
     **ENCODINGS,
     "heat": Candidate({"class": "HeatKernel"}),
     "resistance": Candidate({"class": "EffectiveResistance"}),
-    "cycles": Candidate({"class": "CycleCounts"}),
+    "cycles": Candidate(CYCLES),
     "distances": Candidate({"class": "ShortestPath"}),
     "SignNet": Candidate({"class": "SignNet"}, SLOW),
     "SPE": Candidate({"class": "SPE"}, SLOW),
     "LPE": Candidate({"class": "LPE"}, SLOW),
     "R-PEARL": Candidate({"class": "RPEARL"}, SLOW),
-    "LinearTransformer, features": Candidate({"class": "LinearTransformer", "out_channels": 6, "probes": "features"}),
     "positions, trained": Candidate({"class": "Positions", "k": 8, "loops": 2}),
     "PPGN": Candidate({"class": "PPGN"}, SLOW),
     "RRWP, pairs": Candidate({"class": "RRWP"}, model=PAIRS),
@@ -88,11 +100,14 @@ ROWS: dict[str, Candidate] = {
     ),
     "whitened heat": whitened({"class": "HeatKernel"}),
     "whitened resistance": whitened({"class": "EffectiveResistance"}),
-    "whitened cycles": whitened({"class": "CycleCounts"}),
+    "whitened cycles": whitened(CYCLES),
     "whitened gram-k16": whitened("gram-k16"),
+    "positions-k16": Candidate("positions-k16", 0, edge_encoding=False),
+    "gram-k16 and positions": Candidate(PLACE, 0, edge_encoding=False),
+    "whitened gram-k16 and positions": whitened(PLACE),
+    "gram-k16 and cycles": Candidate({"class": "Combined", "encoders": ["gram-k16", CYCLES]}, 0, edge_encoding=False),
+    "whitened, all three": whitened({"class": "Combined", "encoders": ["gram-k16", CYCLES, "positions-k16"]}),
 }
-FIRST = [*ENCODINGS, "heat", "resistance", "cycles"]
-"""The most requested rows."""
 
 DENSE = ["PPGN", "RRWP, pairs", "Gram, pairs"]
 """Rows that hold all pairs of nodes, so they are only for small graphs."""
@@ -133,13 +148,23 @@ def molecules(data: Path, folder: str, train: int, rest: int, **options: Any) ->
     return first_of(load_molecules(data / folder, **options), train, rest)
 
 
-def node_graph(data: Path, name: str, has_features: bool, undirected: bool = True) -> GraphSplits:
-    """Load one graph with labels of nodes, with or without their features."""
-    graph = load_node_graph(data / "nodes" / f"{name}.npz", undirected=undirected)
+def node_graph(data: Path, name: str, features: Callable[[Tensor], Tensor] | None = None) -> GraphSplits:
+    """Load one graph with labels of nodes, with a function of their features or without them."""
+    graph = load_node_graph(data / "nodes" / f"{name}.npz")
     graph.num_nodes = graph.num_nodes  # without features, PyG would infer it from the edges
-    if not has_features:
-        del graph.x
+    graph.x = None if features is None else features(graph.x)
     return node_splits(graph, 0)
+
+
+def standardised(x: Tensor) -> Tensor:
+    """Shift and scale features to mean zero and variance one."""
+    return (x - x.mean(0)) / x.std(0)
+
+
+def waves(x: Tensor) -> Tensor:
+    """Return Fourier features of two coordinates, with wavelengths from about the whole graph to a thirtieth of it."""
+    angles = standardised(x[:, :2].double()).unsqueeze(2) * 2 ** torch.arange(6)
+    return torch.cat([angles.sin(), angles.cos()], 2).flatten(1).float()
 
 
 def cycles(data: Path, length: int, number: int = 1500) -> GraphSplits:
@@ -157,11 +182,10 @@ def cycles(data: Path, length: int, number: int = 1500) -> GraphSplits:
 
 CLASSES = {"name": "multiclass"}
 BALANCED = {"name": "multiclass", "balanced": True, "metric": "balanced_accuracy"}
-LARGE = [*DENSE, "SPE", "cycles", "distances", "whitened cycles"]
+LARGE = [*DENSE, "SPE", "distances", *(row for row in ROWS if "cycles" in row or row == "whitened, all three")]
 """Rows that are not run on large or dense graphs."""
 
-PLAIN = ["LinearTransformer, features"]
-"""Rows that read features."""
+PEPTIDES = {"folder": "peptides", "canonical": False, "features": "ogb", "targets": [f"y{n}" for n in range(10)]}
 
 COLUMNS: dict[str, Column] = {
     "zinc12k": Column(partial(molecules, folder="zinc12k", train=10_000, rest=1_000, name="zinc12k"), 20),
@@ -170,48 +194,35 @@ COLUMNS: dict[str, Column] = {
         partial(molecules, folder="molhiv", train=10_000, rest=5_000, name="molhiv", features="ogb"),
         10,
         {"name": "binary"},
-        without=PLAIN,
     ),
     "peptides-func": Column(
-        partial(
-            molecules,
-            folder="peptides",
-            canonical=False,
-            train=2_000,
-            rest=1_000,
-            features="ogb",
-            targets=[f"y{number}" for number in range(10)],
-        ),
-        15,
-        {"name": "multilabel"},
-        32,
-        [*DENSE, *PLAIN],
+        partial(molecules, train=2_000, rest=1_000, **PEPTIDES), 15, {"name": "multilabel"}, 32, DENSE
     ),
-    "PATTERN": Column(
-        lambda data: load_block_model("pattern", 0, 1000), 15, BALANCED, 16, ["cycles", "whitened cycles"]
+    "PATTERN": Column(lambda data: load_block_model("pattern", 0, 1000), 15, BALANCED, 16, LARGE),
+    "CLUSTER": Column(lambda data: load_block_model("cluster", 0, 1000), 15, BALANCED, 16, LARGE),
+    "email": Column(partial(node_graph, name="email"), None, CLASSES, without=LARGE),
+    "cora, no features": Column(partial(node_graph, name="cora"), None, CLASSES, without=LARGE),
+    "squirrel": Column(
+        partial(node_graph, name="squirrel_directed", features=torch.clone), None, CLASSES, without=LARGE
     ),
-    "CLUSTER": Column(
-        lambda data: load_block_model("cluster", 0, 1000), 15, BALANCED, 16, ["cycles", "whitened cycles"]
+    "huangpu": Column(partial(node_graph, name="huangpu"), None, CLASSES, without=LARGE),
+    "huangpu, features": Column(
+        partial(node_graph, name="huangpu", features=standardised), None, CLASSES, without=LARGE
     ),
-    "email": Column(partial(node_graph, name="email", has_features=False), None, CLASSES, without=[*LARGE, *PLAIN]),
-    "cora, no features": Column(
-        partial(node_graph, name="cora", has_features=False), None, CLASSES, without=[*LARGE, *PLAIN]
-    ),
-    "squirrel": Column(partial(node_graph, name="squirrel_directed", has_features=True), None, CLASSES, without=LARGE),
-    "5-cycles": Column(partial(cycles, length=5), 20, {"name": "regression"}, 32, PLAIN),
-    "6-cycles": Column(partial(cycles, length=6), 20, {"name": "regression"}, 32, PLAIN),
+    "huangpu, coordinates": Column(partial(node_graph, name="huangpu", features=waves), None, CLASSES, without=LARGE),
+    "debian": Column(partial(node_graph, name="debian"), None, CLASSES, without=LARGE),
+    "5-cycles": Column(partial(cycles, length=5), 20, {"name": "regression"}, 32),
+    "6-cycles": Column(partial(cycles, length=6), 20, {"name": "regression"}, 32),
 }
 
 
 BREC = "BREC"
-NOT_BREC = [*PLAIN, "cycles", *(row for row in ROWS if row.startswith("whitened"))]
-"""Rows that read features, take too long on dense graphs, or tell apart the same pairs as another row."""
+NOT_BREC = ["cycles", *(row for row in ROWS if row.startswith("whitened") or " and " in row)]
+"""Rows that take too long on dense graphs, or tell apart the same pairs as another row."""
 
 
 LINKS = {"email, links": ("email", False), "cora, links": ("cora", True)}
 """Graphs with hidden edges, and whether their features are read, for the model and loop of _links.py."""
-
-NOT_LINKS = [*LARGE, *PLAIN]
 
 
 def network(candidate: Candidate) -> torch.nn.Module:
@@ -258,7 +269,7 @@ def fill_links(name: str, rows: list[str], args: argparse.Namespace, out: Path) 
         print(f"{row}, seed {seed}", file=sys.stderr)
         return links.train(ROWS[row], seed, folder)
 
-    return cells(name, "roc_auc", [row for row in ROWS if row not in NOT_LINKS], rows, args, out, train)
+    return cells(name, "roc_auc", [row for row in ROWS if row not in LARGE], rows, args, out, train)
 
 
 def cells(
@@ -300,19 +311,14 @@ def cell(column: str, metric: str, row: str, found: Mapping[str, Mapping[int, li
 
 
 EVERY = [*COLUMNS, *LINKS, BREC]
-NOT_FOR = {
-    **{name: column.without for name, column in COLUMNS.items()},
-    **dict.fromkeys(LINKS, NOT_LINKS),
-    BREC: NOT_BREC,
-}
-"""Rows that are not run on a column."""
 
 
 def main() -> None:
     parser = Parser(__doc__, "a few rows of two columns that are drawn, 3 epochs", "grid.json")
     parser.add_argument("--data", type=Path, metavar="DIR", help="folder of all data")
     parser.add_argument("--columns", nargs="+", choices=EVERY, default=EVERY, metavar="NAME")
-    parser.add_argument("--rows", nargs="+", choices=["first", "all", *ROWS], default=["all"], metavar="NAME")
+    parser.add_argument("--rows", nargs="+", choices=ROWS, default=list(ROWS), metavar="NAME")
+    parser.add_argument("--backbone", choices=BACKBONES, default="transformer", help="(default: %(default)s)")
     parser.add_argument("--processes", type=int, default=1, help="(default: %(default)s)")
     parser.add_options("--seeds", "--device", "--collect", "--add")
     parser.set_defaults(seeds=[0, 1])
@@ -321,25 +327,23 @@ def main() -> None:
         args.columns, args.rows, args.seeds = ["PATTERN", "5-cycles"], ["none", "walks", "gram-k16"], [0]
     elif args.data is None:
         parser.error("--data is needed")
-    groups = {"first": FIRST, "all": list(ROWS)}
-    rows = dict.fromkeys(row for name in args.rows for row in groups.get(name, [name]))
+    if args.backbone != "transformer":
+        args.columns = [name for name in args.columns if name in COLUMNS]  # the others have a model of their own
+        args.json = args.json.with_stem(f"{args.json.stem}_{args.backbone}")
     results = []
     for name in args.columns:
         print(f"column {name}", file=sys.stderr)
-        folder = args.out / name.replace(", ", "-")
+        folder = args.out / args.backbone / name.replace(", ", "-")
         if name == BREC:
-            results += fill_brec(list(rows), args, folder)
+            results += fill_brec(args.rows, args, folder)
         else:
-            results += (fill_links if name in LINKS else fill)(name, list(rows), args, folder)
+            results += (fill_links if name in LINKS else fill)(name, args.rows, args, folder)
     earlier = read_json(args.json) if args.add else {"results": [], "costs": {}}
-    results += [cell for cell in earlier["results"] if cell["column"] not in args.columns]
-    columns = sorted({*(cell["column"] for cell in earlier["results"]), *args.columns}, key=list(GRID_COLUMNS).index)
-    results.sort(key=lambda cell: (columns.index(cell["column"]), list(ROWS).index(cell["row"])))
+    found = sorted([*earlier["results"], *results], key=lambda cell: len(cell["seeds"]))
+    results = list({(cell["column"], cell["row"]): cell for cell in found}.values())
+    results.sort(key=lambda cell: (list(GRID_COLUMNS).index(cell["column"]), list(ROWS).index(cell["row"])))
     costs = encoding_costs() if (args.collect and not args.add) or args.quick else earlier["costs"]
-    wanted = sum(row not in NOT_FOR[name] for name in columns for row in ROWS)
-    missing = wanted - sum(len(entry["seeds"]) > 1 for entry in results)
-    print(f"{len(results)} cells; {missing} of {wanted} have not yet two seeds")
-    write_results(args.json, results, missing=missing, costs=costs)
+    write_results(args.json, results, costs=costs)
 
 
 def encoding_costs(number: int = 100) -> dict[str, float]:
@@ -347,7 +351,7 @@ def encoding_costs(number: int = 100) -> dict[str, float]:
     splits = cycles(Path(), 5, 6 * number)
     graphs, costs = whole(splits.test[:number]), dict[str, float]()
     for row, candidate in ROWS.items():
-        if row not in PLAIN and candidate.encoder is not None:
+        if candidate.encoder is not None:
             encoder = start_encoder(candidate.encoder, splits.spec)
             if not encoder.is_fitted:
                 encoder.fit(splits.train, generator=torch.Generator().manual_seed(0))
@@ -364,6 +368,7 @@ def fill(name: str, rows: list[str], args: argparse.Namespace, out: Path) -> lis
         config = replace(config, epochs=column.epochs)
     settings = {
         "task": task_for(splits, **column.task),
+        "model": BACKBONES[args.backbone],
         "config": config,
         "out": out,
         "source": name,
@@ -371,7 +376,8 @@ def fill(name: str, rows: list[str], args: argparse.Namespace, out: Path) -> lis
         "device": args.device,
         "quick": args.quick,
     }
-    every = {row: candidate for row, candidate in ROWS.items() if row not in column.without}
+    without = [*column.without, *(DENSE if args.backbone != "transformer" else ())]  # their models attend to pairs
+    every = {row: candidate for row, candidate in ROWS.items() if row not in without}
     if not args.collect:
         asked = {row: candidate for row, candidate in every.items() if row in rows}
         compare(splits, asked, seeds=args.seeds, **settings)
