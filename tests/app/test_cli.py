@@ -854,6 +854,7 @@ def test_runs_in_place_of_encoders(labelled: str, capsys: pytest.CaptureFixture[
     train = ["train", labelled, "--target", "value", *TINY]
     assert main([*train, "--pretrained", "before", "--out", "after"]) == 0
     assert json.loads(Path("after/config.json").read_text())["pretrained"] == str(Path("before/encoder"))
+    assert type(load_encoder("before")) is GramTransformer
     with pytest.raises(ValueError, match="tg_lpe"):
         load_encoder("after")
     for name in ("after", "transformer-zinc12k"):

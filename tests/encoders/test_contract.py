@@ -179,18 +179,16 @@ def _set(name: str, value: Any) -> Encoder:
 
 
 @pytest.mark.parametrize(
-    ("encoder", "error", "message"),
+    ("encoder", "message"),
     [
-        (_set("reads", frozenset({"pos"})), ValueError, r"reads .*\('x', 'edge_attr', 'edge_weight'\), got {'pos'}"),
-        (_set("reads", "edge_weight"), TypeError, "must set reads to a set of names from .*, got 'edge_weight'"),
-        (_set("out_channels", None), TypeError, "Degrees must"),
-        (_set("out_channels", -1), ValueError, "Degrees must"),
-        (_set("edge_out_channels", 1.5), TypeError, "edge_out_channels"),
+        (_set("reads", frozenset({"pos"})), r"must set reads .*\('x', 'edge_attr', 'edge_weight'\), got .*{'pos'}"),
+        (_set("reads", "edge_weight"), "must set reads to a set of names from .*, got 'edge_weight'"),
+        *((_set("out_channels", width), "Degrees must set out_channels to an integer") for width in (None, -1, 1.5)),
     ],
 )
-def test_what_an_encoder_says_of_itself_is_checked(encoder: Encoder, error: type, message: str) -> None:
+def test_what_an_encoder_says_of_itself_is_checked(encoder: Encoder, message: str) -> None:
     for use in (AddPositionalEncoding, lambda own: GraphTransformer(encoder=own, hidden_channels=8)):
-        with pytest.raises(error, match=message):
+        with pytest.raises(ValueError, match=message):
             use(encoder)
 
 
@@ -266,7 +264,7 @@ def test_unregistered_classes_are_told_what_to_do(tmp_path: Path) -> None:
         model.save_pretrained(tmp_path / "model")
     assert not (tmp_path / "model").exists()
     Degrees().save_pretrained(tmp_path / "encoder")
-    with pytest.raises(ValueError, match=r"holds an encoder Degrees, which is not registered: import the module"):
+    with pytest.raises(ValueError, match=r"holds Degrees, which is no registered encoder: import the module"):
         load_encoder(tmp_path / "encoder")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from functools import partial
 
 import networkx as nx
 import numpy as np
@@ -21,6 +22,12 @@ from tg_lpe.testing.directed_test_case import DirectedEncoderTestCase
 from tg_lpe.testing.encoder_test_case import EncoderTestCase
 from tg_lpe.testing.graphs import DirectedGraph
 from tg_lpe.testing.positional_test_case import PositionalEncoderTestCase
+
+
+def weighted(graph: nx.DiGraph) -> DirectedGraph:
+    arcs = [(int(u), int(v)) for u, v in graph.edges]
+    edges = sorted({(min(arc), max(arc)) for arc in arcs})
+    return DirectedGraph(len(graph), edges, [1.0 + number % 3 for number in range(len(edges))], arcs)
 
 
 def transitions(adjacency: np.ndarray) -> np.ndarray:
@@ -42,9 +49,7 @@ class TestDirectedWalk(DirectedEncoderTestCase):
 
     def test_a_large_graph(self) -> None:
         """Above 256 nodes matrices are sparse."""
-        arcs = list(nx.gnp_random_graph(300, 0.02, seed=0, directed=True).edges)
-        edges = sorted({(min(arc), max(arc)) for arc in arcs})
-        self.check_values(DirectedGraph(300, edges, [1.0 + number % 3 for number in range(len(edges))], arcs))
+        self.check_values(weighted(nx.gnp_random_graph(300, 0.02, seed=0, directed=True)))
 
 
 class TestMagneticLaplacian(DirectedEncoderTestCase):
@@ -121,9 +126,7 @@ class TestMagneticLaplacian(DirectedEncoderTestCase):
         else:
             made = nx.convert_node_labels_to_integers(nx.grid_2d_graph(16, 33, create_using=nx.DiGraph))
             made.remove_edges_from([arc for number, arc in enumerate(list(made.edges)) if number % 3 == 0])
-        arcs = [(int(u), int(v)) for u, v in made.edges]
-        edges = sorted({(min(arc), max(arc)) for arc in arcs})
-        self.check_values(DirectedGraph(len(made), edges, [1.0 + number % 3 for number in range(len(edges))], arcs))
+        self.check_values(weighted(made))
 
     def test_each_column_belongs_to_one_component(self) -> None:
         """Equal eigenvalues of two components do not mix them, alone or beside a graph that is solved iteratively."""
@@ -294,22 +297,18 @@ def rows_of(encoder: Encoder, task: Callable, seed: int) -> tuple[torch.Tensor, 
     def draw(count: int) -> int:
         return int(torch.randint(count, (), generator=generator))
 
-    indices, first, second, classes, batch = [], [], [], [], []
+    indices, pairs, classes, batch = [], [], [], []
     for number in range(300):
         size, begin = 5 + draw(16), len(batch)
         edges, found = task(size, draw)
         label = begin + torch.randperm(size, generator=generator)
         indices.append(label[torch.tensor(edges).T])
-        u, v, own = torch.tensor(found).T
-        first.append(label[u])
-        second.append(label[v])
-        classes.append(own)
+        pairs.append(label[torch.tensor(found)[:, :2].T])
+        classes.append(torch.tensor(found)[:, 2])
         batch += [number] * size
-    graph = tg_lpe.Graph(torch.cat(indices, 1), batch=torch.tensor(batch))
-    pairs = torch.stack([torch.cat(first), torch.cat(second)])
-    if task is path_ends:
-        return encoder(None, graph).node[pairs[0]].detach().float(), torch.cat(classes)
-    return encoder(None, graph, pairs=pairs).pair.detach().float(), torch.cat(classes)
+    graph, of = tg_lpe.Graph(torch.cat(indices, 1), batch=torch.tensor(batch)), torch.cat(pairs, 1)
+    rows = encoder(None, graph).node[of[0]] if task is path_ends else encoder(None, graph, pairs=of).pair
+    return rows.detach().float(), torch.cat(classes)
 
 
 def accuracy(encoder: Encoder, task: Callable) -> float:
@@ -329,16 +328,12 @@ def accuracy(encoder: Encoder, task: Callable) -> float:
     return float((net((new_x - mean) / std).argmax(1) == new_y).float().mean())
 
 
-def magnetic_gram() -> Encoder:
-    """As it is before a training."""
-    return GramTransformer(direction=0.05, pair_out_channels=None)
-
-
+MAGNETIC_GRAM = partial(GramTransformer, direction=0.05, pair_out_channels=None)
 TASKS = path_ends, cycle_neighbours, signed_distances
 
 
 @pytest.mark.parametrize("task", TASKS)
-@pytest.mark.parametrize("make", [DirectedWalk, MagneticLaplacian, magnetic_gram])
+@pytest.mark.parametrize("make", [DirectedWalk, MagneticLaplacian, MAGNETIC_GRAM])
 def test_directed_encodings_solve_it(make: Callable[[], Encoder], task: Callable) -> None:
     assert accuracy(make(), task) >= 0.99
 

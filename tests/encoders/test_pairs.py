@@ -95,5 +95,5 @@ def test_a_wrong_encoding_of_pairs_is_refused() -> None:
         with pytest.raises(ValueError, match=r"pair_out_channels=2, so its pair encoding must be (\[6, 2\]|None)"):
             encoder(None, tg_lpe.Graph(RING, 6), pairs=pairs)
     encoder.pair_out_channels = 2.0
-    with pytest.raises(TypeError, match="pair_out_channels"):
+    with pytest.raises(ValueError, match="pair_out_channels"):
         check_encoder(encoder)

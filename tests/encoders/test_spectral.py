@@ -252,7 +252,6 @@ def test_published_number_of_parameters(f: int, k: int) -> None:
 test_arguments = refusals(
     SpectralEncoder,
     ({"num_eigenpairs": 0}, "num_eigenpairs must"),
-    ({"out_channels": 0, "edge_out_channels": 0}, "nothing would be encoded"),
     ({"out_channels": 6}, "out_channels must"),
     ({"net": "deep_set", "heads": 3}, "heads="),
     ({"net": "deep_set", "dropout": 0.5}, "dropout="),

@@ -294,21 +294,16 @@ def copy_tensors(module: nn.Module, like: nn.Module) -> None:
 
 
 def check_encoder(encoder: Encoder) -> None:
-    """Raise ``TypeError`` or ``ValueError`` unless an encoder declares its widths and the features it reads."""
-    name = type(encoder).__name__
+    """Raise ``ValueError`` unless an encoder declares its widths and the features it reads."""
+    name, reads = type(encoder).__name__, encoder.reads
     for attribute in ("out_channels", "edge_out_channels", "pair_out_channels"):
         width = getattr(encoder, attribute, None)
-        if not isinstance(width, int) or isinstance(width, bool):
-            raise TypeError(f"{name} must set {attribute} to an integer of at least 0, got {width!r}")
-        if width < 0:
-            raise ValueError(f"{name} must set {attribute} to an integer of at least 0, got {width}")
+        if not isinstance(width, int) or isinstance(width, bool) or width < 0:
+            raise ValueError(f"{name} must set {attribute} to an integer of at least 0, got {width!r}")
     if encoder.out_channels == encoder.edge_out_channels == 0:
         raise ValueError(f"{name} encodes nothing: out_channels and edge_out_channels are both 0")
-    reads = encoder.reads
-    if not isinstance(reads, Set):
-        raise TypeError(f"{name} must set reads to a set of names from {FEATURES}, got {reads!r}")
-    if not reads <= set(FEATURES):
-        raise ValueError(f"{name} must set reads to a set of names from {FEATURES}, got {set(reads)}")
+    if not isinstance(reads, Set) or not reads <= set(FEATURES):
+        raise ValueError(f"{name} must set reads to a set of names from {FEATURES}, got {reads!r}")
 
 
 def check_precomputed(

@@ -31,12 +31,9 @@ class EffectiveResistance(NodeEdgeEncoder):
 
     Example:
         >>> import torch
-        >>> from torch_geometric.data import Data
-        >>> from tg_lpe import AddPositionalEncoding
         >>> from tg_lpe.encoders import EffectiveResistance
-        >>> ring = Data(edge_index=torch.tensor([[0, 1, 2, 3, 4, 5], [1, 2, 3, 4, 5, 0]]), num_nodes=6)
-        >>> AddPositionalEncoding(EffectiveResistance())(ring).pe.shape
-        torch.Size([6, 1])
+        >>> EffectiveResistance()(None, torch.tensor([[0, 1, 2], [1, 2, 0]])).edge[:, 0]
+        tensor([0.6667, 0.6667, 0.6667])
     """
 
     name = "effective_resistance"

@@ -135,19 +135,15 @@ def _values(
 ) -> Tensor:
     """Return the rows that a transform writes for the nodes of each graph, ``[num_nodes, width]``, or of any width."""
     hint = " (give out_channels, if it is right)" if width is None else ""
-    rows, ptr, edge_ptr = [], graph.ptr.tolist(), graph.edge_ptr.tolist()
+    rows, ptr, edge_ptr, w = [], graph.ptr.tolist(), graph.edge_ptr.tolist(), graph.conductance
     for number, (first, last) in enumerate(pairwise(ptr)):
         size, edges = last - first, slice(edge_ptr[number], edge_ptr[number + 1])
         if not size:
             continue
         ends = torch.stack([graph.tail[edges], graph.head[edges]]) - first
-        weight = graph.conductance
-        if weight is not None:
-            weight = weight[edges].to(torch.get_default_dtype()).repeat(2)
+        weight = None if w is None else w[edges].to(torch.get_default_dtype()).repeat(2)
         index, weight = coalesce(torch.cat([ends, ends.flip(0)], 1), weight, size)
-        data = Data(edge_index=index, num_nodes=size)
-        if weight is not None:
-            data.edge_weight = weight
+        data = Data(edge_index=index, edge_weight=weight, num_nodes=size)
         try:
             with _seeded(seed, graph.device):
                 values = transform(data).get(attr_name)

@@ -37,12 +37,9 @@ class HeatKernel(NodeEdgeEncoder):
 
     Example:
         >>> import torch
-        >>> from torch_geometric.data import Data
-        >>> from tg_lpe import AddPositionalEncoding
         >>> from tg_lpe.encoders import HeatKernel
-        >>> ring = Data(edge_index=torch.tensor([[0, 1, 2, 3, 4, 5], [1, 2, 3, 4, 5, 0]]), num_nodes=6)
-        >>> AddPositionalEncoding(HeatKernel(times=(1.0, 4.0)))(ring).pe.shape
-        torch.Size([6, 2])
+        >>> HeatKernel(times=(1.0, 4.0))(None, torch.tensor([[0, 1, 2], [1, 2, 3]])).node[0]
+        tensor([0.5238, 0.2911])
     """
 
     def __init__(

@@ -48,12 +48,9 @@ class LaplacianEigenvectors(ComputedEncoder):
 
     Example:
         >>> import torch
-        >>> from torch_geometric.data import Data
-        >>> from tg_lpe import AddPositionalEncoding
         >>> from tg_lpe.encoders import LaplacianEigenvectors
-        >>> ring = Data(edge_index=torch.tensor([[0, 1, 2, 3, 4, 5], [1, 2, 3, 4, 5, 0]]), num_nodes=6)
-        >>> AddPositionalEncoding(LaplacianEigenvectors(k=3))(ring).pe.shape
-        torch.Size([6, 3])
+        >>> LaplacianEigenvectors(k=2)(None, torch.tensor([[0, 1, 2], [1, 2, 3]])).node.shape
+        torch.Size([4, 2])
     """
 
     def __init__(

@@ -26,18 +26,13 @@ class LPE(EigenpairEncoder):
 
     where :math:`\varphi` has the widths 2, 2 d, d and :math:`\rho` has d, 2 d, d, for ``d = out_channels``, with a ReLU
     after each layer. The learned :math:`\epsilon_j` start at ``j * epsilon``. They distinguish the columns of a
-    repeated eigenvalue. The published code starts at ``j * 1e-12``, which float32 rounds away. It also adds
-    :math:`\varphi(0, 0)` for each eigenpair that a graph lacks; here they are left out.
+    repeated eigenvalue. Eigenpairs that a graph lacks are left out.
 
     The result depends on the signs of the eigenvectors, so training draws random signs, for each graph and column, from
     its ``generator``. Without a ``generator``, eigenvectors have the canonical signs of
     :func:`tg_lpe.graph.eigenvectors.laplacian_eigenvectors`. Even then the result depends on the order of the nodes in
     two cases: a symmetry maps an eigenvector to its negative, or an eigenvalue repeats, so that its basis is arbitrary.
     :class:`~tg_lpe.encoders.SPE` is independent of signs and bases.
-
-    :meth:`precompute` returns ``graph_eigenvalues_KIND``, ``[num_graphs, num_eigenpairs]``, and ``node_spectrum_KIND``,
-    ``[num_nodes, num_eigenpairs]``, for a :attr:`kind` such as ``eigenvectors_sym``. If a graph has fewer eigenpairs,
-    the remaining values are NaN and the remaining columns zero.
 
     Args:
         out_channels: width ``d`` of the encoding.
@@ -52,13 +47,9 @@ class LPE(EigenpairEncoder):
 
     Example:
         >>> import torch
-        >>> from tg_lpe import GraphTransformer
         >>> from tg_lpe.encoders import LPE
-        >>> x = torch.tensor([0, 1, 1, 0, 2, 2])  # six nodes of three types
-        >>> edge_index = torch.tensor([[0, 1, 2, 3, 4, 5], [1, 2, 3, 4, 5, 0]])
-        >>> model = GraphTransformer(num_node_types=3, encoder=LPE(out_channels=8), hidden_channels=16)
-        >>> model(x, edge_index).shape
-        torch.Size([1, 1])
+        >>> LPE(out_channels=8)(None, torch.tensor([[0, 1, 2], [1, 2, 0]])).node.shape
+        torch.Size([3, 8])
     """
 
     has_signs = True
@@ -85,7 +76,7 @@ class LPE(EigenpairEncoder):
         self.rho = perceptron(out_channels, 2 * out_channels, out_channels)
 
     def precompute(self, graph: Graph) -> dict[str, Tensor]:
-        """Return eigenvalues and eigenvectors, in the dtype of the weights."""
+        """Return eigenvalues and eigenvectors, see :meth:`EigenpairEncoder.precompute`."""
         dtype = self.epsilon.dtype
         node, values = outer_eigenvectors(
             graph, self.num_eigenpairs, self.num_largest, normalization=self.normalization

@@ -38,12 +38,8 @@ def encode_on_disk(
         ValueError: if the encoder is not a :class:`GramTransformer` without features and ``direction``, or ``columns``
             is less than 1.
     """
-    if not isinstance(encoder, GramTransformer):
-        raise ValueError(f"a graph on disk needs a GramTransformer, got {encoder}")
-    if features := sorted(encoder.reads - {"edge_weight"}):
-        raise ValueError(f"a graph on disk has no features, and this encoder reads {features}")
-    if encoder.directed:
-        raise ValueError(f"a graph on disk has no directions, and this encoder has direction={encoder.direction}")
+    if not isinstance(encoder, GramTransformer) or encoder.directed or not encoder.reads <= {"edge_weight"}:
+        raise ValueError(f"a graph on disk needs a GramTransformer without features and direction, got {encoder}")
     if columns < 1:
         raise ValueError(f"columns must be at least 1, got {columns}")
     like, n, layers, probes = encoder.unit, graph.num_nodes, encoder.num_layers, encoder.num_probes

@@ -59,13 +59,9 @@ class PPGN(Encoder):
 
     Example:
         >>> import torch
-        >>> from tg_lpe import GraphTransformer
         >>> from tg_lpe.encoders import PPGN
-        >>> x = torch.tensor([0, 1, 1, 0, 2, 2])  # six nodes of three types
-        >>> edge_index = torch.tensor([[0, 1, 2, 3, 4, 5], [1, 2, 3, 4, 5, 0]])
-        >>> model = GraphTransformer(num_node_types=3, encoder=PPGN(out_channels=8), hidden_channels=16)
-        >>> model(x, edge_index).shape
-        torch.Size([1, 1])
+        >>> PPGN(out_channels=8)(None, torch.tensor([[0, 1, 2], [1, 2, 0]])).node.shape
+        torch.Size([3, 8])
     """
 
     def __init__(

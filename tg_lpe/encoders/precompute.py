@@ -27,14 +27,7 @@ CHUNK_PAIRS = 2**24
 def incidences(
     dataset: InMemoryDataset, chunk_size: int, max_pairs: int | None = None, weighted: bool = True
 ) -> Iterator[Graph]:
-    """Yield the graphs of a dataset in large batches, without features.
-
-    Args:
-        dataset: the graphs, in order.
-        chunk_size: most graphs in a batch.
-        max_pairs: most pairs of nodes in a batch, unless a single graph has more.
-        weighted: whether to read ``edge_weight`` if the dataset has it.
-    """
+    """Yield the graphs of a dataset in batches, see :func:`iterate_chunks`; without weights unless ``weighted``."""
     for chunk in iterate_chunks(dataset, chunk_size, ("edge_weight",) if weighted else (), max_pairs):
         yield Graph(
             chunk.edge_index,
@@ -126,12 +119,10 @@ def reads_edge_weight(module: nn.Module) -> bool:
 
 def _level(encoder: str, name: str) -> str:
     """Return the level in the name of a precomputed tensor, or raise if the name is invalid."""
-    level = name.partition("_")[0]
-    if level not in LEVELS or "_" not in name:
-        raise ValueError(f"names of {encoder}.precompute must begin with one of {LEVELS} and '_', got {name!r}")
-    if any(word in name for word in RESERVED):
+    level, separator, _ = name.partition("_")
+    if level not in LEVELS or not separator or any(word in name for word in RESERVED):
         raise ValueError(
-            f"{encoder}.precompute returns {name!r}, which PyTorch Geometric would read as node numbers; choose a name "
-            f"without {', '.join(RESERVED)}"
+            f"names of {encoder}.precompute must begin with one of {LEVELS} and '_', without {' and '.join(RESERVED)}, "
+            f"got {name!r}"
         )
     return level

@@ -31,12 +31,9 @@ class RandomWalk(NodeEdgeEncoder):
 
     Example:
         >>> import torch
-        >>> from torch_geometric.data import Data
-        >>> from tg_lpe import AddPositionalEncoding
         >>> from tg_lpe.encoders import RandomWalk
-        >>> ring = Data(edge_index=torch.tensor([[0, 1, 2, 3, 4, 5], [1, 2, 3, 4, 5, 0]]), num_nodes=6)
-        >>> AddPositionalEncoding(RandomWalk(steps=4))(ring).pe.shape
-        torch.Size([6, 4])
+        >>> RandomWalk(steps=4)(None, torch.tensor([[0, 1, 2], [1, 2, 3]])).node[0]
+        tensor([0.0000, 0.5000, 0.0000, 0.3750])
     """
 
     name = "random_walk"

@@ -41,7 +41,7 @@ def load_encoder(name_or_dir: str | Path | Checkpoint) -> Encoder:
 
     Args:
         name_or_dir: name of an encoder that ships with the package, folder of a saved one, or ``OWNER/NAME`` on the
-            Hugging Face Hub.
+            Hugging Face Hub; or the run folder of a pretraining.
 
     Raises:
         ValueError: if the checkpoint is unknown or holds no encoder.
@@ -52,24 +52,16 @@ def load_encoder(name_or_dir: str | Path | Checkpoint) -> Encoder:
         >>> load_encoder("gram-k16")(None, torch.tensor([[0, 1], [1, 2]])).node.shape
         torch.Size([3, 16])
     """
-    checkpoint = Checkpoint.open(name_or_dir)
-    config, name_or_dir = checkpoint.config, checkpoint.name
+    checkpoint = Checkpoint.open(name_or_dir).encoder
+    config, name = checkpoint.config, checkpoint.name
     if config.get("class") not in ENCODERS:
-        places = {
-            Kind.TRAINING: f"tg_lpe.zoo.load({str(name_or_dir)!r}).model.encoder",
-            Kind.PRETRAINING: f"the checkpoint {Path(name_or_dir, 'encoder')}",
-        }
-        if checkpoint.kind in places:
-            raise ValueError(f"{name_or_dir} is a training run; its encoder is {places[checkpoint.kind]}")
-        saved = config.get("class", sorted(config))
-        if "task" in checkpoint.card:
-            raise ValueError(f"{name_or_dir} holds no encoder, but a model; its encoder is {places[Kind.TRAINING]}")
-        if isinstance(saved, str) and saved not in CLASSES:
-            raise ValueError(
-                f"checkpoint {name_or_dir} holds an encoder {saved}, which is not registered: import the module that "
-                f"defines it, with @tg_lpe.encoders.register before the class; encoders are {list(ENCODERS)}"
-            )
-        raise ValueError(f"checkpoint {name_or_dir} holds no encoder, but {saved}; encoders are {list(ENCODERS)}")
+        if checkpoint.kind is Kind.TRAINING or "task" in checkpoint.card:
+            inner = f"tg_lpe.zoo.load({name!r}).model.encoder"
+            raise ValueError(f"{name} holds no encoder, but a model; its encoder is {inner}")
+        raise ValueError(
+            f"checkpoint {name} holds {config.get('class', sorted(config))}, which is no registered encoder: import "
+            f"the module that defines it, with @tg_lpe.encoders.register before the class, or use {list(ENCODERS)}"
+        )
     encoder: Encoder = checkpoint.module
     return encoder
 
@@ -147,8 +139,9 @@ def as_encoder(encoder: Encoder | Mapping[str, Any] | None) -> Encoder | None:
     """Return an encoder from an encoder or from its configuration (class and arguments).
 
     Raises:
-        TypeError: if ``encoder`` has another type, or does not declare its widths and ``reads``.
-        ValueError: if the configuration is invalid (see :func:`make_encoder`), or a width is out of range.
+        TypeError: if ``encoder`` has another type.
+        ValueError: if the configuration is invalid (see :func:`make_encoder`), or the encoder does not declare its
+            widths and ``reads``.
     """
     if encoder is None:
         return None

@@ -36,12 +36,9 @@ class ResistiveEmbedding(ComputedEncoder):
 
     Example:
         >>> import torch
-        >>> from torch_geometric.data import Data
-        >>> from tg_lpe import AddPositionalEncoding
         >>> from tg_lpe.encoders import ResistiveEmbedding
-        >>> ring = Data(edge_index=torch.tensor([[0, 1, 2, 3, 4, 5], [1, 2, 3, 4, 5, 0]]), num_nodes=6)
-        >>> AddPositionalEncoding(ResistiveEmbedding(k=4))(ring).pe.shape
-        torch.Size([6, 4])
+        >>> ResistiveEmbedding(k=4)(None, torch.tensor([[0, 1, 2], [1, 2, 3]])).node.shape
+        torch.Size([4, 4])
     """
 
     def __init__(self, k: int = 8, seed: int = 0, method: str = "auto") -> None:

@@ -38,8 +38,6 @@ class SignNet(EigenpairEncoder):
     :class:`~tg_lpe.encoders.SPE` does not. A step takes ``O(m k h)`` for ``m`` edges, ``k`` eigenpairs and ``h`` hidden
     channels; the eigenpairs are computed once. Edge weights get no gradient.
 
-    :meth:`precompute` returns the same tensors as :class:`~tg_lpe.encoders.LPE`.
-
     Args:
         out_channels: width of the encoding.
         num_eigenpairs: number of eigenpairs; a graph may have fewer.
@@ -53,13 +51,9 @@ class SignNet(EigenpairEncoder):
 
     Example:
         >>> import torch
-        >>> from tg_lpe import GraphTransformer
         >>> from tg_lpe.encoders import SignNet
-        >>> x = torch.tensor([0, 1, 1, 0, 2, 2])  # six nodes of three types
-        >>> edge_index = torch.tensor([[0, 1, 2, 3, 4, 5], [1, 2, 3, 4, 5, 0]])
-        >>> model = GraphTransformer(num_node_types=3, encoder=SignNet(out_channels=8), hidden_channels=16)
-        >>> model(x, edge_index).shape
-        torch.Size([1, 1])
+        >>> SignNet(out_channels=8)(None, torch.tensor([[0, 1, 2], [1, 2, 0]])).node.shape
+        torch.Size([3, 8])
     """
 
     def __init__(

@@ -8,7 +8,6 @@ from functools import partial, reduce
 
 import torch
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
 from tg_lpe.arguments import check_counts
 from tg_lpe.encoders.registry import register
@@ -19,6 +18,7 @@ from tg_lpe.graph.padding import PaddedBatch
 from tg_lpe.graph.progress import warn_of_pairs
 from tg_lpe.nn._util import without_autocast
 from tg_lpe.nn.gin import neighbour_sums
+from tg_lpe.ops.operator import checkpointed
 
 CHUNK = 2**24
 """Most hidden values of pairs of nodes that are in memory at once, unless a single anchor has more."""
@@ -43,16 +43,10 @@ class SPE(EigenpairEncoder):
     a layer of the Graph Isomorphism Network for every anchor node :math:`v`, summed over the anchors. The sum over
     neighbours :math:`w` is weighted by edge weights.
 
-    Three choices differ from the published code, so that the encoding does not depend on the order of the nodes, on
-    signs and bases, or on the other graphs of the batch: all nodes are anchors instead of the first ones;
-    :math:`\varphi` has layer norm instead of batch norm; the spectrum is cut off between two eigenspaces instead of
-    inside one. The work grows with the square of the number of nodes. The memory does not: pairs are processed in
-    chunks, which are computed again for the gradient. Under autocast, everything is computed in the precision of the
-    weights. Edge weights get no gradient, because eigenpairs have none.
-
-    :meth:`precompute` returns ``graph_eigenvalues_KIND``, ``[num_graphs, num_eigenpairs]``, and ``node_spectrum_KIND``,
-    ``[num_nodes, num_eigenpairs]``, for a :attr:`kind` such as ``whole_eigenspaces_sym``. If the whole eigenspaces of a
-    graph have fewer eigenpairs, the remaining values are NaN and the remaining columns zero.
+    Unlike in the published code, all nodes are anchors, :math:`\varphi` has layer norm, and the spectrum is cut off
+    between two eigenspaces: the encoding does not depend on the order of the nodes, on signs and bases, or on the other
+    graphs of the batch. The work grows with the square of the number of nodes, but not the memory. Under autocast,
+    everything is computed in the precision of the weights. Edge weights get no gradient, because eigenpairs have none.
 
     Args:
         out_channels: width of the encoding and of the GIN; the published models have 768.
@@ -66,13 +60,9 @@ class SPE(EigenpairEncoder):
 
     Example:
         >>> import torch
-        >>> from tg_lpe import GraphTransformer
         >>> from tg_lpe.encoders import SPE
-        >>> x = torch.tensor([0, 1, 1, 0, 2, 2])  # six nodes of three types
-        >>> edge_index = torch.tensor([[0, 1, 2, 3, 4, 5], [1, 2, 3, 4, 5, 0]])
-        >>> model = GraphTransformer(num_node_types=3, encoder=SPE(out_channels=8), hidden_channels=16)
-        >>> model(x, edge_index).shape
-        torch.Size([1, 1])
+        >>> SPE(out_channels=8)(None, torch.tensor([[0, 1, 2], [1, 2, 0]])).node.shape
+        torch.Size([3, 8])
     """
 
     def __init__(
@@ -97,25 +87,19 @@ class SPE(EigenpairEncoder):
         self.second = nn.Linear(out_channels, out_channels)
 
     def precompute(self, graph: Graph) -> dict[str, Tensor]:
-        """Return eigenvalues and eigenvectors, in the dtype of the weights.
+        """Return eigenvalues and eigenvectors of whole eigenspaces, see :meth:`EigenpairEncoder.precompute`.
 
         Warns:
-            UserWarning: if the first eigenspace of a graph has more than ``num_eigenpairs`` dimensions, as in a graph
-                of more components: no eigenpair is left, and all nodes of the graph get equal encodings. Also if the
-                eigenspace that is cut off leaves fewer than half of the eigenpairs.
+            UserWarning: if the eigenspace that is cut off leaves fewer than half of the eigenpairs of a graph, or none,
+                as in a graph of more than ``num_eigenpairs`` components.
         """
         vectors, values = whole_eigenspaces(graph, self.num_eigenpairs, normalization=self.normalization)
-        if empty := int((values[:, 0].isnan() & (graph.ptr.diff() > 0)).sum()):
-            warnings.warn(
-                f"SPE reads whole eigenspaces, and in {empty} of {graph.num_graphs} graphs the first has more than "
-                f"num_eigenpairs={self.num_eigenpairs} dimensions: all nodes of such a graph get equal encodings",
-                stacklevel=2,
-            )
         used, possible = values.isfinite().sum(1), graph.ptr.diff().clamp(max=self.num_eigenpairs)
-        if few := int(((used > 0) & (2 * used < possible)).sum()):
+        if bool((is_few := 2 * used < possible).any()):
             warnings.warn(
-                f"SPE reads whole eigenspaces, and in {few} of {graph.num_graphs} graphs they leave fewer than half of "
-                f"num_eigenpairs={self.num_eigenpairs}; a larger num_eigenpairs distinguishes more nodes",
+                f"SPE reads whole eigenspaces, which leave fewer than half of num_eigenpairs={self.num_eigenpairs} in "
+                f"{int(is_few.sum())} of {graph.num_graphs} graphs; if none is left, all nodes of a graph get equal "
+                "encodings; a larger num_eigenpairs distinguishes more nodes",
                 stacklevel=2,
             )
         dtype = self.epsilon.dtype
@@ -156,9 +140,7 @@ class SPE(EigenpairEncoder):
         per_anchor = n * self.out_channels
         graphs_at_once, anchors_at_once = max(1, CHUNK // (n * per_anchor)), max(1, CHUNK // per_anchor)
         is_whole = num_graphs <= graphs_at_once and n <= anchors_at_once
-        run: Callable[..., Tensor] = _anchor_sums
-        if torch.is_grad_enabled() and not is_whole:
-            run = partial(checkpoint, _anchor_sums, use_reentrant=False, preserve_rng_state=False)
+        run: Callable[..., Tensor] = _anchor_sums if is_whole else partial(checkpointed, _anchor_sums)
 
         def chunks(graphs: slice) -> Iterator[Tensor]:
             for start in range(0, n, anchors_at_once):

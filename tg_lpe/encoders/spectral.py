@@ -46,8 +46,6 @@ class EigenpairEncoder(Encoder):
         check_flags(row_norm=row_norm)
         check_count("num_eigenpairs", num_eigenpairs)
         check_counts(least=0, out_channels=out_channels, edge_out_channels=edge_out_channels)
-        if not out_channels and not edge_out_channels:
-            raise ValueError("out_channels and edge_out_channels are both 0: nothing would be encoded")
         check_choice("tokens", tokens, TOKENS)
         check_choice("normalization", normalization, NORMALIZATIONS)
         self.out_channels, self.edge_out_channels = out_channels, edge_out_channels
@@ -94,16 +92,14 @@ class EigenpairEncoder(Encoder):
         w = graph.conductance
         if w is not None and w.requires_grad:  # eigenpairs have no gradient
             graph = graph.with_conductances(w.detach(), graph.ground)
-        precomputed = inputs.precomputed
+        precomputed, names = inputs.precomputed, (f"graph_eigenvalues_{self.kind}", f"node_spectrum_{self.kind}")
         if precomputed is None:
             with torch.no_grad():
                 precomputed = self.precompute(graph)
         else:
-            widths = {f"{name}_{self.kind}": self.num_eigenpairs for name in ("graph_eigenvalues", "node_spectrum")}
-            widths |= {f"edge_spectrum_{self.kind}": 2 * self.num_eigenpairs} if self.edge_out_channels else {}
-            check_precomputed(self, graph, precomputed, widths)
+            edges = {f"edge_spectrum_{self.kind}": 2 * self.num_eigenpairs} if self.edge_out_channels else {}
+            check_precomputed(self, graph, precomputed, {**dict.fromkeys(names, self.num_eigenpairs), **edges})
         dtype = next(self.parameters()).dtype
-        names = f"graph_eigenvalues_{self.kind}", f"node_spectrum_{self.kind}"
         values, node = (precomputed[name].to(dtype) for name in names)
         if self.has_signs and self.out_channels:
             node = with_random_signs(node, graph, inputs.generator)
@@ -191,13 +187,9 @@ class SpectralEncoder(EigenpairEncoder):
 
     Example:
         >>> import torch
-        >>> from tg_lpe import GraphTransformer
         >>> from tg_lpe.encoders import SpectralEncoder
-        >>> x = torch.tensor([0, 1, 1, 0, 2, 2])  # six nodes of three types
-        >>> edge_index = torch.tensor([[0, 1, 2, 3, 4, 5], [1, 2, 3, 4, 5, 0]])
-        >>> model = GraphTransformer(num_node_types=3, encoder=SpectralEncoder(out_channels=8), hidden_channels=16)
-        >>> model(x, edge_index).shape
-        torch.Size([1, 1])
+        >>> SpectralEncoder(out_channels=8)(None, torch.tensor([[0, 1, 2], [1, 2, 0]])).node.shape
+        torch.Size([3, 8])
     """
 
     def __init__(
@@ -261,8 +253,7 @@ class SpectralKernel(EigenpairEncoder):
         \sum_l f_c(\lambda_l) (P_l)_{ij} + g_c(\lambda_l) ((P_l)_{ii} + (P_l)_{jj} - 2 (P_l)_{ij}).
 
     A linear map plus a small net compute all ``f_c`` and ``g_c`` from Chebyshev polynomials of ``1 - lambda``, or of
-    ``(1 - lambda) / (1 + lambda)`` without normalisation. A net of ``lambda`` itself learns functions too smooth to
-    distinguish the eigenvalues. The encoding is independent of signs and bases.
+    ``(1 - lambda) / (1 + lambda)`` without normalisation. The encoding is independent of signs and bases.
 
     With as many eigenpairs as nodes and ``f(lambda) = (1 - lambda)^t``, it equals the Gram read-out of ``t`` layers of
     :class:`~tg_lpe.GramTransformer`. Here ``f`` can be any function, and the spectrum is cut off at ``num_eigenpairs``.
@@ -280,13 +271,9 @@ class SpectralKernel(EigenpairEncoder):
 
     Example:
         >>> import torch
-        >>> from tg_lpe import GraphTransformer
         >>> from tg_lpe.encoders import SpectralKernel
-        >>> x = torch.tensor([0, 1, 1, 0, 2, 2])  # six nodes of three types
-        >>> edge_index = torch.tensor([[0, 1, 2, 3, 4, 5], [1, 2, 3, 4, 5, 0]])
-        >>> model = GraphTransformer(num_node_types=3, encoder=SpectralKernel(out_channels=8), hidden_channels=16)
-        >>> model(x, edge_index).shape
-        torch.Size([1, 1])
+        >>> SpectralKernel(out_channels=8)(None, torch.tensor([[0, 1, 2], [1, 2, 0]])).node.shape
+        torch.Size([3, 8])
     """
 
     def __init__(
@@ -390,12 +377,7 @@ class TokenTransformer(nn.Module):
 
 
 class TokenSet(nn.Module):
-    """Map each token separately, to twice the width and back with ReLU, and sum the outputs.
-
-    Args:
-        in_channels: width of a token.
-        out_channels: width of the result.
-    """
+    """Map each token separately, to twice the width and back with ReLU, and sum the outputs."""
 
     def __init__(self, in_channels: int, out_channels: int) -> None:
         super().__init__()
