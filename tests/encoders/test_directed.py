@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import networkx as nx
 import numpy as np
@@ -172,8 +173,8 @@ class TestDirectedGramTransformer(DirectedEncoderTestCase):
 
     basis, potential = "power", 0.1
 
-    def make(self) -> Encoder:
-        options = {"conductances": "fixed", "pair_out_channels": None, "basis": self.basis}
+    def make(self, **more: Any) -> Encoder:
+        options = {"conductances": "fixed", "pair_out_channels": None, "basis": self.basis, **more}
         return GramTransformer(num_filters=1, num_layers=4, direction=self.potential, **options)
 
     def double(self) -> Encoder:
@@ -199,10 +200,7 @@ class TestDirectedGramTransformer(DirectedEncoderTestCase):
     def test_estimates_have_no_bias(self) -> None:
         index = torch.tensor(list(nx.gnp_random_graph(12, 0.2, seed=3, directed=True).edges)).T
         exact = self.make()(None, index, num_nodes=12)
-        options = {"conductances": "fixed", "basis": self.basis, "probes": "rademacher", "num_probes": 20_000}
-        found = GramTransformer(num_filters=1, num_layers=4, direction=self.potential, **options)(
-            None, index, num_nodes=12
-        )
+        found = self.make(probes="rademacher", num_probes=20_000)(None, index, num_nodes=12)
         for one, other in zip(exact, found, strict=True):
             torch.testing.assert_close(one, other, rtol=0.0, atol=0.06)
 

@@ -20,6 +20,7 @@ from helpers import (
     listings,
     normal,
     randomize_,
+    refusals,
     relative_error,
 )
 from hypothesis import given
@@ -270,17 +271,12 @@ def test_number_of_nodes_comes_from_batch_or_features() -> None:
     assert torch.equal(model(x, graph).node, model(x, RING).node)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"conductances": "fixed", "num_node_types": 3}, "conductances"),
-        ({"num_edge_types": 2, "edge_dim": 3}, "edges have"),
-        ({"num_node_types": 2, "in_channels": 3}, "nodes have"),
-    ],
+test_constructor_refuses = refusals(
+    GramTransformer,
+    ({"conductances": "fixed", "num_node_types": 3}, "conductances"),
+    ({"num_edge_types": 2, "edge_dim": 3}, "edges have"),
+    ({"num_node_types": 2, "in_channels": 3}, "nodes have"),
 )
-def test_constructor_refuses(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        GramTransformer(**options)
 
 
 def test_features_without_columns() -> None:
@@ -291,18 +287,6 @@ def test_features_without_columns() -> None:
 def test_a_graph_too_large_for_identity_probes() -> None:
     with pytest.raises(ValueError, match="probes="):
         gram(**EXACT)(None, RING, num_nodes=4097)
-
-
-def test_ground_of_the_graph_is_added() -> None:
-    """It adds to the learned ground; without learned ground, the dense grounded Laplacian is the oracle."""
-    model = GramTransformer(num_filters=1, num_layers=3, probes="identity", conductances="fixed").double()
-    q = torch.tensor([5.0, 0.0, 0.5], dtype=torch.float64)
-    got = model(None, tg_lpe.Graph(torch.tensor([[0, 1], [1, 2]]), 3, ground=q)).node
-    adjacency = torch.tensor([[0.0, 1, 0], [1, 0, 1], [0, 1, 0]], dtype=torch.float64)
-    scale = (adjacency.sum(1) + q).rsqrt()
-    p = scale[:, None] * adjacency * scale
-    expected = torch.stack([torch.linalg.matrix_power(p, t).diagonal() for t in (1, 2, 3)], dim=1)
-    torch.testing.assert_close(got, expected)
 
 
 @pytest.mark.parametrize("exponent", [-40.0, -200.0, 39.0, 300.0])
@@ -323,14 +307,20 @@ def test_weights_beyond_the_range_of_float32(exponent: float) -> None:
     assert all(bool(part.isfinite().all()) for part in grounded[:2])
 
 
-def test_weights_ground_and_learned_conductances_together() -> None:
-    graph = Graph(4, [(0, 1), (1, 2), (2, 3)], [1.0, 2.0, 0.5])
-    model = gram(num_edge_types=3, **EXACT)
-    q = torch.tensor([0.5, 0.0, 2.0, 1.0], dtype=torch.float64)
-    kinds = torch.tensor([0, 1, 2])
-    found = model(None, tg_lpe.Graph(graph.edge_index(), 4, edge_weight=graph.edge_weight(), ground=q), kinds)
-    w, learned = model.conductances(tg_lpe.Graph(graph.edge_index(), 4, edge_weight=graph.edge_weight()), None, kinds)
-    plain = gram(num_filters=1, conductances="fixed", **EXACT)
-    for number, nodes in enumerate(found.node.view(4, 2, 4).unbind(1)):
-        own = tg_lpe.Graph(graph.edge_index(), 4, edge_weight=w[number].detach(), ground=q + learned[number].detach())
-        assert relative_error(nodes, plain(None, own).node) < 1e-12
+@pytest.mark.parametrize("conductances", ["learned", "fixed"])
+def test_ground_of_the_graph_is_added_to_what_is_learned(conductances: str) -> None:
+    """Against the dense Laplacian, with weights too."""
+    weighted = {"edge_index": torch.tensor([[0, 1, 2], [1, 2, 3]]), "edge_weight": torch.tensor([1.0, 2.0, 0.5])}
+    q, kinds = torch.tensor([5.0, 0.0, 2.0, 1.0], dtype=torch.float64), torch.arange(3)
+    options = {"num_edge_types": 3} if conductances == "learned" else {"conductances": "fixed"}
+    model = gram(**options, **EXACT)
+    found = model(None, tg_lpe.Graph(**weighted, ground=q), kinds).node.detach().view(4, 2, 4).unbind(1)
+    w, learned = model.conductances(tg_lpe.Graph(**weighted), None, kinds)
+    for number, nodes in enumerate(found):
+        own = weighted["edge_weight"].double() if w is None else w[number].detach()
+        adjacency = torch.diag(own, 1) + torch.diag(own, -1)
+        ground = q if learned is None else q + learned[number].detach()
+        scale = (adjacency.sum(1) + ground).rsqrt()
+        p = scale[:, None] * adjacency * scale
+        expected = torch.stack([torch.linalg.matrix_power(p, t).diagonal() for t in range(1, 5)], dim=1)
+        torch.testing.assert_close(nodes, expected)

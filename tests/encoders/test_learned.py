@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 import tg_lpe
 from tg_lpe import GramTransformer
 from tg_lpe.encoders import ENCODERS, Encoder, make_encoder
+from tg_lpe.encoders.gram_transformer import PARTS
 
 
 @few
@@ -60,13 +61,7 @@ def test_responses_and_conductances_give_the_encoding(graph: Graph, basis: str) 
         ({"num_edge_types": 2, "conductances": "ground"}, ["ground conductance of nodes"]),
         (
             {"out_channels": 2, "edge_out_channels": 2, "direction": 0.1},
-            [
-                "ground conductance of nodes",
-                "response at nodes",
-                "response of currents at nodes",
-                "response at edges",
-                "response of imaginary parts at edges",
-            ],
+            ["ground conductance of nodes", *(f"response {part}" for level in PARTS.values() for part in level)],
         ),
         ({"out_channels": 2, "edge_out_channels": 0}, ["ground conductance of nodes", "response at nodes"]),
     ],

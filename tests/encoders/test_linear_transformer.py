@@ -19,6 +19,7 @@ from helpers import (
     graphs,
     normal,
     randomize_,
+    refusals,
     relative_error,
 )
 from hypothesis import given
@@ -133,27 +134,20 @@ def test_no_more_parameters_than_the_paper(out: int, max_nodes: int, limit: int)
     assert 8 * out + 8 * max_nodes + 3 * (3 * 8 + 1 + 4 + 4) == count <= limit
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"probes": "features"}, "num_node_types"),
-        ({"probes": "features", "num_node_types": 2, "in_channels": 3}, "num_node_types"),
-        ({"probes": "learned"}, "max_nodes"),
-        ({"max_nodes": 4}, "max_nodes"),
-        ({"in_channels": 4}, "probes="),
-    ],
+test_constructor_refuses = refusals(
+    LinearTransformer,
+    ({"probes": "features"}, "num_node_types"),
+    ({"probes": "features", "num_node_types": 2, "in_channels": 3}, "num_node_types"),
+    ({"probes": "learned"}, "max_nodes"),
+    ({"max_nodes": 4}, "max_nodes"),
+    ({"in_channels": 4}, "probes="),
 )
-def test_constructor_refuses(arguments: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        LinearTransformer(**arguments)
 
-
-def test_probes_of_a_wrong_shape_are_refused() -> None:
-    model = LinearTransformer(k=4)
-    with pytest.raises(ValueError, match="probes must"):
-        model.encode(tg_lpe.Graph(torch.tensor([[0], [1]]), 3), Inputs(), probes=torch.zeros(3, 5))
-    with pytest.raises(ValueError, match="probes must"):
-        model.encode(tg_lpe.Graph(torch.tensor([[0], [1]]), 3), Inputs(), probes=torch.zeros(3, 4, dtype=torch.float64))
+test_probes_of_a_wrong_shape_are_refused = refusals(
+    lambda probes: LinearTransformer(k=4).encode(graph_of(Graph(3, [(0, 1)], [1.0])), Inputs(), probes=probes),
+    ((torch.zeros(3, 5),), "probes must"),
+    ((torch.zeros(3, 4, dtype=torch.float64),), "probes must"),
+)
 
 
 def test_writing_out_a_large_incidence_is_refused_with_its_cost() -> None:

@@ -5,14 +5,7 @@ from __future__ import annotations
 import networkx as nx
 import pytest
 import torch
-from helpers import (
-    batch_of,
-    corner_cases,
-    from_networkx,
-    normal,
-    randomize_,
-    relative_error,
-)
+from helpers import batch_of, corner_cases, from_networkx, normal, randomize_, relative_error
 
 import tg_lpe
 from tg_lpe import LinearTransformer

@@ -47,25 +47,15 @@ def test_rows_are_those_of_the_adjacency_matrix(
     graphs(max_nodes=30),
     st.sampled_from(["power", "chebyshev"]),
     st.integers(1, 7),
-    st.booleans(),
+    st.sampled_from(["ground", "fixed"]),
     st.sampled_from([None, 3]),
     st.sampled_from([1, 5, 16]),
 )
 def test_the_encoding_is_that_of_memory(
-    tmp_path_factory: Any, graph: Graph, basis: str, layers: int, ground: bool, out: int | None, columns: int
+    tmp_path_factory: Any, graph: Graph, basis: str, layers: int, conductances: str, out: int | None, columns: int
 ) -> None:
-    encoder = GramTransformer(
-        out,
-        0,
-        num_filters=2,
-        num_layers=layers,
-        basis=basis,
-        probes="rademacher",
-        num_probes=12,
-        seed=5,
-        conductances="ground" if ground else "fixed",
-    )
-    randomize_(encoder.double())
+    options: dict[str, Any] = {"probes": "rademacher", "num_probes": 12, "seed": 5, "conductances": conductances}
+    encoder = randomize_(GramTransformer(out, 0, 2, layers, basis=basis, **options).double())
     built = GraphOnDisk.build(graph.edge_index().numpy(), graph.num_nodes, tmp_path_factory.mktemp("graph"), 7)
     got = encode_on_disk(encoder, built, columns=columns, block_entries=7)
     expected = encoder(None, tg_lpe.Graph(graph.edge_index(), graph.num_nodes)).node
