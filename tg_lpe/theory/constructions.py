@@ -1,12 +1,7 @@
 """Build the transformers of the lemmas: their weights, with corrections of misprints.
 
 `Graph Transformers Dream of Electric Flow <https://arxiv.org/abs/2410.16699>`_, sections 3, 4, 10 and 11.
-
-- Lemma 1 computes potentials ``L^+ psi`` by gradient descent, Lemma 4 computes ``L^+`` by a product.
-- Lemma 2 computes a resistive embedding ``sqrt(L^+) psi`` by a power series.
-- Lemma 3 computes ``exp(-s L) psi`` by its power series, Lemma 5 computes ``exp(-s L)`` by cubing.
-- Lemma 6 and Corollary 7 compute the eigenvectors of the largest and of the smallest eigenvalues by subspace iteration,
-  with the layers of Lemma 8. They use eq. (6): each column of ``Phi`` is scaled to length one at the end of a layer.
+Eigenvectors use eq. (6): each column of ``Phi`` is scaled to length one at the end of a layer.
 """
 
 from __future__ import annotations

@@ -7,7 +7,6 @@ of any size.
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -72,21 +71,11 @@ def update_phi(phi: Tensor, similar: Tensor | None, w: Weights, through_phi: boo
     return out
 
 
-def update_incidence(b: Tensor, phi: Tensor, w: Weights) -> Tensor:
-    """Compute the first line of eq. (7), transposed: ``(1 + alpha^R) B + alpha^V (alpha^Q alpha^K S + P^T) B``.
-
-    Args:
-        b: ``[..., n, num_edges]``.
-        phi: ``[..., n, width]``.
-        w: the layer's weights.
-    """
-    through_phi = mix_columns(phi, w.w_q.mT @ w.w_k) @ (phi.mT @ b)
-    return (1 + w.alpha_r) * b + w.alpha_v * (w.alpha_q * w.alpha_k * (b @ (b.mT @ b)) + through_phi)
-
-
 def efficient_layer(b: Tensor, phi: Tensor, w: Weights) -> tuple[Tensor, Tensor]:
     """Compute one layer of eq. (7) on dense ``B``, ``[..., n, num_edges]``, and ``Phi``, ``[..., n, width]``."""
-    return update_incidence(b, phi, w), update_phi(phi, b @ (b.mT @ phi), w)
+    through_phi = mix_columns(phi, w.w_q.mT @ w.w_k) @ (phi.mT @ b)
+    updated = (1 + w.alpha_r) * b + w.alpha_v * (w.alpha_q * w.alpha_k * (b @ (b.mT @ b)) + through_phi)
+    return updated, update_phi(phi, b @ (b.mT @ phi), w)
 
 
 class EfficientTransformer(Scheduled):
@@ -180,7 +169,10 @@ class EfficientTransformer(Scheduled):
         return self._trace_sparse(graph, phi) if isinstance(graph, Graph) else self._trace_dense(graph, phi)
 
     def _compiled_runs(self, graph: Graph, phi: Tensor) -> bool:
-        """Return whether compiled layers can replace :meth:`_trace_sparse`: without gradient, few columns or blocks."""
+        """Return whether compiled layers can replace :meth:`_trace_sparse`.
+
+        They take few columns or blocks, leave ``B`` as it is, as all constructions do, and have no gradient.
+        """
         return (
             phi.shape == (graph.num_nodes, self.width)
             and graph.num_nodes > 0
@@ -188,7 +180,7 @@ class EfficientTransformer(Scheduled):
             and cpu.supports(phi)
             and phi.dtype == self.w_v.dtype
             and self.normalize_phi in (None, "columns")
-            and not self._fills_in()
+            and not (self.normalize_incidence or self.alpha_v.any() or self.alpha_r.any())
             and not graph.needs_gradient(phi, *self.parameters())
         )
 
@@ -197,28 +189,13 @@ class EfficientTransformer(Scheduled):
         compares = bool(((self.w_q != 0) | (self.w_k != 0)).any())
         return self.blockwise and self.width == 2 * self.k and self.normalize_phi is None and not compares
 
-    def _fills_in(self) -> bool:
-        """Return whether a layer changes zero entries of ``B``."""
-        used = (self.alpha_v != 0).tolist()
-        return any(used[index] for index in self.schedule)
-
     def _run_compiled(self, graph: Graph, phi: Tensor) -> tuple[Tensor, Tensor]:
-        scale, norm, factors = 1.0, None, []
-        if self.normalize_incidence:
-            norm = float(torch.linalg.vector_norm(graph.laplacian_diagonal(phi).sqrt()))
-        growth = (1 + self.alpha_r).tolist()
-        for index in self.schedule:
-            factors.append(scale * scale)
-            scale = growth[index] * scale
-            if norm and scale:
-                scale = math.copysign(1 / norm, scale)
         graph_scale = (self.alpha_q * self.alpha_k).detach().view(-1, 1, 1)
         laplacian, order = graph.scaled_laplacian(phi), torch.tensor(self.schedule, dtype=torch.int64)
-        squares = torch.tensor(factors, dtype=phi.dtype).view(-1, 1, 1)
         if self._is_linear():
             residual = (torch.eye(2).to(phi) + self.w_r.detach())[order]
-            phi = layers.two_block_layers(phi, laplacian, residual, (graph_scale * self.w_v.detach())[order] * squares)
-            return phi.new_tensor(scale), phi
+            phi = layers.two_block_layers(phi, laplacian, residual, (graph_scale * self.w_v.detach())[order])
+            return phi.new_ones(()), phi
         w_v, w_q, w_k, w_r = (self._matrices(name).detach() for name in ("w_v", "w_q", "w_k", "w_r"))
         query_key, identity = w_q.mT @ w_k, torch.eye(self.width).to(phi)
         similarity = graph_scale * w_v
@@ -226,17 +203,17 @@ class EfficientTransformer(Scheduled):
         left = w_v.diagonal(dim1=1, dim2=2).unsqueeze(2) * query_key.diagonal(dim1=1, dim2=2).unsqueeze(1)
         laplacian = laplacian._replace(ptr=torch.tensor([0, graph.num_nodes]), max_nodes=graph.num_nodes)
         ones = torch.ones(1, dtype=torch.float64)
-        for indices, square in zip(order.split(LAYERS_AT_ONCE), squares.split(LAYERS_AT_ONCE), strict=True):
+        for indices in order.split(LAYERS_AT_ONCE):
             stack = LayerStack(
                 residual=(identity + w_r)[indices],
-                similarity=similarity[indices] * square,
+                similarity=similarity[indices],
                 left=(left if diagonal else w_v)[indices],
                 right=query_key[indices],
                 diagonal=diagonal,
             )
             floor = None if self.normalize_phi is None else 0.0
             phi = layers.layers(phi, laplacian, stack, ones, floor)
-        return phi.new_tensor(scale), phi
+        return phi.new_ones(()), phi
 
     def _trace_dense(self, b: Tensor, phi: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         yield b, phi
@@ -248,7 +225,7 @@ class EfficientTransformer(Scheduled):
             yield b, phi
 
     def _trace_sparse(self, graph: Graph, phi: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-        if self._fills_in():
+        if self.alpha_v[self.schedule].any():
             raise ValueError(
                 "alpha_v is not zero, so the layers make B dense: pass a dense B "
                 f"[{graph.num_nodes}, {graph.num_edges}] in place of the graph"
@@ -276,12 +253,7 @@ class EfficientTransformer(Scheduled):
         """
         height = num_edges + self.width
         result = FullTransformer(
-            height,
-            len(self.w_v),
-            self.schedule,
-            num_edges,
-            normalize_phi=self.normalize_phi,
-            normalize_incidence=self.normalize_incidence,
+            height, len(self.w_v), self.schedule, num_edges, self.normalize_phi, self.normalize_incidence
         ).to(self.w_v)
         with torch.no_grad():
             for name in ("v", "q", "k", "r"):

@@ -103,13 +103,17 @@ def filtered_eigenspace(
         with torch.no_grad():
             q = model(graph, q)
     if residual > tolerance * gap:
-        sine = residual / gap if gap else math.inf
-        warnings.warn(
-            f"the span of {k} {which} eigenvectors of a graph of {graph.num_nodes} nodes is accurate to {sine:.1g}, "
-            f"not to tolerance={tolerance:g}: its gap is too small for float64",
-            stacklevel=4,
-        )
+        warn_of_gap(graph, k, which, residual / gap if gap else math.inf, tolerance)
     return q[:, :k], ritz[:k]
+
+
+def warn_of_gap(graph: Graph, k: int, which: str, sine: float, tolerance: float) -> None:
+    """Warn that rounding keeps the sine of the angle to the wanted span above the tolerance."""
+    warnings.warn(
+        f"the span of {k} {which} eigenvectors of a graph of {graph.num_nodes} nodes is accurate to {sine:.1g}, "
+        f"not to tolerance={tolerance:g}: its gap is too small for float64",
+        stacklevel=4,
+    )
 
 
 def _filter(k: int, which: str, last: float, top: float, max_layers: int) -> EfficientTransformer:

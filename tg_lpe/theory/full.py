@@ -90,13 +90,7 @@ def normalize_rows(z: Tensor, num_edges: int, how: str | None, incidence: bool) 
     return torch.cat([unit(b, (-2, -1)) if incidence else b, normalize_phi(phi, how)], dim=-1).mT
 
 
-class Scheduled(
-    CheckpointMixin,
-    nn.Module,
-    library_name="tg_lpe",
-    tags=["graph-machine-learning", "positional-encoding"],
-    license="mit",
-):
+class Scheduled(CheckpointMixin, nn.Module):
     """Run layers that index a stack of weights ``w_v``, ``w_q``, ``w_k``, ``w_r``, so that equal layers share theirs.
 
     Args:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 import math
-import warnings
 from collections.abc import Callable, Iterator
 
 import torch
@@ -22,19 +21,8 @@ from tg_lpe.graph.padding import padded_batch
 from tg_lpe.ops.polynomials import EdgePositions
 from tg_lpe.ops.random import counter_normal
 from tg_lpe.theory import bounds
-from tg_lpe.theory.constructions import (
-    bottom_eigenvectors,
-    electric_flow,
-    fast_electric_flow,
-    fast_electric_flow_input,
-    fast_electric_flow_output,
-    fast_heat_kernel,
-    fast_heat_kernel_input,
-    heat_kernel_layers,
-    resistive_embedding_layers,
-    top_eigenvectors,
-)
-from tg_lpe.theory.filtered import filtered_eigenspace
+from tg_lpe.theory import constructions as lemmas
+from tg_lpe.theory.filtered import filtered_eigenspace, warn_of_gap
 
 MAX_LAYERS = 100_000
 STEP = 8.0
@@ -92,7 +80,7 @@ def electric_potential(
     _check_layers(f"L^+ psi for lambda_max / lambda_min = {1 / lower:,.0f}", layers, tolerance, max_layers)
     psi = remove_component_means(graph, demands.double())
     with torch.no_grad():
-        out: Tensor = electric_flow(psi.size(1), layers, 1.0).to(psi.device)(graph, psi)
+        out: Tensor = lemmas.electric_flow(psi.size(1), layers, 1.0).to(psi.device)(graph, psi)
     return out / scale.unsqueeze(-1)
 
 
@@ -131,10 +119,9 @@ def effective_resistance(data: Data | Graph, pairs: str = "all", *, tolerance: f
     """
     check_choice("pairs", pairs, PAIRS)
     graph = incidence_of(data)
-    if pairs == "all" and graph.num_graphs != 1:
-        raise ValueError(f"pairs='all' takes a single graph, got a batch of {graph.num_graphs}; pass pairs='edges'")
     label = component_labels(graph)
     if pairs == "all":
+        _check_single(graph, "pairs='edges'")
         matrix = torch.zeros(graph.num_nodes, graph.num_nodes, dtype=torch.float64, device=graph.device)
         for _, found in _resistances(graph, tolerance):  # one bucket, or none without nodes
             matrix = found[0]
@@ -167,9 +154,9 @@ def _resistances(graph: Graph, tolerance: float) -> Iterator[tuple[EdgePositions
         top = upper[bucket.graphs]
         worst = float((lower[bucket.graphs] / top).min())
         layers = bounds.layers_needed(_relative(bounds.fast_electric_flow_bound, worst), tolerance)
-        z = fast_electric_flow_input(laplacian, projection, 1 / top.view(-1, 1, 1))
+        z = lemmas.fast_electric_flow_input(laplacian, projection, 1 / top.view(-1, 1, 1))
         with torch.no_grad():
-            inverse = fast_electric_flow_output(fast_electric_flow(layers).to(z.device)(z))
+            inverse = lemmas.fast_electric_flow_output(lemmas.fast_electric_flow(layers).to(z.device)(z))
         diagonal = inverse.diagonal(dim1=1, dim2=2)
         yield positions, (diagonal.unsqueeze(2) + diagonal.unsqueeze(1) - inverse - inverse.mT).clamp(min=0)
 
@@ -203,8 +190,7 @@ def heat_kernel(
     bounds.check_temperature(s)
     if psi is not None:
         return _heat_columns(graph, s, psi, tolerance, max_layers)
-    if graph.num_graphs != 1:
-        raise ValueError(f"without psi, data must be a single graph, got a batch of {graph.num_graphs}; pass psi")
+    _check_single(graph, "psi")
     if graph.num_nodes == 0:
         return torch.zeros(0, 0, dtype=torch.float64, device=graph.device)
     if tolerance < FAST_FLOOR:
@@ -213,7 +199,8 @@ def heat_kernel(
     (laplacian,), top = padded_batch(graph).dense_laplacians(ones), float(bounds.spectral_bounds(graph)[1])
     layers = bounds.layers_needed(lambda count: bounds.fast_heat_kernel_bound(count, top, s), tolerance)
     with torch.no_grad():
-        out: Tensor = fast_heat_kernel(layers).to(graph.device)(fast_heat_kernel_input(laplacian, layers, s))
+        z = lemmas.fast_heat_kernel_input(laplacian, layers, s)
+        out: Tensor = lemmas.fast_heat_kernel(layers).to(graph.device)(z)
     return out[0]
 
 
@@ -225,7 +212,7 @@ def _heat_columns(graph: Graph, s: float, psi: Tensor, tolerance: float, max_lay
     total = steps * (each + 1) - 1
     _check_layers(f"exp(-s L) for s={s:g} and lambda_max={top:.4g}", total, tolerance, max_layers)
     with torch.no_grad():
-        out: Tensor = heat_kernel_layers(psi.size(1), each, s, steps).to(psi.device)(graph, psi.double())
+        out: Tensor = lemmas.heat_kernel_layers(psi.size(1), each, s, steps).to(psi.device)(graph, psi.double())
     return out
 
 
@@ -254,8 +241,7 @@ def resistive_embedding(
     graph = incidence_of(data)
     like = torch.empty(0, dtype=torch.float64, device=graph.device)
     if k is None:
-        if graph.num_graphs != 1:
-            raise ValueError(f"without k, data must be a single graph, got a batch of {graph.num_graphs}; pass k")
+        _check_single(graph, "k")
         start = torch.eye(graph.num_nodes).to(like)
     else:
         check_count("k", k)
@@ -267,7 +253,7 @@ def resistive_embedding(
     layers = bounds.layers_needed(bound, tolerance)
     _check_layers(f"sqrt(L^+) for lambda_max / lambda_min = {1 / lower:,.0f}", layers, tolerance, max_layers)
     with torch.no_grad():
-        model = resistive_embedding_layers(start.size(1), layers, 1.0).to(like.device)
+        model = lemmas.resistive_embedding_layers(start.size(1), layers, 1.0).to(like.device)
         out: Tensor = model(graph, remove_component_means(graph, start))
     return out / scale.sqrt().unsqueeze(-1)
 
@@ -348,8 +334,10 @@ def _eigenspace(
     few = [choice for choice in choices if choice[1] <= 2 * k and choice[1] < n and choice[0] <= max_layers]
     layers, width, count = min(few or choices)
     _check_layers(f"the span of {k} {which} eigenvectors of a graph of {n} nodes", layers, tolerance, max_layers)
-    is_top = which == "top"
-    model = top_eigenvectors(width, count, shift) if is_top else bottom_eigenvectors(width, count, top + shift)
+    if which == "top":
+        model = lemmas.top_eigenvectors(width, count, shift)
+    else:
+        model = lemmas.bottom_eigenvectors(width, count, top + shift)
     model, phi = model.to(start.device), start[:, :width]
     edge = float(iterated[width] - shift) if width < n else -math.inf
     for _ in range(10):
@@ -364,11 +352,7 @@ def _eigenspace(
         if width == n or residual <= tolerance * (worst - edge):
             break
     else:
-        warnings.warn(
-            f"the span of {k} {which} eigenvectors of a graph of {n} nodes is accurate to "
-            f"{residual / (worst - edge):.1g}, not to tolerance={tolerance:g}: its gap is too small for float64",
-            stacklevel=3,
-        )
+        warn_of_gap(graph, k, which, residual / (worst - edge), tolerance)
     order = ritz.argsort(descending=which == "top")[:k]
     return q @ turn[:, order], ritz[order] * scale[0]
 
@@ -390,6 +374,11 @@ def _check_layers(quantity: str, layers: int, tolerance: float, max_layers: int)
         raise ValueError(
             f"{quantity} needs {layers:,} layers for tolerance={tolerance:g}, more than max_layers={max_layers:,}"
         )
+
+
+def _check_single(graph: Graph, instead: str) -> None:
+    if graph.num_graphs != 1:
+        raise ValueError(f"data must be a single graph, got a batch of {graph.num_graphs}; pass {instead}")
 
 
 def _check_rows(name: str, x: Tensor, graph: Graph) -> None:

@@ -228,17 +228,13 @@ def ksvd_maps(grams: Tensor, auto_correlation: Tensor, ridge: float = 0.0) -> Te
     Returns:
         ``C_k^{1/2} F_X^{1/2}`` and ``C_q C_k^{1/2} S^{-1} F_X^{1/2}``, ``[..., 2, width, width]``.
     """
-    grams, auto_correlation = (_add_to_diagonal(x, ridge) for x in (grams, auto_correlation))
-    gram_q, gram_k = grams.unbind(-3)
+    diagonal = ridge * torch.eye(grams.size(-1)).to(grams)
+    gram_q, gram_k = (grams + diagonal).unbind(-3)
     root = matrix_sqrt(gram_k)
     singular = matrix_sqrt(root @ gram_q @ root)
-    scale = matrix_sqrt(auto_correlation)
+    scale = matrix_sqrt(auto_correlation + diagonal)
     other = torch.linalg.solve(singular, root @ gram_q).mT  # C_q C_k^(1/2) S^-1
     return torch.stack([root @ scale, other @ scale], dim=-3)
-
-
-def _add_to_diagonal(x: Tensor, value: float) -> Tensor:
-    return x + value * torch.eye(x.size(-1), dtype=x.dtype, device=x.device)
 
 
 def matrix_sqrt(x: Tensor) -> Tensor:

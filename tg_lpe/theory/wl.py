@@ -27,7 +27,7 @@ from __future__ import annotations
 import math
 import re
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import combinations
 from typing import Any, NamedTuple
 
@@ -133,13 +133,7 @@ def joint_colors(
         raise TypeError("joint_colors takes several graphs, got one: use colors, or pass a list")
     graphs = graphs.to_data_list() if isinstance(graphs, Batch) else list(graphs)
     colorings = _colorings(graphs, name, rounds, node, edge, pair)
-    current, done = [coloring.initial for coloring in colorings], 0
-    count = _num_colors(current)
-    while done != rounds:
-        current = [coloring.refine(color) for coloring, color in zip(colorings, current, strict=True)]
-        done, before, count = done + 1, count, _num_colors(current)
-        if rounds is None and count == before:
-            break
+    *_, (done, current) = enumerate(_rounds(colorings, rounds))
     return [Coloring(color.ravel(), c.tuples(), done) for c, color in zip(colorings, current, strict=True)]
 
 
@@ -161,17 +155,10 @@ def distinguishes(
         node, edge, pair: attributes that are initial colours, as for :func:`colors`.
         rounds: largest number of rounds; if absent, until the graphs differ or no colour splits.
     """
-    first, second = _colorings([a, b], name, rounds, node, edge, pair)
-    one, other = first.initial, second.initial
-    done, count = 0, -1
-    while True:
-        histogram = np.sort(one.ravel())
-        if not np.array_equal(histogram, np.sort(other.ravel())):
-            return True
-        before, count = count, int((histogram[1:] != histogram[:-1]).sum())
-        if count == before or done == rounds:
-            return False
-        one, other, done = first.refine(one), second.refine(other), done + 1
+    colorings = _colorings([a, b], name, rounds, node, edge, pair)
+    return any(
+        not np.array_equal(np.sort(one.ravel()), np.sort(other.ravel())) for one, other in _rounds(colorings, rounds)
+    )
 
 
 def exact_walks(data: Data, steps: int = 16) -> Tensor:
@@ -380,8 +367,17 @@ def _adjacency(graph: Graph, dtype: type) -> Any:
     return csr_matrix((np.ones(2 * len(tail), dtype), ends), (graph.num_nodes,) * 2)
 
 
-def _num_colors(colors: Sequence[Colors]) -> int:
-    return len(np.unique(np.concatenate([color.ravel() for color in colors]))) if colors else 0
+def _rounds(colorings: Sequence[_Refinement], rounds: int | None) -> Iterator[list[Colors]]:
+    """Iterate over the initial colours and those after each round; without ``rounds``, until no colour splits."""
+    current, before, done = [coloring.initial for coloring in colorings], -1, 0
+    yield current
+    while done != rounds:
+        count = len(np.unique(np.concatenate([color.ravel() for color in current]))) if current else 0
+        if rounds is None and count == before:
+            return
+        current = [coloring.refine(color) for coloring, color in zip(colorings, current, strict=True)]
+        before, done = count, done + 1
+        yield current
 
 
 def _mix(x: Colors) -> Colors:
