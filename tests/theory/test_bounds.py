@@ -22,13 +22,8 @@ from tg_lpe.theory.bounds import EXACT_NODES
 
 def nonzero_range(graph: Graph) -> tuple[float, float]:
     """Smallest and largest non-zero eigenvalue of the Laplacian, over the components; one where there are no edges."""
-    lows, highs = [1.0], [1.0]
-    for part in nx.connected_components(graph.networkx()):
-        if len(part) > 1:
-            values = np.linalg.eigvalsh(nx.laplacian_matrix(graph.networkx().subgraph(part)).toarray())
-            lows.append(values[1])
-            highs.append(values[-1])
-    return (min(lows[1:]), max(highs[1:])) if len(lows) > 1 else (1.0, 1.0)
+    values = np.linalg.eigvalsh(graph.laplacian())[graph.num_components() :]
+    return (values[0], values[-1]) if len(values) else (1.0, 1.0)
 
 
 # Layer counts.

@@ -19,9 +19,6 @@ ten_nodes = pytest.mark.parametrize("case", TEN_NODES, ids=[case.name for case i
 pytestmark = pytest.mark.usefixtures("no_grad")
 
 
-# Item 1: Lemma 1's bound.
-
-
 def test_lemma_1_printed_bound_is_violated_at_every_layer() -> None:
     case = WEIGHTED_PATH
     low, delta = case.lambda_min, 1 / case.lambda_max
@@ -32,9 +29,6 @@ def test_lemma_1_printed_bound_is_violated_at_every_layer() -> None:
         printed = np.exp(-delta * layer * low / 2) / low**0.5
         assert error > 2 * printed
         assert error <= c.electric_flow_bound(layer, low, case.lambda_max) * (1 + 1e-12)
-
-
-# Items 2, 3 and 4: Lemma 4's weights, input and eq. (13).
 
 
 def fast_errors(model: c.FullTransformer, case: Case, phi: Tensor | None = None) -> list[float]:
@@ -87,29 +81,15 @@ def test_eq_13_ends_one_power_later(case: Case) -> None:
         assert relative_error(c.fast_electric_flow_output(z), expected) < 1e-13
 
 
-# Item 5: eq. (14)'s W^R.
-
-
-def printed_eq_14(model: c.EfficientTransformer, num_edges: int) -> c.FullTransformer:
-    """The same layers as weights of eq. (3), with ``W^R = I`` on the incidence block of the multiplying one."""
-    full = model.full(num_edges)
-    full.w_r[0, range(num_edges), range(num_edges)] = 1.0
-    return full
-
-
 @ten_nodes
 def test_eq_14_printed_residual_doubles_the_incidence_matrix(case: Case) -> None:
     model, phi, d = c.top_eigenvectors(2, 5), normal(10, 2), case.b.size(1)
-    z = torch.cat([case.b, phi], 1).mT
-    for layer, (printed, mended) in enumerate(
-        zip(printed_eq_14(model, d).trace(z), model.full(d).trace(z), strict=True)
-    ):
+    printed, mended, z = model.full(d), model.full(d), torch.cat([case.b, phi], 1).mT
+    printed.w_r[0, range(d), range(d)] = 1.0
+    for layer, (of_printed, of_mended) in enumerate(zip(printed.trace(z), mended.trace(z), strict=True)):
         multiplied = -(-layer // 3)  # layers 0, 3, 6, ... multiply by L
-        assert relative_error(printed[:d], 2.0**multiplied * case.b.mT) < 1e-15
-        assert torch.equal(mended[:d], case.b.mT)
-
-
-# Item 6: Corollary 7's W^V.
+        assert relative_error(of_printed[:d], 2.0**multiplied * case.b.mT) < 1e-15
+        assert torch.equal(of_mended[:d], case.b.mT)
 
 
 @every_case
@@ -128,9 +108,6 @@ def test_corollary_7_printed_values_add_the_laplacian(case: Case) -> None:
     assert relative_error(once(-1.0), minus) < 1e-13
     assert relative_error(once(1.0), plus) < 1e-13
     assert relative_error(once(1.0), minus) > 0.1
-
-
-# Item 7: Lemma 9's weights.
 
 
 @ten_nodes
@@ -156,9 +133,6 @@ def test_lemma_9_printed_similarity_for_lemma_8_lets_the_graph_in(case: Case) ->
     printed.alpha_q[0] = printed.alpha_k[0] = 1.0
     inner = [float((model(case.b, start).mT @ model(case.b, start))[0, 1:].abs().max()) for model in (mended, printed)]
     assert inner[0] < 1e-14 and inner[1] > 1e-3
-
-
-# Item 8: the order of Lemma 8's layers.
 
 
 @every_case

@@ -186,18 +186,6 @@ def test_the_published_code_computes_another_objective() -> None:
     assert torch.stack(pair).mean() == 0 and torch.stack(pair).square().mean() == 1
 
 
-def test_shapes_and_names_that_do_not_exist_as_printed() -> None:
-    """``1_s`` in f_X is ``1_N``, the virtual node's map goes to the rank, and ``F.normalized`` is ``F.normalize``."""
-    d, n, s, num_rows = 4, 7, 3, 5
-    x, b = normal(d, n, seed=0), normal(s, d, seed=1)
-    with pytest.raises(RuntimeError, match="cannot be multiplied"):
-        b @ x @ torch.ones(s, 1).double()
-    assert (b @ x @ torch.ones(n, 1).double() @ torch.ones(1, num_rows).double()).shape == (s, num_rows)
-    with pytest.raises(RuntimeError, match="must match the size"):
-        normal(2, 1, d, seed=2) + normal(num_rows, s, seed=3)  # pooled vn_proj as printed, plus batch.fx
-    assert not hasattr(functional, "normalized")
-
-
 def test_second_derivatives_of_square_roots() -> None:
     y = torch.tensor([[4.0]], dtype=torch.float64, requires_grad=True)
     (slope,) = torch.autograd.grad(matrix_sqrt(y).sum(), y, create_graph=True)
@@ -261,15 +249,11 @@ def ksvd(attention: Any, x: Tensor, batch: Tensor, projection: Tensor) -> Tensor
 class TestVariants(AttentionTestCase):
     name = "hybrid"
     variants: ClassVar[list[dict[str, Any]]] = [
-        {"global_attention": "ksvd", "local": "none", "norm": "none", "global_options": {"num_rows": 6}},
-        {"global_attention": "dual", "local": "none", "norm": "none"},
-        {"global_attention": "dual", "local": "none", "norm": "none", "global_options": {"edges": True}},
-        {
-            "global_attention": "dual",
-            "local": "none",
-            "norm": "none",
-            "global_options": {"edges": True, "pooling": "sum"},
-        },
+        {"local": "none", "norm": "none", "global_attention": name, "global_options": options}
+        for name, options in (
+            *(("ksvd", {"num_rows": 6}), ("dual", {}), ("dual", {"edges": True})),
+            ("dual", {"edges": True, "pooling": "sum"}),
+        )
     ]
 
     def expected(self, layer: Any, h: Tensor, e: Tensor, edge_index: Tensor, batch: Tensor) -> tuple[Tensor, Tensor]:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from construction_graphs import WEIGHTED_PATH, Case, column_norms, every_case, spectral_norm
+from construction_graphs import Case, column_norms, every_case, spectral_norm
 from helpers import refusals, relative_error
 from scipy.linalg import expm
 from scipy.special import comb
@@ -70,36 +70,24 @@ def test_errors_keep_their_bounds_at_every_depth(case: Case, of: Callable[[Case,
 
 
 @every_case
-def test_each_layer_is_a_step_of_gradient_descent(case: Case) -> None:
-    step, psi = 0.9 / case.lambda_max, case.demands()
-    model = c.electric_flow(3, 20, step)
-    expected = torch.zeros_like(psi)
-    for b, phi in model.trace(case.b, model.embed(psi)):
-        assert relative_error(phi, torch.cat([psi, expected], 1)) < 1e-13 and torch.equal(b, case.b)
-        expected = expected - step * (case.laplacian @ expected - psi)
-
-
-@every_case
-def test_each_layer_adds_a_term_of_eq_12(case: Case) -> None:
-    delta, psi = 1 / case.lambda_max, case.demands()
-    model = c.resistive_embedding_layers(3, 20, case.lambda_max)
-    term, total = psi, torch.zeros_like(psi)
-    for layer, (_, phi) in enumerate(model.trace(case.b, model.embed(psi))):
-        assert relative_error(phi, torch.cat([term, total], 1)) < 1e-13
-        total = total + delta**0.5 * comb(2 * layer, layer, exact=True) / 4**layer * term
-        term = term - delta * case.laplacian @ term
-
-
-@every_case
-def test_each_layer_adds_a_term_of_the_series(case: Case) -> None:
-    s, psi = 0.3, case.demands()
-    model = c.heat_kernel_layers(3, 20, s)
-    power, total = psi, torch.zeros_like(psi)
-    for layer, (_, phi) in enumerate(model.trace(case.b, model.embed(psi))):
-        coefficient = (-s) ** layer / math.factorial(layer)
-        assert relative_error(phi, torch.cat([coefficient * power, total], 1)) < 1e-12
-        total = total + coefficient * power
-        power = case.laplacian @ power
+@pytest.mark.parametrize("lemma", [1, 2, 3])
+def test_each_layer_adds_a_term(case: Case, lemma: int) -> None:
+    """Eqs. (11) and (12), and the terms of the series of section 10.3."""
+    delta, s, psi, laplacian = 0.9 / case.lambda_max, 0.3, case.demands(), case.laplacian
+    model = [
+        c.electric_flow(3, 20, delta), c.resistive_embedding_layers(3, 20, 1 / delta), c.heat_kernel_layers(3, 20, s)
+    ][lemma - 1]  # fmt: skip
+    term, total, power = psi, torch.zeros_like(psi), psi
+    for layer, (b, phi) in enumerate(model.trace(case.b, model.embed(psi))):
+        assert relative_error(phi, torch.cat([term, total], 1)) < 1e-12 and torch.equal(b, case.b)
+        if lemma == 1:
+            total = total - delta * (laplacian @ total - psi)
+        elif lemma == 2:
+            total = total + delta**0.5 * comb(2 * layer, layer, exact=True) / 4**layer * term
+            term = term - delta * laplacian @ term
+        else:
+            total, power = total + term, laplacian @ power
+            term = (-s) ** (layer + 1) / math.factorial(layer + 1) * power
 
 
 @every_case
@@ -149,16 +137,6 @@ def test_so_many_layers_do_what_two_to_the_power_do(case: Case) -> None:
     states = [phi[:, case.num_nodes :] for _, phi in slow.trace(case.b, slow.embed(case.projection))]
     for layer, z in enumerate(c.fast_electric_flow(8).trace(fast_input(case))):
         assert relative_error(c.fast_electric_flow_output(z), states[2**layer]) < 1e-12
-
-
-def test_the_path_needs_thirteen_layers_or_over_four_thousand() -> None:
-    low, high = WEIGHTED_PATH.lambda_min, WEIGHTED_PATH.lambda_max
-    assert low == pytest.approx(0.039, rel=2e-3) and high == pytest.approx(9.7, rel=2e-3)
-    slow = c.layers_needed(lambda layers: c.electric_flow_bound(layers, low, high), 1e-6)
-    fast = c.layers_needed(lambda layers: c.fast_electric_flow_bound(layers, low, high), 1e-6)
-    assert fast == 13 and 4000 < slow < 4500
-    got = c.fast_electric_flow_output(c.fast_electric_flow(fast)(fast_input(WEIGHTED_PATH)))
-    assert spectral_norm(got - WEIGHTED_PATH.inverse) < 1e-6
 
 
 NAN = float("nan")

@@ -32,9 +32,8 @@ RITZ_TOLERANCE = 1e-2
 def electric_flow_bound(num_layers: int, lambda_min: float, lambda_max: float, step_size: float | None = None) -> float:
     """Return the bound of Lemma 1: ``|Phi_L - L^+ psi| <= exp(-delta L lambda_min) / lambda_min |psi|``.
 
-    It needs ``delta <= 1 / lambda_max``. The paper prints ``exp(-delta L lambda_min / 2) / sqrt(lambda_min)``, which
-    fails for ``lambda_min < 1``: the error starts at ``|L^+ psi| <= |psi| / lambda_min``, and each step shrinks it by
-    ``1 - delta lambda_min``.
+    It needs ``delta <= 1 / lambda_max``: the error starts at ``|L^+ psi| <= |psi| / lambda_min``, and each step shrinks
+    it by ``1 - delta lambda_min``. (Printed: ``exp(-delta L lambda_min / 2) / sqrt(lambda_min)``.)
 
     Args:
         num_layers: ``L``.
@@ -79,11 +78,8 @@ def heat_kernel_bound(num_layers: int, lambda_max: float, s: float) -> float:
     """Return the bound of Lemma 3: ``|Phi_L - exp(-s L) psi| <= (s lambda_max)^L / L! |psi|``.
 
     It needs ``L >= s lambda_max - 1``. It is the first omitted term of the series, whose terms alternate in sign and
-    shrink from there on. The paper's bound, ``2^(-L + 8 s lambda_max + 1)`` for ``L >= 8 s lambda_max``, holds too, but
-    needs three to four times as many layers.
-
-    The terms grow to about ``exp(s lambda_max)`` before they shrink, and rounding errors grow with them: in float64,
-    one run cannot reach an error below ``1e-16 exp(s lambda_max)``.
+    shrink from there on. The paper's bound, ``2^(-L + 8 s lambda_max + 1)``, holds too, but needs three to four times
+    the layers. In float64, one run cannot reach an error below ``1e-16 exp(s lambda_max)``, as its terms are so large.
 
     Args:
         num_layers: ``L``; below ``s lambda_max - 1`` the bound is infinite.

@@ -43,8 +43,7 @@ def chebyshev_filter(k: int, degree: int, low: float, high: float) -> EfficientT
     if not low < high:
         raise ValueError(f"low must be below high, got {low} and {high}")
     at_zero, slope = (high + low) / (high - low), 2.0 / (high - low)
-    schedule = [0, *[1] * (degree - 1)]
-    model = EfficientTransformer(k, 2 * k, 2, schedule, blockwise=True)
+    model = EfficientTransformer(k, 2 * k, 2, [0, *[1] * (degree - 1)], blockwise=True)
     identity = torch.eye(2, dtype=torch.float64)
     with torch.no_grad():
         model.alpha_q.fill_(1.0)

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Iterator
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from tg_lpe.arguments import check_choice, check_count
@@ -79,9 +79,7 @@ def electric_potential(
     layers = bounds.layers_needed(_relative(bounds.electric_flow_bound, lower), tolerance)
     _check_layers(f"L^+ psi for lambda_max / lambda_min = {1 / lower:,.0f}", layers, tolerance, max_layers)
     psi = remove_component_means(graph, demands.double())
-    with torch.no_grad():
-        out: Tensor = lemmas.electric_flow(psi.size(1), layers, 1.0).to(psi.device)(graph, psi)
-    return out / scale.unsqueeze(-1)
+    return _run(lemmas.electric_flow(psi.size(1), layers, 1.0), graph, psi) / scale.unsqueeze(-1)
 
 
 def electric_current(data: Data | Graph, potential: Tensor) -> Tensor:
@@ -155,8 +153,7 @@ def _resistances(graph: Graph, tolerance: float) -> Iterator[tuple[EdgePositions
         worst = float((lower[bucket.graphs] / top).min())
         layers = bounds.layers_needed(_relative(bounds.fast_electric_flow_bound, worst), tolerance)
         z = lemmas.fast_electric_flow_input(laplacian, projection, 1 / top.view(-1, 1, 1))
-        with torch.no_grad():
-            inverse = lemmas.fast_electric_flow_output(lemmas.fast_electric_flow(layers).to(z.device)(z))
+        inverse = lemmas.fast_electric_flow_output(_run(lemmas.fast_electric_flow(layers), z))
         diagonal = inverse.diagonal(dim1=1, dim2=2)
         yield positions, (diagonal.unsqueeze(2) + diagonal.unsqueeze(1) - inverse - inverse.mT).clamp(min=0)
 
@@ -189,7 +186,13 @@ def heat_kernel(
     graph = incidence_of(data)
     bounds.check_temperature(s)
     if psi is not None:
-        return _heat_columns(graph, s, psi, tolerance, max_layers)
+        _check_rows("psi", psi, graph)
+        top = float(bounds.spectral_bounds(graph)[1].max()) if graph.num_graphs else 1.0
+        steps = max(1, math.ceil(s * top / STEP))
+        part = lambda count: bounds.heat_kernel_bound(count, top, s / steps)  # noqa: E731
+        each = bounds.layers_needed(part, tolerance / (2 * steps))
+        _check_layers(f"exp(-s L) for s={s:g} and lambda_max={top:.4g}", steps * (each + 1) - 1, tolerance, max_layers)
+        return _run(lemmas.heat_kernel_layers(psi.size(1), each, s, steps), graph, psi.double())
     _check_single(graph, "psi")
     if graph.num_nodes == 0:
         return torch.zeros(0, 0, dtype=torch.float64, device=graph.device)
@@ -198,22 +201,7 @@ def heat_kernel(
     ones = torch.ones(graph.num_nodes, dtype=torch.float64, device=graph.device)
     (laplacian,), top = padded_batch(graph).dense_laplacians(ones), float(bounds.spectral_bounds(graph)[1])
     layers = bounds.layers_needed(lambda count: bounds.fast_heat_kernel_bound(count, top, s), tolerance)
-    with torch.no_grad():
-        z = lemmas.fast_heat_kernel_input(laplacian, layers, s)
-        out: Tensor = lemmas.fast_heat_kernel(layers).to(graph.device)(z)
-    return out[0]
-
-
-def _heat_columns(graph: Graph, s: float, psi: Tensor, tolerance: float, max_layers: int) -> Tensor:
-    _check_rows("psi", psi, graph)
-    top = float(bounds.spectral_bounds(graph)[1].max()) if graph.num_graphs else 1.0
-    steps = max(1, math.ceil(s * top / STEP))
-    each = bounds.layers_needed(lambda count: bounds.heat_kernel_bound(count, top, s / steps), tolerance / (2 * steps))
-    total = steps * (each + 1) - 1
-    _check_layers(f"exp(-s L) for s={s:g} and lambda_max={top:.4g}", total, tolerance, max_layers)
-    with torch.no_grad():
-        out: Tensor = lemmas.heat_kernel_layers(psi.size(1), each, s, steps).to(psi.device)(graph, psi.double())
-    return out
+    return _run(lemmas.fast_heat_kernel(layers), lemmas.fast_heat_kernel_input(laplacian, layers, s))[0]
 
 
 def resistive_embedding(
@@ -252,10 +240,8 @@ def resistive_embedding(
     bound = lambda count: lower**0.5 * bounds.resistive_embedding_bound(count, lower, 1.0)  # noqa: E731
     layers = bounds.layers_needed(bound, tolerance)
     _check_layers(f"sqrt(L^+) for lambda_max / lambda_min = {1 / lower:,.0f}", layers, tolerance, max_layers)
-    with torch.no_grad():
-        model = lemmas.resistive_embedding_layers(start.size(1), layers, 1.0).to(like.device)
-        out: Tensor = model(graph, remove_component_means(graph, start))
-    return out / scale.sqrt().unsqueeze(-1)
+    model = lemmas.resistive_embedding_layers(start.size(1), layers, 1.0)
+    return _run(model, graph, remove_component_means(graph, start)) / scale.sqrt().unsqueeze(-1)
 
 
 def laplacian_eigenvectors(
@@ -338,11 +324,10 @@ def _eigenspace(
         model = lemmas.top_eigenvectors(width, count, shift)
     else:
         model = lemmas.bottom_eigenvectors(width, count, top + shift)
-    model, phi = model.to(start.device), start[:, :width]
+    phi = start[:, :width]
     edge = float(iterated[width] - shift) if width < n else -math.inf
     for _ in range(10):
-        with torch.no_grad():
-            phi = model(graph, phi)
+        phi = _run(model, graph, phi)
         q, _ = torch.linalg.qr(phi)
         image = laplacian @ q
         ritz, turn = torch.linalg.eigh(q.mT @ image)
@@ -355,6 +340,13 @@ def _eigenspace(
         warn_of_gap(graph, k, which, residual / (worst - edge), tolerance)
     order = ritz.argsort(descending=which == "top")[:k]
     return q @ turn[:, order], ritz[order] * scale[0]
+
+
+def _run(model: nn.Module, *inputs: Graph | Tensor) -> Tensor:
+    """Run layers without gradient, on the device of their input."""
+    with torch.no_grad():
+        out: Tensor = model.to(inputs[-1].device)(*inputs)
+    return out
 
 
 def _normalized(graph: Graph) -> tuple[Graph, Tensor, float]:
