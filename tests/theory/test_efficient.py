@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from construction_graphs import CASES, random_weights
-from helpers import Graph, LargestTensor, few, graph_of, graphs, normal, refusals, relative_error
+from helpers import Graph, LargestTensor, few, graph_of, graphs, normal, randomize_, refusals, relative_error
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -31,13 +31,9 @@ def literal(b: np.ndarray, phi: np.ndarray, w: Weights) -> tuple[np.ndarray, np.
 def loaded(
     k: int, width: int, num_weights: int, seed: int = 0, alpha_v: bool = True, **options
 ) -> EfficientTransformer:
-    model = EfficientTransformer(k, width, num_weights, **options)
-    size = model.w_v.size(-1)
-    with torch.no_grad():
-        for name, value in random_weights((num_weights,), size, seed)._asdict().items():
-            getattr(model, name).copy_(value)
-        if not alpha_v:
-            model.alpha_v.zero_()
+    model = randomize_(EfficientTransformer(k, width, num_weights, **options), seed, 0.3)
+    if not alpha_v:
+        torch.nn.init.zeros_(model.alpha_v)
     return model
 
 
@@ -57,7 +53,7 @@ def test_a_layer_is_eq_7(lead: tuple[int, ...]) -> None:
 @pytest.mark.parametrize("blockwise", [False, True])
 def test_it_is_eq_3_with_the_blocks_of_lemma_9(how: str | None, incidence: bool, width: int, blockwise: bool) -> None:
     options = {"normalize_phi": how, "normalize_incidence": incidence, "blockwise": blockwise}
-    model = loaded(3, width, 3, schedule=[2, 0, 1, 0], **options)
+    model = loaded(3, width, 3, schedule=[2, 0, [1, 0, 2], 0], **options)
     assert model.w_v.size(-1) == (width // 3 if blockwise else width)
     b, phi = 0.5 * normal(2, 7, 9, seed=30), 0.5 * normal(2, 7, width, seed=31)
     full = model.full(9)
@@ -78,7 +74,8 @@ def test_it_is_eq_3_with_the_blocks_of_lemma_9(how: str | None, incidence: bool,
 def test_on_the_edges_alone(graph: Graph, how: str | None, incidence: bool, blockwise: bool, seed: int) -> None:
     """With ``alpha_v = 0`` the incidence matrix only changes by a factor."""
     options = {"normalize_phi": how, "normalize_incidence": incidence, "blockwise": blockwise}
-    model, phi = loaded(2, 4, 3, seed, alpha_v=False, **options), normal(graph.num_nodes, 4)
+    model = loaded(2, 4, 3, seed, alpha_v=False, schedule=[0, [1, 2], 2], **options)
+    phi = normal(graph.num_nodes, 4)
     b, sparse = torch.from_numpy(graph.incidence()), graph_of(graph)
     for (own_b, dense), (factor, got) in zip(model.trace(b, phi), model.trace(sparse, phi), strict=True):
         assert relative_error(got, dense) < 1e-10

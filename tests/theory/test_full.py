@@ -27,11 +27,7 @@ def weights(*shape: int, seed: int = 0) -> list[Tensor]:
 
 
 def loaded(height: int, num_weights: int, schedule: list[int] | None = None, **options) -> FullTransformer:
-    model = FullTransformer(height, num_weights, schedule, **options)
-    with torch.no_grad():
-        for name, value in zip(MATRICES, weights(num_weights, height, height), strict=True):
-            getattr(model, name).copy_(value)
-    return model
+    return randomize_(FullTransformer(height, num_weights, schedule, **options), scale=0.3)
 
 
 @pytest.mark.parametrize("shape", [(5, 7), (5, 1), (3, 5, 7), (2, 3, 5, 4)])
@@ -55,12 +51,16 @@ def test_blockwise_weights_are_kronecker_products() -> None:
             assert relative_error(first, second) < 1e-12
 
 
-@pytest.mark.parametrize("schedule", [None, [2, 0, 0, 1], []])
-def test_layers_take_their_weights_from_the_schedule(schedule: list[int] | None) -> None:
+@pytest.mark.parametrize("schedule", [None, [2, 0, 0, 1], [], [[0, 2], 1, [1, 1, 0]]])
+def test_layers_take_their_weights_from_the_schedule(schedule: list[int | list[int]] | None) -> None:
     model, z = loaded(5, 3, schedule), normal(5, 4)
     expected = [z.numpy()]
-    for index in range(3) if schedule is None else schedule:
-        expected.append(literal(expected[-1], *(getattr(model, name)[index].detach().numpy() for name in MATRICES)))
+    for heads in range(3) if schedule is None else schedule:
+        before, after = expected[-1], expected[-1]
+        for index in heads if isinstance(heads, list) else [heads]:
+            own = literal(before, *(getattr(model, name)[index].detach().numpy() for name in MATRICES))
+            after = after + own - before
+        expected.append(after)
     states = list(model.trace(z))
     assert len(states) == len(expected) == model.num_layers + 1
     for got, wanted in zip(states, expected, strict=True):
@@ -120,6 +120,7 @@ def test_round_trip(tmp_path: Path, model: CheckpointMixin) -> None:
 test_refusals = refusals(
     FullTransformer,
     ((4, 1, None, 0, "rows"), "normalize_phi"),
+    *(((4, 2, schedule), "schedule") for schedule in ([[0, 2]], [-1], [0, []])),
     ({"height": 4, "num_weights": 1, "blockwise": True, "normalize_phi": "columns"}, "blockwise"),
     ({"height": 4, "num_weights": 1, "blockwise": True, "normalize_incidence": True}, "blockwise"),
 )

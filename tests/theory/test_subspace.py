@@ -16,7 +16,8 @@ pytestmark = pytest.mark.usefixtures("no_grad")
 WIDEST = 6
 MU = 1.1
 """Over ``lambda_max``: with one, ``mu I - L`` of a complete graph has rank one, and no QR decomposition is unique."""
-ends = pytest.mark.parametrize("which", ["top", "bottom"])
+SHIFT = 2.0
+ways = pytest.mark.parametrize("way", ["top", "bottom", "shifted top", "parallel top", "parallel bottom"])
 
 
 def qr_from_the_last(phi: np.ndarray) -> np.ndarray:
@@ -25,25 +26,31 @@ def qr_from_the_last(phi: np.ndarray) -> np.ndarray:
     return (q * np.sign(np.diag(r)))[:, ::-1]
 
 
-def transformer(case: Case, which: str, k: int, count: int) -> c.EfficientTransformer:
-    return c.top_eigenvectors(k, count) if which == "top" else c.bottom_eigenvectors(k, count, MU * case.lambda_max)
+def iterates(case: Case, way: str, phi: Tensor, count: int) -> list[Tensor]:
+    """``Phi`` before the iterations and after each."""
+    k, step, parallel = phi.size(1), 1 / case.lambda_max, "parallel" in way
+    if "top" in way:
+        model = c.top_eigenvectors(k, count, SHIFT * ("shift" in way), parallel)
+    else:
+        model = c.bottom_eigenvectors(k, count, MU / step, parallel)
+    return [phi for _, phi in model.trace(case.b, phi)][:: 2 if parallel else k + 1]
 
 
-def iterated(case: Case, which: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def iterated(case: Case, way: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The matrix of the iteration, its eigenvalues from the largest on, and their eigenvectors."""
-    laplacian = case.laplacian.numpy()
-    if which == "top":
-        return laplacian, case.values[::-1], case.vectors[:, ::-1]
+    if "top" in way:
+        shift = SHIFT * ("shift" in way)
+        return shift * np.eye(case.num_nodes) + case.laplacian.numpy(), case.values[::-1] + shift, case.vectors[:, ::-1]
     mu = MU * case.lambda_max
-    return mu * np.eye(case.num_nodes) - laplacian, mu - case.values, case.vectors
+    return mu * np.eye(case.num_nodes) - case.laplacian.numpy(), mu - case.values, case.vectors
 
 
-def widest_gap(case: Case, which: str) -> tuple[int, float]:
+def widest_gap(case: Case, way: str) -> tuple[int, float]:
     """``k`` with the smallest ratio of the first unwanted to the last wanted eigenvalue, and the ratio.
 
     The unweighted complete graph has one gap only, between zero and all others.
     """
-    values = iterated(case, which)[1]
+    values = iterated(case, way)[1]
     wide = range(1, WIDEST + 1) if case.name != "complete" else (1, case.num_nodes - 1)
     ratio, k = min((abs(values[k] / values[k - 1]), k) for k in wide)
     return k, float(ratio)
@@ -58,44 +65,37 @@ def tangent(phi: Tensor, span: np.ndarray) -> float:
 
 
 @every_case
-@ends
+@ways
 @pytest.mark.parametrize("k", [1, 3, 5])
-def test_each_iteration_is_one_of_subspace_iteration(case: Case, which: str, k: int) -> None:
-    matrix = iterated(case, which)[0]
-    phi = normal(case.num_nodes, k)
+def test_each_iteration_is_one_of_subspace_iteration(case: Case, way: str, k: int) -> None:
+    """With parallel heads, the last columns span the same, for every number of them; later, rounding shows."""
+    phi, parallel = normal(case.num_nodes, k), "parallel" in way
     expected = phi.numpy()
-    for layer, (_, got) in enumerate(transformer(case, which, k, 15).trace(case.b, phi)):
-        if layer and layer % (k + 1) == 0:
-            expected = qr_from_the_last(matrix @ expected)
-            assert relative_error(got, expected) < 1e-10, layer
+    for number, got in enumerate(iterates(case, way, phi, 5 if parallel else 15)):
+        if number:
+            expected = qr_from_the_last(iterated(case, way)[0] @ expected)
+            assert relative_error(qr_from_the_last(got.numpy()) if parallel else got, expected) < 1e-10, number
 
 
 @every_case
-@ends
-def test_angles_keep_their_bound_at_every_iteration(case: Case, which: str) -> None:
-    k, ratio = widest_gap(case, which)
-    span, start = iterated(case, which)[2][:, :k], normal(case.num_nodes, k)
-    first = tangent(start, span)
-    for layer, (_, phi) in enumerate(transformer(case, which, k, 30).trace(case.b, start)):
-        if layer % (k + 1) == 0:
-            bound = c.subspace_iteration_bound(layer // (k + 1), ratio, first)
-            assert tangent(phi, span) <= bound * (1 + 1e-9) + 1e-13, layer
+def test_columns_of_parallel_heads_become_orthonormal(case: Case) -> None:
+    phi = c.top_eigenvectors(4, 200, parallel=True)(case.incidence, normal(case.num_nodes, 4))
+    assert (phi.mT @ phi - torch.eye(4)).abs().amax() < 1e-10
+
+
+@every_case
+@ways
+def test_angles_keep_their_bound_at_every_iteration(case: Case, way: str) -> None:
+    k, ratio = widest_gap(case, way)
+    span, start = iterated(case, way)[2][:, :k], normal(case.num_nodes, k)
+    for number, phi in enumerate(iterates(case, way, start, 5 if "parallel" in way else 30)):
+        bound = c.subspace_iteration_bound(number, ratio, tangent(start, span))
+        assert tangent(phi, span) <= bound * (1 + 1e-9) + 1e-13, number
 
 
 def test_a_shift_keeps_the_null_space() -> None:
-    phi = normal(10, 10)
-    shifted = c.top_eigenvectors(10, 20, shift=1.0)(COMPLETE.b, phi)
-    assert relative_error(shifted.mT @ shifted, np.eye(10)) < 1e-10
-    for shift in (0.0, 2.0):
-        expected = shifted_by_hand(phi[:, :3], shift, 9)
-        assert relative_error(c.top_eigenvectors(3, 9, shift)(COMPLETE.b, phi[:, :3]), expected) < 1e-10
-
-
-def shifted_by_hand(phi: Tensor, shift: float, count: int) -> np.ndarray:
-    out = phi.numpy()
-    for _ in range(count):
-        out = qr_from_the_last(COMPLETE.laplacian.numpy() @ out + shift * out)
-    return out
+    phi = c.top_eigenvectors(10, 20, shift=1.0)(COMPLETE.b, normal(10, 10))
+    assert relative_error(phi.mT @ phi, np.eye(10)) < 1e-10
 
 
 @pytest.mark.parametrize(("k", "index"), [(1, 0), (4, 0), (4, 1), (4, 2), (4, 3)])
@@ -109,6 +109,34 @@ def test_lemma_8_is_exact(k: int, index: int) -> None:
     expected = phi[:, index] - sum(phi[:, index] @ phi[:, j] * phi[:, j] for j in range(index + 1, k))
     assert relative_error(out[:, index], expected / expected.norm()) < 1e-15
     assert (out[:, index + 1 :].mT @ out[:, index]).abs().amax() < 1e-15 if index + 1 < k else True
+
+
+@every_case
+@pytest.mark.parametrize("k", [1, 2, 3, 5])
+def test_parallel_heads_are_a_qr_decomposition_of_two_columns_and_in_sequence_of_more(case: Case, k: int) -> None:
+    phi, layer = normal(case.num_nodes, k), c.orthogonalize(k)
+    phi = phi / torch.linalg.vector_norm(phi, dim=0)
+    expected, errors = qr_from_the_last(phi.numpy()), []
+    for _ in range(max(k - 1, 1)):
+        z = layer.full(case.b.size(1))(torch.cat([case.b, phi], 1).mT)
+        phi = layer(case.b, phi)
+        assert relative_error(z[-k:].mT, phi) < 1e-13
+        errors.append(relative_error(phi, expected))
+    assert errors[-1] < 1e-12 and (k <= 2 or errors[0] > 1e-3)
+
+
+@pytest.mark.parametrize(("k", "possible"), [(2, True), (3, False), (4, False)])
+def test_no_heads_are_a_qr_decomposition_of_three_columns(k: int, possible: bool) -> None:
+    """What a layer with any heads adds up to in column 1 is linear in its weights; none keep it along the exact one."""
+    off = []
+    for seed in range(60):
+        phi = normal(8, k, seed=seed)
+        phi = phi / torch.linalg.vector_norm(phi, dim=0)
+        inner = torch.cat([torch.ones(1), (phi.mT @ phi)[tuple(torch.triu_indices(k, k, 1))]])
+        terms = (phi.unsqueeze(2) * inner).flatten(1)  # phi_c and <phi_a, phi_b> phi_c
+        exact = torch.from_numpy(qr_from_the_last(phi.numpy())[:, :1].copy())
+        off.append(terms - exact @ (exact.mT @ terms))
+    assert (torch.linalg.svdvals(torch.cat(off))[-1] < 1e-12) == possible
 
 
 test_refusals = refusals(c.orthogonalize, ((3, -1), "index"), ((3, 3), "index"))

@@ -53,8 +53,7 @@ def fast_electric_flow(num_layers: int) -> FullTransformer:
 
     Corrections: the third block row of ``W^V`` must be ``[0, 0, I]`` (printed: ``[I, 0, 0]``, which adds ``Gamma^2`` to
     ``Phi``), and ``Phi_0`` must be ``delta I^`` (printed: ``delta I``, whose residual along the constant vector stays).
-
-    The blocks of the weights are multiples of the identity, so one transformer works for graphs of all sizes.
+    Blocks of weights are multiples of the identity, so that one transformer works for graphs of all sizes.
     """
     model = FullTransformer(3, 1, [0] * num_layers, blockwise=True)
     gamma, ones, phi = range(3)
@@ -182,8 +181,8 @@ def fast_heat_kernel_input(laplacian: Tensor, num_layers: int, s: Tensor | float
     return identity - s * 3.0**-num_layers * laplacian
 
 
-def orthogonalize(k: int, index: int) -> EfficientTransformer:
-    """Build the layer of Lemma 8, which makes column ``index`` orthogonal to all later columns.
+def orthogonalize(k: int, index: int | None = None) -> EfficientTransformer:
+    """Build the layer of Lemma 8, which makes column ``index`` orthogonal to all later columns; or every column.
 
     It computes ``phi_i <- phi_i - sum_(j > i) <phi_i, phi_j> phi_j``, scaled to length one, as weights of eq. (7) with
     ``alpha^Q alpha^K = 0``: only ``Phi`` may enter the similarity. (Lemma 9 prints 1.)
@@ -191,41 +190,52 @@ def orthogonalize(k: int, index: int) -> EfficientTransformer:
     Input: ``Phi``, ``[n, k]``, whose columns after ``index`` are orthonormal. Output: ``Phi`` with column ``index``
     orthogonal to them, and the other columns unchanged. It is exact.
 
+    Without ``index``, ``k`` parallel heads do this for all columns, of length one, at once: the QR step in one layer
+    that section 4 describes after Lemma 6. The last ``i`` columns span what they did, for every ``i``.
+
+    Correction: heads read columns that are not orthogonal yet, so one layer is a QR decomposition for two columns only.
+    No heads are one for three: the last column to be orthogonalised is a combination of all columns that is quadratic
+    in their inner products, heads are linear in these. ``k - 1`` such layers in sequence are exact for ``k`` columns.
+
     Args:
         k: number of columns.
-        index: ``i``, from 0.
+        index: ``i``, from 0; all columns if absent.
     """
-    if not 0 <= index < k:
+    if index is not None and not 0 <= index < k:
         raise ValueError(f"index must lie in 0..{k - 1}, got {index}")
-    model = EfficientTransformer(k, k, 1, normalize_phi="columns")
+    heads = list(range(k)) if index is None else [index]
+    model = EfficientTransformer(k, k, len(heads), [list(range(len(heads)))], normalize_phi="columns")
     with torch.no_grad():
-        _orthogonalize(model, 0, index)
+        for weight, column in enumerate(heads):
+            _orthogonalize(model, weight, column)
     return model
 
 
-def top_eigenvectors(k: int, num_iterations: int, shift: float = 0.0) -> EfficientTransformer:
+def top_eigenvectors(k: int, num_iterations: int, shift: float = 0.0, parallel: bool = False) -> EfficientTransformer:
     """Build the transformer of Lemma 6: ``k + 1`` layers are one step of subspace iteration, ``Phi <- QR(L Phi)``.
 
     The first layer multiplies by ``L``, eq. (14). Then ``k`` layers of Lemma 8, for ``i = k, k - 1, ..., 1``,
-    orthogonalise, from the last column to the first: column ``k`` converges to the eigenvector of the largest
+    orthogonalise, in this order as each reads later columns: column ``k`` converges to the eigenvector of the largest
     eigenvalue, column ``k - 1`` to the next. All iterations share their weights.
 
     Input: ``Phi_0``, ``[n, k]``, of full column rank. Output: orthonormal columns, ``[n, k]``. Layers:
     ``num_iterations (k + 1)``. Error: :func:`~tg_lpe.theory.subspace_iteration_bound`.
 
-    Corrections: ``W^R`` of eq. (14) must be zero on the incidence block (printed: ``I``, which doubles ``B``). Lemma
-    8's layers go from the last column to the first, since each reads later columns only.
+    Correction: ``W^R`` of eq. (14) must be zero on the incidence block (printed: ``I``, which doubles ``B``).
 
     Args:
         k: number of eigenvectors.
         num_iterations: number of steps of subspace iteration.
         shift: iterate ``L + shift I``, which has the same eigenvectors. It must be positive if ``k`` includes
             eigenvectors of eigenvalue zero.
+        parallel: orthogonalise in one layer of ``k`` heads (:func:`orthogonalize`), so that an iteration takes two
+            layers. The spans and their bound are the same, but rounding is larger (up to 1e-6 was seen) until the
+            columns converge, and with that become orthonormal.
     """
-    return _subspace_iteration(k, num_iterations, value=1.0, residual=shift - 1)
+    return _subspace_iteration(k, num_iterations, value=1.0, residual=shift - 1, parallel=parallel)
 
 
-def bottom_eigenvectors(k: int, num_iterations: int, mu: float) -> EfficientTransformer:
+def bottom_eigenvectors(k: int, num_iterations: int, mu: float, parallel: bool = False) -> EfficientTransformer:
     """Build the transformer of Corollary 7: subspace iteration on ``mu I - L``, for the bottom eigenvectors of ``L``.
 
     Otherwise as :func:`top_eigenvectors`: column ``k`` converges to the eigenvector of the smallest eigenvalue, which
@@ -238,13 +248,15 @@ def bottom_eigenvectors(k: int, num_iterations: int, mu: float) -> EfficientTran
         num_iterations: number of steps of subspace iteration.
         mu: at least ``lambda_max`` of every graph it runs on; larger if ``k`` includes the eigenvectors of
             ``lambda_max``, which ``lambda_max I - L`` maps to zero.
+        parallel: as for :func:`top_eigenvectors`.
     """
-    return _subspace_iteration(k, num_iterations, value=-1.0, residual=mu - 1)
+    return _subspace_iteration(k, num_iterations, value=-1.0, residual=mu - 1, parallel=parallel)
 
 
-def _subspace_iteration(k: int, num_iterations: int, value: float, residual: float) -> EfficientTransformer:
+def _subspace_iteration(k: int, count: int, value: float, residual: float, parallel: bool) -> EfficientTransformer:
     """Use weight 0 for ``(1 + residual) Phi + value L Phi``, and weight ``i + 1`` to orthogonalise column ``i``."""
-    schedule = [0, *range(k, 0, -1)] * num_iterations
+    backwards = list(range(k, 0, -1))
+    schedule = [0, *([backwards] if parallel else backwards)] * count
     model = EfficientTransformer(k, k, k + 1, schedule, normalize_phi="columns")
     column = range(k)
     with torch.no_grad():

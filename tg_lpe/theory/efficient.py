@@ -17,7 +17,7 @@ from torch import Tensor
 from tg_lpe.graph.graph import Graph
 from tg_lpe.ops import cpu, layers
 from tg_lpe.ops.layers import LayerStack
-from tg_lpe.theory.full import FullTransformer, Scheduled, normalize_phi, unit
+from tg_lpe.theory.full import FullTransformer, Scheduled, add_heads, normalize_phi, unit
 
 LAYERS_AT_ONCE = 1024
 """Number of layers in a call of the compiled part, to bound the memory of their weights."""
@@ -102,7 +102,7 @@ class EfficientTransformer(Scheduled):
         k: int,
         width: int,
         num_weights: int,
-        schedule: Sequence[int] | None = None,
+        schedule: Sequence[int | Sequence[int]] | None = None,
         normalize_phi: str | None = None,
         normalize_incidence: bool = False,
         blockwise: bool = False,
@@ -179,6 +179,7 @@ class EfficientTransformer(Scheduled):
             and (self.width <= layers.MAX_COLUMNS or self._is_linear())
             and cpu.supports(phi)
             and phi.dtype == self.w_v.dtype
+            and all(len(heads) == 1 for heads in self.heads)
             and self.normalize_phi in (None, "columns")
             and not (self.normalize_incidence or self.alpha_v.any() or self.alpha_r.any())
             and not graph.needs_gradient(phi, *self.parameters())
@@ -191,7 +192,7 @@ class EfficientTransformer(Scheduled):
 
     def _run_compiled(self, graph: Graph, phi: Tensor) -> tuple[Tensor, Tensor]:
         graph_scale = (self.alpha_q * self.alpha_k).detach().view(-1, 1, 1)
-        laplacian, order = graph.scaled_laplacian(phi), torch.tensor(self.schedule, dtype=torch.int64)
+        laplacian, order = graph.scaled_laplacian(phi), torch.tensor(self.heads, dtype=torch.int64).view(-1)
         if self._is_linear():
             residual = (torch.eye(2).to(phi) + self.w_r.detach())[order]
             phi = layers.two_block_layers(phi, laplacian, residual, (graph_scale * self.w_v.detach())[order])
@@ -217,15 +218,15 @@ class EfficientTransformer(Scheduled):
 
     def _trace_dense(self, b: Tensor, phi: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         yield b, phi
-        for index in self.schedule:  # all terms of eq. (7), including those that are zero
-            b, phi = efficient_layer(b, phi, self.weights(index))
+        for heads in self.heads:  # all terms of eq. (7), including those that are zero
+            bs, phis = zip(*(efficient_layer(b, phi, self.weights(index)) for index in heads), strict=True)
+            b, phi = add_heads(b, bs), normalize_phi(add_heads(phi, phis), self.normalize_phi)
             if self.normalize_incidence:
                 b = unit(b, (-2, -1))
-            phi = normalize_phi(phi, self.normalize_phi)
             yield b, phi
 
     def _trace_sparse(self, graph: Graph, phi: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-        if self.alpha_v[self.schedule].any():
+        if self.alpha_v[self.used].any():
             raise ValueError(
                 "alpha_v is not zero, so the layers make B dense: pass a dense B "
                 f"[{graph.num_nodes}, {graph.num_edges}] in place of the graph"
@@ -236,11 +237,11 @@ class EfficientTransformer(Scheduled):
         # Most layers use only the graph or only Phi. (If both factors of a product are zero, so are their gradients.)
         at_graph = ((self.alpha_q != 0) | (self.alpha_k != 0)).tolist()
         at_phi = ((self.w_q != 0) | (self.w_k != 0)).flatten(1).any(1).tolist()
-        for index in self.schedule:
-            w = self.weights(index)
-            similar = scale.square() * graph.laplacian(phi) if at_graph[index] else None
-            phi = normalize_phi(update_phi(phi, similar, w, at_phi[index]), self.normalize_phi)
-            scale = (1 + w.alpha_r) * scale
+        for heads in self.heads:
+            similar = scale.square() * graph.laplacian(phi) if any(at_graph[i] for i in heads) else None
+            phis = [update_phi(phi, similar, self.weights(i), at_phi[i]) for i in heads]
+            phi = normalize_phi(add_heads(phi, phis), self.normalize_phi)
+            scale = (1 + self.alpha_r[heads].sum()) * scale
             if norm is not None:
                 scale = torch.where(norm * scale == 0, scale, scale.sign() / norm)
             yield scale, phi
@@ -267,7 +268,3 @@ class EfficientTransformer(Scheduled):
         """Return a stack of weights as ``[num_weights, width, width]``."""
         weight: Tensor = getattr(self, name)
         return torch.kron(weight, torch.eye(self.k).to(weight)) if self.blockwise else weight
-
-    def extra_repr(self) -> str:
-        """Return the arguments that affect the output."""
-        return f"k={self.k}, width={self.width}, {super().extra_repr()}"

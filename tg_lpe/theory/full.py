@@ -74,6 +74,11 @@ def normalize_phi(phi: Tensor, how: str | None) -> Tensor:
     return unit(phi, -2 if how == "columns" else (-2, -1))
 
 
+def add_heads(before: Tensor, after: Sequence[Tensor]) -> Tensor:
+    """Add up what each of several heads adds to ``before``, given the result of a layer with each head alone."""
+    return after[0] + sum(own - before for own in after[1:])
+
+
 def normalize_rows(z: Tensor, num_edges: int, how: str | None, incidence: bool) -> Tensor:
     """Normalise ``Z`` at the end of a layer.
 
@@ -95,24 +100,24 @@ class Scheduled(CheckpointMixin, nn.Module):
 
     Args:
         size: number of rows and columns of each weight.
-        num_weights: number of sets of weights.
-        schedule: index of the weights of each layer; each once, in order, if absent.
-        normalize_phi, normalize_incidence, blockwise: as for :class:`FullTransformer`.
+        num_weights, schedule, normalize_phi, normalize_incidence, blockwise: as for :class:`FullTransformer`.
     """
 
     def __init__(
         self,
         size: int,
         num_weights: int,
-        schedule: Sequence[int] | None,
+        schedule: Sequence[int | Sequence[int]] | None,
         normalize_phi: str | None,
         normalize_incidence: bool,
         blockwise: bool,
     ) -> None:
         super().__init__()
         self.schedule = list(range(num_weights)) if schedule is None else list(schedule)
-        if any(not 0 <= index < num_weights for index in self.schedule):
-            raise ValueError(f"schedule must name weights 0..{num_weights - 1}, got {sorted(set(self.schedule))}")
+        self.heads = [list(layer) if isinstance(layer, Sequence) else [layer] for layer in self.schedule]
+        self.used = sorted({index for heads in self.heads for index in heads})
+        if not (all(self.heads) and set(self.used) <= set(range(num_weights))):
+            raise ValueError(f"each layer of schedule must name weights 0..{num_weights - 1}, got {self.used}")
         check_choice("normalize_phi", normalize_phi, NORMALIZATIONS)
         self.normalize_phi, self.normalize_incidence, self.blockwise = normalize_phi, normalize_incidence, blockwise
         self.w_v, self.w_q, self.w_k, self.w_r = (self._stack(num_weights, size, size) for _ in range(4))
@@ -126,11 +131,9 @@ class Scheduled(CheckpointMixin, nn.Module):
         return nn.Parameter(torch.zeros(*shape, dtype=torch.float64))
 
     def extra_repr(self) -> str:
-        """Return the arguments that affect the output."""
-        return (
-            f"num_layers={self.num_layers}, num_weights={len(self.w_v)}, normalize_phi={self.normalize_phi!r}, "
-            f"normalize_incidence={self.normalize_incidence}, blockwise={self.blockwise}"
-        )
+        """Show the constructor's arguments, with the number of layers for the schedule."""
+        shown = {"num_layers": self.num_layers, **self._arguments}
+        return ", ".join(f"{name}={value!r}" for name, value in shown.items() if name != "schedule")
 
 
 class FullTransformer(Scheduled):
@@ -142,7 +145,7 @@ class FullTransformer(Scheduled):
     Args:
         height: ``h``, number of rows of ``Z``.
         num_weights: number of sets of weights; the number of layers without a ``schedule``.
-        schedule: index of the weights of each layer.
+        schedule: index of the weights of each layer, or list of the indices of its heads, whose updates add up.
         num_edges: number of the rows that are ``B^T``; the others are ``Phi^T``. Only normalisations use it.
         normalize_phi: ``None``; ``"frobenius"``, section 3.5: ``Phi`` has Frobenius norm one after each layer; or
             ``"columns"``, eq. (6): each column of ``Phi`` has length one. Zero stays zero.
@@ -158,7 +161,7 @@ class FullTransformer(Scheduled):
         self,
         height: int,
         num_weights: int,
-        schedule: Sequence[int] | None = None,
+        schedule: Sequence[int | Sequence[int]] | None = None,
         num_edges: int = 0,
         normalize_phi: str | None = None,
         normalize_incidence: bool = False,
@@ -185,12 +188,8 @@ class FullTransformer(Scheduled):
         if z.dim() < 2 or z.size(-2) != self.height * (z.size(-1) if self.blockwise else 1):
             raise ValueError(f"z must be [..., {self.height}{' n' * self.blockwise}, n], got {list(z.shape)}")
         yield z
-        for index in self.schedule:
-            weights = self.w_v[index], self.w_q[index], self.w_k[index], self.w_r[index]
-            z = full_layer(z, *weights, self.blockwise)
+        for heads in self.heads:
+            weights = ((self.w_v[i], self.w_q[i], self.w_k[i], self.w_r[i]) for i in heads)
+            z = add_heads(z, [full_layer(z, *w, self.blockwise) for w in weights])
             z = normalize_rows(z, self.num_edges, self.normalize_phi, self.normalize_incidence)
             yield z
-
-    def extra_repr(self) -> str:
-        """Return the arguments that affect the output."""
-        return f"height={self.height}, num_edges={self.num_edges}, {super().extra_repr()}"
