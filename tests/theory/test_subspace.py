@@ -17,7 +17,9 @@ WIDEST = 6
 MU = 1.1
 """Over ``lambda_max``: with one, ``mu I - L`` of a complete graph has rank one, and no QR decomposition is unique."""
 SHIFT = 2.0
-ways = pytest.mark.parametrize("way", ["top", "bottom", "shifted top", "parallel top", "parallel bottom"])
+ways = pytest.mark.parametrize(
+    "way", ["top", "bottom", "shifted top", "parallel top", "parallel bottom", "inverse", "inverse of one layer"]
+)
 
 
 def qr_from_the_last(phi: np.ndarray) -> np.ndarray:
@@ -29,6 +31,11 @@ def qr_from_the_last(phi: np.ndarray) -> np.ndarray:
 def iterates(case: Case, way: str, phi: Tensor, count: int) -> list[Tensor]:
     """``Phi`` before the iterations and after each."""
     k, step, parallel = phi.size(1), 1 / case.lambda_max, "parallel" in way
+    if "inverse" in way:
+        depth = 1 if "one layer" in way else 20
+        z = torch.cat([c.fast_electric_flow_input(case.laplacian, case.projection, step), phi.mT])
+        states = list(c.inverse_eigenvectors(case.num_nodes, k, depth, count).trace(z))
+        return [z[-k:].mT for z in states[depth :: k + 1]]
     if "top" in way:
         model = c.top_eigenvectors(k, count, SHIFT * ("shift" in way), parallel)
     else:
@@ -41,8 +48,12 @@ def iterated(case: Case, way: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     if "top" in way:
         shift = SHIFT * ("shift" in way)
         return shift * np.eye(case.num_nodes) + case.laplacian.numpy(), case.values[::-1] + shift, case.vectors[:, ::-1]
-    mu = MU * case.lambda_max
-    return mu * np.eye(case.num_nodes) - case.laplacian.numpy(), mu - case.values, case.vectors
+    if "bottom" in way:
+        mu = MU * case.lambda_max
+        return mu * np.eye(case.num_nodes) - case.laplacian.numpy(), mu - case.values, case.vectors
+    of = (lambda x: (2 - x / case.lambda_max) / case.lambda_max) if "one layer" in way else (lambda x: 1 / x)
+    values = np.append(of(case.values[case.null :]), np.zeros(case.null))
+    return case.function(of).numpy(), values, np.roll(case.vectors, -case.null, axis=1)
 
 
 def widest_gap(case: Case, way: str) -> tuple[int, float]:

@@ -253,6 +253,36 @@ def bottom_eigenvectors(k: int, num_iterations: int, mu: float, parallel: bool =
     return _subspace_iteration(k, num_iterations, value=-1.0, residual=mu - 1, parallel=parallel)
 
 
+def inverse_eigenvectors(num_nodes: int, k: int, num_layers: int, num_iterations: int) -> FullTransformer:
+    """Build the transformer after Corollary 7: ``L^+`` by Lemma 4, then subspace iteration, ``Phi <- QR(L^+ Phi)``.
+
+    ``Z^T = [Gamma, I, L^+, Phi]``, and each column of ``Phi`` is scaled to length one. In each iteration, a layer
+    multiplies by ``L^+ = Z^T W^Q^T W^K Z``, and ``k`` layers of Lemma 8 orthogonalise.
+
+    Input: :func:`fast_electric_flow_input` above ``Phi_0^T``, ``[3 n + k, n]``. Output: the last ``k`` rows of ``Z_L``.
+    Column ``k`` converges to the eigenvector of the smallest non-zero eigenvalue: unlike ``mu I - L`` of Corollary 7,
+    ``L^+`` is zero on the null space. Error: :func:`~tg_lpe.theory.subspace_iteration_bound` with the ratio
+    ``f(lambda_(k+1)) / f(lambda_k)`` of non-zero eigenvalues, where ``f(x) = (1 - (1 - delta x)^(2^L)) / x`` is what
+    Lemma 4 computes of ``L``. It falls, so the limit is the same for any number of layers of Lemma 4.
+
+    Args:
+        num_nodes: ``n``.
+        k: number of eigenvectors, fewer than ``n``.
+        num_layers: layers of Lemma 4, at least 1; more widen the gaps between eigenvalues.
+        num_iterations: number of steps of subspace iteration, of ``k + 1`` layers each.
+    """
+    n, flow, steps = num_nodes, fast_electric_flow(1), top_eigenvectors(k, num_iterations).full(0)
+    schedule = [[0]] * num_layers + [[1 + index for index in heads] for heads in steps.heads]
+    model = FullTransformer(3 * n + k, k + 2, schedule, 3 * n, "columns")
+    with torch.no_grad():
+        for weight, of_flow, of_step in zip(model.parameters(), flow.parameters(), steps.parameters(), strict=True):
+            weight[0, : 3 * n, : 3 * n] = torch.kron(of_flow[0], torch.eye(n))
+            weight[1:, 3 * n :, 3 * n :] = of_step
+        model.w_q[1, range(n), range(n, 2 * n)] = 1.0
+        model.w_k[1, range(n), range(2 * n, 3 * n)] = 1.0
+    return model
+
+
 def _subspace_iteration(k: int, count: int, value: float, residual: float, parallel: bool) -> EfficientTransformer:
     """Use weight 0 for ``(1 + residual) Phi + value L Phi``, and weight ``i + 1`` to orthogonalise column ``i``."""
     backwards = list(range(k, 0, -1))
