@@ -8,7 +8,8 @@ from collections.abc import Callable
 import pytest
 import torch
 from construction_graphs import Case, column_norms, every_case, spectral_norm
-from helpers import refusals, relative_error
+from helpers import Graph, few, graph_of, graphs, refusals, relative_error
+from hypothesis import given
 from scipy.linalg import expm
 from scipy.special import comb
 from torch import Tensor
@@ -137,6 +138,34 @@ def test_so_many_layers_do_what_two_to_the_power_do(case: Case) -> None:
     states = [phi[:, case.num_nodes :] for _, phi in slow.trace(case.b, slow.embed(case.projection))]
     for layer, z in enumerate(c.fast_electric_flow(8).trace(fast_input(case))):
         assert relative_error(c.fast_electric_flow_output(z), states[2**layer]) < 1e-12
+
+
+@every_case
+@pytest.mark.parametrize("layers", [0, 1, 7])
+def test_lemmas_4_and_5_read_the_incidence_matrix(case: Case, layers: int) -> None:
+    delta, s, none, d = 1 / case.lambda_max, 0.5, torch.zeros_like(case.laplacian), case.b.size(1)
+    flow, heat = c.fast_electric_flow(layers), c.fast_heat_kernel(layers)
+    for model, step, start, known in (
+        (flow, delta, c.fast_electric_flow_input(none, case.projection, delta), fast_input(case)),
+        (
+            heat,
+            3.0**-layers * s,
+            torch.eye(case.num_nodes).double(),
+            c.fast_heat_kernel_input(case.laplacian, layers, s),
+        ),
+    ):
+        prepended, expected = c.from_incidence(model, case.num_nodes, step), model(known)
+        for incidence in (case.b, case.incidence):
+            assert relative_error(prepended.run(incidence, start.mT)[1].mT, expected) < 1e-12
+        assert relative_error(prepended.full(d)(torch.cat([case.b.mT, start]))[d:], expected) < 1e-12
+
+
+@few
+@given(graphs(min_nodes=1, exponents=(-1.0, 1.0)))
+def test_one_layer_computes_the_laplacian(graph: Graph) -> None:
+    identity, layer = torch.eye(graph.num_nodes).double(), c.from_incidence(c.fast_heat_kernel(0), graph.num_nodes, 1.0)
+    for incidence in (torch.from_numpy(graph.incidence()), graph_of(graph)):
+        assert relative_error(identity - layer(incidence, identity), graph.laplacian()) < 1e-12
 
 
 NAN = float("nan")

@@ -283,6 +283,30 @@ def inverse_eigenvectors(num_nodes: int, k: int, num_layers: int, num_iterations
     return model
 
 
+def from_incidence(model: FullTransformer, num_nodes: int, step_size: float) -> EfficientTransformer:
+    """Put the layer of section 3.4, which computes ``L`` from ``B``, before a transformer of Lemma 4 or 5.
+
+    The layer multiplies the first block by ``I - step_size L``, as weights of eq. (7) with ``alpha^Q alpha^K = 1``: the
+    similarity is ``L = B B^T`` (printed: ``B^T B``). So these lemmas, which Lemma 9 leaves out, fit eq. (7) too.
+
+    Input, for :meth:`EfficientTransformer.run`: the transposed input of the lemma for ``L = 0``, ``[I^, I, delta I^]``
+    for Lemma 4, ``I`` for Lemma 5. Output: the last ``n`` columns of ``Phi``.
+
+    Args:
+        model: :func:`fast_electric_flow` or :func:`fast_heat_kernel`.
+        num_nodes: ``n``.
+        step_size: ``delta`` for Lemma 4, ``3^-L s`` for Lemma 5.
+    """
+    schedule = [[0], *([1 + index for index in heads] for heads in model.heads)]
+    result = EfficientTransformer(num_nodes, model.height * num_nodes, 1 + len(model.w_v), schedule, blockwise=True)
+    with torch.no_grad():
+        result.alpha_q[0] = result.alpha_k[0] = 1.0
+        result.w_v[0, 0, 0] = -step_size
+        for weight, own in zip(result.parameters(), model.parameters(), strict=False):
+            weight[1:] = own
+    return result
+
+
 def _subspace_iteration(k: int, count: int, value: float, residual: float, parallel: bool) -> EfficientTransformer:
     """Use weight 0 for ``(1 + residual) Phi + value L Phi``, and weight ``i + 1`` to orthogonalise column ``i``."""
     backwards = list(range(k, 0, -1))

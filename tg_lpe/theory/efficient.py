@@ -86,7 +86,8 @@ class EfficientTransformer(Scheduled):
 
     Args:
         k: number of columns of the input ``Psi`` and of the output, the last ``k`` columns of ``Phi_L``.
-        width: number of columns of ``Phi``: ``2 k`` for ``Phi_0 = [Psi, 0]``, or ``k`` for ``Phi_0 = Psi``.
+        width: number of columns of ``Phi``: ``2 k`` for ``Phi_0 = [Psi, 0]``, ``k`` for ``Phi_0 = Psi``, or another
+            multiple.
         num_weights: number of sets of weights; the number of layers without a ``schedule``.
         schedule, normalize_phi, normalize_incidence: as for :class:`FullTransformer`.
         blockwise: whether the matrices are ``[width / k, width / k]``, each entry a multiple of the ``k x k`` identity.
@@ -107,8 +108,8 @@ class EfficientTransformer(Scheduled):
         normalize_incidence: bool = False,
         blockwise: bool = False,
     ) -> None:
-        if k < 1 or width not in (k, 2 * k):
-            raise ValueError(f"width must be k or 2 k and k at least 1, got k={k} and width={width}")
+        if k < 1 or width < k or width % k:
+            raise ValueError(f"width must be a multiple of k and k at least 1, got k={k} and width={width}")
         size = width // k if blockwise else width
         super().__init__(size, num_weights, schedule, normalize_phi, normalize_incidence, blockwise)
         self.k, self.width = k, width
@@ -137,10 +138,10 @@ class EfficientTransformer(Scheduled):
         return self.read(self.run(graph, self.embed(psi))[1])
 
     def embed(self, psi: Tensor) -> Tensor:
-        """Return ``Phi_0``, ``[..., n, width]``: the input, followed by zeros if ``width`` is ``2 k``."""
+        """Return ``Phi_0``, ``[..., n, width]``: the input, followed by zeros."""
         if psi.dim() < 2 or psi.size(-1) != self.k:
             raise ValueError(f"psi must be [..., n, {self.k}], got {list(psi.shape)}")
-        return psi if self.width == self.k else torch.cat([psi, torch.zeros_like(psi)], dim=-1)
+        return torch.cat([psi, psi.new_zeros(*psi.shape[:-1], self.width - self.k)], dim=-1)
 
     def read(self, phi: Tensor) -> Tensor:
         """Return the output in ``Phi_l``, ``[..., n, width]``: its last ``k`` columns."""
