@@ -423,8 +423,8 @@ def shares_fields(entry: Entry) -> Entry:
     error = f" ± {100 * statistics.stdev(shares.values()) / math.sqrt(len(shares)):.0f}" if len(shares) > 1 else ""
     of_kinds = {kind: [shares[name] for name in names if name in shares] for kind, names in GRID_KINDS.items()}
     return {
-        "mean": f"{100 * statistics.fmean(shares.values()):.0f}{error} %",
-        **{kind: f"{100 * statistics.fmean(values):.0f} %" for kind, values in of_kinds.items() if values},
+        "mean": f"{100 * statistics.fmean(shares.values()):.0f}{error}",
+        **{kind: f"{100 * statistics.fmean(values):.0f}" for kind, values in of_kinds.items() if values},
         "count": len(shares),
     }
 
@@ -633,8 +633,8 @@ TABLES: dict[str, Table] = {
         drop_empty=True,
     ),
     "grid, shares": Table(
-        f"encoding: {{row}} | others beaten: {{mean}} | {cells(tuple(GRID_KINDS))} | data sets: {{count}}"
-        " | cost: {ms:.2f} ms",
+        f"encoding: {{row}} | others beaten, %: {{mean}} | {cells(tuple(GRID_KINDS))} | data sets: {{count}}"
+        " | cost, ms: {ms:.2f}",
         shares_fields,
         with_shares,
     ),
