@@ -227,7 +227,7 @@ class EfficientTransformer(Scheduled):
             yield b, phi
 
     def _trace_sparse(self, graph: Graph, phi: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-        if self.alpha_v[self.used].any():
+        if any(bool(self.alpha_v[index]) for index in self.used):
             raise ValueError(
                 "alpha_v is not zero, so the layers make B dense: pass a dense B "
                 f"[{graph.num_nodes}, {graph.num_edges}] in place of the graph"
@@ -242,7 +242,7 @@ class EfficientTransformer(Scheduled):
             similar = scale.square() * graph.laplacian(phi) if any(at_graph[i] for i in heads) else None
             phis = [update_phi(phi, similar, self.weights(i), at_phi[i]) for i in heads]
             phi = normalize_phi(add_heads(phi, phis), self.normalize_phi)
-            scale = (1 + self.alpha_r[heads].sum()) * scale
+            scale = (1 + sum(self.alpha_r[i] for i in heads)) * scale
             if norm is not None:
                 scale = torch.where(norm * scale == 0, scale, scale.sign() / norm)
             yield scale, phi
