@@ -316,7 +316,7 @@ def test_reset_draws_parameters_of_a_users_encoder() -> None:
         lambda encoder, other: encoder.load_state_dict(other.state_dict(), assign=True),
         lambda encoder, other: encoder.half().float(),
         lambda encoder, other: encoder.double(),
-        lambda encoder, other: encoder.blocks[1].w_v.mul_(3),
+        lambda encoder, other: encoder.w_v[1].mul_(3),
     ],
     ids=["reset", "loaded", "assigned", "rounded", "cast", "in place"],
 )

@@ -383,6 +383,20 @@ class TestLinearTransformerWithUpdatedIncidence(TestLinearTransformer):
     update_incidence = True
 
 
+class TestLinearTransformerFromTheIdentity(EncoderTestCase):
+    learned = True
+
+    def make(self) -> Encoder:
+        types = {"num_node_types": 3, "num_edge_types": 2}
+        return LinearTransformer(5, 3, 2, 2, "identity", num_filters=2, edge_out_channels=2, **types)
+
+    def test_the_scale_of_weights_does_not_matter(self) -> None:
+        encoder, (index, weight) = self.double(), GRAPH.both_ways()
+        expected = self.run(encoder, GRAPH, index, weight)
+        for scale in (1e-30, 1e30):
+            self.close(self.run(encoder, GRAPH, index, scale * weight).edge, expected.edge)
+
+
 class TestRandomLinearTransformer(EncoderTestCase):
     equivariant = False  # random probes follow the index of a node
     learned = True

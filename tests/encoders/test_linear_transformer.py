@@ -29,7 +29,8 @@ from scipy import sparse
 
 import tg_lpe
 from tg_lpe import LinearTransformer
-from tg_lpe.encoders import Inputs
+from tg_lpe.encoders import Inputs, load_encoder
+from tg_lpe.encoders.base import frozen_copy
 
 SWITCHES = ("degree_scaling", "independent_scaling", "diagonal", "normalize")
 COMBINATIONS = [
@@ -86,20 +87,64 @@ def test_weights_of_lemma_6_give_leading_eigenvectors(weighted: bool) -> None:
     model = LinearTransformer(k=3, num_blocks=160, num_loops=3).double()
     values, column_of = {"alpha_q": 1, "alpha_k": 1, "beta_3": 1, "beta_4": 1, "w_r": 0}, torch.arange(3)
     with torch.no_grad():
-        for block, column in zip(model.blocks, itertools.cycle([None, 2, 1, 0]), strict=False):
-            for name, value in values.items():
-                getattr(block, name).fill_(value)
+        for name, value in values.items():
+            getattr(model, name).fill_(value)
+        for block, column in zip(range(160), itertools.cycle([None, 2, 1, 0])):
             if column is None:
-                block.w_v.fill_(1.0), block.w_r.fill_(-1.0), block.beta_4.zero_()
+                model.w_v[block], model.w_r[block], model.beta_4[block] = 1.0, -1.0, 0.0
             else:
-                block.w_v.copy_(-1.0 * (column_of == column)), block.alpha_q.zero_()
-                block.w_q.copy_(column_of > column), block.w_k.copy_(column_of > column)
+                model.w_v[block], model.alpha_q[block] = -1.0 * (column_of == column), 0.0
+                model.w_q[block] = model.w_k[block] = (column_of > column).double()
         model.readout.weight.copy_(torch.eye(3))
     graph = from_networkx(nx.gnp_random_graph(8, 0.4, seed=264), lambda i: 0.5 + i % 3 if weighted else 1.0)
     b = graph.incidence() / np.sqrt(np.abs(graph.incidence()).sum(1, keepdims=True))
     expected = np.linalg.eigh(b @ b.T)[1][:, -3:]
     got = model.encode(graph_of(graph), Inputs(), probes=normal(8, 3)).node.detach().abs()
     assert np.abs(got.numpy() - np.abs(expected)).max() < 2e-7
+
+
+def from_identity(model: LinearTransformer, graph: Graph) -> tuple[np.ndarray, np.ndarray]:
+    """Eq. (16) with one n x n matrix for each column, which starts from the identity; the values at nodes and edges."""
+    n, ground = graph.num_nodes, np.logaddexp(0, model.polynomials.conductances.ground.table.detach().numpy()[0])
+    node, edge = np.zeros((n, model.k)), np.zeros((len(graph.edges), model.k))
+    for column in range(model.k):
+        L = graph.laplacian() / np.mean(graph.weights or [1.0]) + ground[column % len(ground)] * np.eye(n)
+        S, phi = L / np.sqrt(np.outer(np.diag(L), np.diag(L))), np.eye(n)
+        for p in parameters_of_layers(model, len(model.w_v), model.num_loops):
+            residual = 1 + p["w_r"]
+            similarity = p["alpha_q"] * p["alpha_k"] * p["beta_3"] * p["w_v"][column]
+            phi = residual * phi + similarity * (phi @ S)
+            phi /= max(abs(residual), abs(residual + 2 * similarity)) if model.normalize else 1.0
+        node[:, column], edge[:, column] = np.diag(phi), [phi[pair] for pair in graph.edges]
+    weight, bias = (parameter.detach().numpy() for parameter in model.readout.parameters())
+    return node @ weight.T + bias, edge @ model.edge_readout.weight.detach().numpy().T
+
+
+def check_from_identity(model: LinearTransformer, parts: list[Graph]) -> None:
+    batched = batch_of(parts)
+    got = model(None, tg_lpe.Graph(**batched.arguments()))
+    edges = got.edge.split([2 * len(graph.edges) for graph in parts])
+    for graph, node, edge in zip(parts, batched.split(got.node), edges, strict=True):
+        for mine, expected in zip((node, edge[: len(graph.edges)]), from_identity(model, graph), strict=True):
+            assert relative_error(mine, expected) < 1e-9
+
+
+several = st.lists(graphs(exponents=(-1.0, 1.0)), min_size=1, max_size=3)
+
+
+@few
+@given(several, st.integers(1, 7), st.booleans())
+def test_from_the_identity_on_random_graphs(parts: list[Graph], k: int, flag: bool) -> None:
+    options = {"num_filters": 3, "edge_out_channels": 2, "normalize": flag, "independent_scaling": flag}
+    check_from_identity(randomize_(LinearTransformer(k, 4, 2, 3, "identity", **options), k, 0.3).double(), parts)
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+@few
+@given(several)
+def test_the_shipped_encoder_on_random_graphs(frozen: bool, parts: list[Graph]) -> None:
+    model = load_encoder("universal-k32").encoders[0].double()
+    check_from_identity(frozen_copy(model) if frozen else model, parts)
 
 
 def test_a_graph_of_thousands_of_nodes_against_scipy() -> None:
@@ -141,6 +186,8 @@ test_constructor_refuses = refusals(
     ({"probes": "learned"}, "max_nodes"),
     ({"max_nodes": 4}, "max_nodes"),
     ({"in_channels": 4}, "probes="),
+    ({"edge_out_channels": 4, "num_edge_types": 2}, "only probes='identity' reads .'edge_out_channels': 4, 'num_edge"),
+    ({"probes": "identity", "diagonal": False}, "probes='identity' needs .* got .False, True, False, None"),
 )
 
 test_probes_of_a_wrong_shape_are_refused = refusals(

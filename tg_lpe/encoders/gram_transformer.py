@@ -58,43 +58,27 @@ class GramTransformer(Encoder):
 
     .. math:: \Phi_t = (I - S) \Phi_{t-1} = P \Phi_{t-1}, \qquad \Phi_0 = V .
 
-    They are those of eq. (16) with ``alpha^V = 0``, ``W^V = -I`` and ``beta_4 = 0``, except that nothing is scaled to
-    norm one after a layer, and that ``D`` is the diagonal of ``L``, not the row sums of ``|B|``. Both are equal for
-    unit conductances; for others only the diagonal gives a normalised Laplacian.
-
-    So ``Phi_t = f_t(S) V``. The encoding reads ``f_t(S)`` of every layer: its diagonal at nodes, which for equal
-    conductances and no ground holds return probabilities of random walks, and its entries at edges. Both are
-    equivariant under relabelling of the nodes and independent of signs and bases. A node without edges and ground has a
-    zero row in ``P``.
+    They are those of :class:`~tg_lpe.LinearTransformer` with ``probes="identity"`` and ``W^V = -I``, and every layer is
+    read instead of the last. The encoding is ``f_t(S)`` on its diagonal at nodes, which for equal conductances and no
+    ground holds return probabilities of random walks, and at edges. Both are equivariant under relabelling of the nodes
+    and independent of signs and bases. A node without edges and ground has a zero row in ``P``.
 
     **Exact or estimated.** With ``V = I``, the encoding is exact. With ``num_probes`` columns of random signs, the Gram
-    matrix of two layers, ``Phi_s Phi_t^T / num_probes``, is an unbiased estimate of ``f_s(S) f_t(S)`` that costs
-    ``O(num_layers * num_filters * num_probes * num_edges)`` on graphs of any size. ``probes="auto"`` chooses for each
-    graph of a batch, independently of the others:
+    matrix of two layers, ``Phi_s Phi_t^T / num_probes``, is an unbiased estimate of ``f_s(S) f_t(S)`` in time linear in
+    the edges. ``probes="auto"`` is exact up to 256 nodes, and on larger graphs if ``num_layers * num_filters *
+    num_nodes * (num_nodes + 2 num_edges)`` is at most 1e10, or 3e11 in a transform, which encodes each graph once. In
+    still larger graphs, the value of layer ``t`` at a node is exact if the walks of ``t`` steps from the node back to
+    itself see at most 640 edges; others are estimated, which is equivariant in distribution.
 
-    - It is exact up to 256 nodes, and on larger graphs if ``num_layers * num_filters * num_nodes * (num_nodes +
-      2 num_edges)`` is at most 1e10, which takes about a second on two cores. With the default arguments and three
-      edges a node, these are graphs of up to 4,700 nodes.
-    - In a transform, which encodes each graph once, the limit is 3e11: about six seconds, up to 26,000 such nodes.
-    - In still larger graphs, the value of layer ``t`` at a node is exact if the walks of ``t`` steps from the node back
-      to itself see at most 640 edges. This holds for all layers in grids and road networks, and for the first four to
-      six in expanders. The second layer at edges is exact too, unless the ends of lower degree have more than 64
-      neighbours on average. All other values are estimated.
-
-    The exact part is equivariant. The estimated part is equivariant in distribution: relabelling changes it as much as
-    another seed does.
-
-    **Pairs.** With ``pair_out_channels``, the encoding of pairs reads the entries of ``f_t(S)`` at any pairs
-    of nodes, as if they were edges of conductance zero. They are exact or estimated as above. The pairs ``(u, v)`` and
-    ``(v, u)`` have equal rows without ``direction``.
+    **Pairs.** With ``pair_out_channels``, the encoding of pairs reads ``f_t(S)`` at any pairs of nodes, as if they were
+    edges of conductance zero. The pairs ``(u, v)`` and ``(v, u)`` have equal rows without ``direction``.
 
     **Directions.** With ``direction=q``, ``P`` is Hermitian, as in the magnetic Laplacian of `MagNet
     <https://arxiv.org/abs/2102.11391>`_, section 2.2: if an edge is only listed from ``u`` to ``v``, its entry
     ``(u, v)`` is multiplied by ``exp(i 2 pi q)`` and the entry ``(v, u)`` by the conjugate. The encoding of a directed
-    edge or pair has the real parts of ``f_t(u, v)`` and then the imaginary parts. Diagonals are real; the encoding of a
-    node has the diagonals and then the net current that leaves the node, the sum of ``|P_uv| Im f_t(u, v)`` over its
-    edges. Reversing all edges changes the sign of imaginary parts and currents. The cost is that of a graph of twice
-    the nodes and four times the edges.
+    edge or pair has the real parts of ``f_t(u, v)`` and then the imaginary parts; that of a node has the diagonals and
+    then the net current that leaves the node, the sum of ``|P_uv| Im f_t(u, v)`` over its edges. The cost is that of a
+    graph of twice the nodes and four times the edges.
 
     Args:
         out_channels: width of the node encoding, computed by a linear map. If absent, there is no linear map and the

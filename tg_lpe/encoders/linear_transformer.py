@@ -9,13 +9,14 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from tg_lpe.arguments import check_counts, check_flags, check_seed
+from tg_lpe.arguments import check_choice, check_counts, check_flags, check_seed
 from tg_lpe.data.spec import DataSpec
-from tg_lpe.encoders.base import Encoder, Encoding, Inputs
+from tg_lpe.encoders.base import Encoder, Encoding, Inputs, LearnedTable
+from tg_lpe.encoders.gram_transformer import GramTransformer
 from tg_lpe.encoders.registry import register
 from tg_lpe.graph.graph import Graph, inverse_sqrt
 from tg_lpe.nn._util import without_autocast
-from tg_lpe.nn.probes import make_probes
+from tg_lpe.nn.probes import PROBES, make_probes
 from tg_lpe.ops.layers import LayerStack, layers
 
 NORM_FLOOR = 1e-12
@@ -23,6 +24,13 @@ NORM_FLOOR = 1e-12
 
 DENSE_BUDGET = 2**28
 """Most entries of a batch's dense incidence matrices with ``update_incidence=True`` (1 GiB)."""
+
+SCALARS = {"alpha_q": 1.0, "alpha_k": 1.0, "alpha_v": 0.0, "alpha_r": 0.0}
+SCALARS |= {"beta_1": 0.1, "beta_2": 0.1, "beta_3": 1.0, "beta_4": 0.1}
+"""Scalars of a block and their initial values."""
+
+OF_UPDATES = ("alpha_v", "alpha_r", "beta_1", "beta_2")
+"""Scalars of the update of ``B``."""
 
 
 @register
@@ -46,21 +54,33 @@ class LinearTransformer(Encoder):
     graph of millions of nodes. With ``update_incidence=True``, ``B`` is dense, ``[num_graphs, max_nodes, max_edges]``,
     so graphs must be small.
 
+    **Identity.** ``probes="identity"`` starts each column ``j`` from the whole identity, so it becomes a matrix, a
+    polynomial ``p_j(S)`` of degree ``num_blocks * num_loops``. The encoding is its diagonal at nodes and its entries at
+    edges, mapped by ``M``. It is equivariant, has no signs, and tells the structure around a node. Column ``j`` has the
+    conductances of filter ``j mod num_filters``, learned as in :class:`~tg_lpe.GramTransformer`, which reads the powers
+    of ``I - S`` of every layer by the same kernels. ``D`` is the diagonal of ``S`` before scaling, ``beta_4 = 0``, and
+    ``normalize`` divides a layer by its largest absolute value on the spectrum [0, 2], which is the same on all graphs.
+    Edge weights are divided by their mean over the graph, so their scale does not matter.
+
     Args:
         k: number of columns of ``Phi``.
-        out_channels: width of the encoding, computed by a linear map ``M`` without bias; ``k`` if absent.
+        out_channels: width of the encoding, computed by a linear map ``M``; ``k`` if absent.
         num_blocks: number of blocks, each with its own parameters.
         num_loops: layers of a block, which share its parameters.
-        probes: source of ``Phi_0``: ``"random"``, ``"features"`` or ``"learned"``, see :mod:`tg_lpe.nn.probes`.
+        probes: source of ``Phi_0``: ``"random"``, ``"features"`` or ``"learned"``, see :mod:`tg_lpe.nn.probes`, or
+            ``"identity"``.
         max_nodes: number of nodes of the largest graph, for learned probes.
-        num_node_types: number of node types, for feature probes of integer features.
-        in_channels: width of the node features, for feature probes of real features.
-        seed: seed of random probes.
+        num_node_types, in_channels: number of node types or width of the node features, for feature probes and for
+            ground conductances.
+        edge_out_channels: width of the edge encoding of ``"identity"``; 0 for none.
+        num_filters, num_edge_types, edge_dim: number of sets of conductances of ``"identity"``, and the edge features
+            that they depend on.
+        seed: seed of random probes, and of estimates on large graphs.
         update_incidence: whether ``B`` is updated too.
         degree_scaling: whether ``S`` is scaled by ``D^-1/2`` (``D``: row sums of ``|B|``) on both sides.
         independent_scaling: whether each layer has its own factors ``beta``; otherwise they are one.
         diagonal: whether ``W^Q, W^K, W^V`` are diagonal and ``W^R`` a multiple of the identity; otherwise they are
-            full.
+            full. They are always diagonal with ``"identity"``.
         normalize: whether ``B`` and the columns of ``Phi`` are scaled to norm one, per graph, after each layer.
 
     Raises:
@@ -78,6 +98,17 @@ class LinearTransformer(Encoder):
         torch.Size([1, 1])
     """
 
+    alpha_q: Tensor
+    alpha_k: Tensor
+    alpha_r: Tensor
+    w_q: Tensor
+    w_k: Tensor
+    w_v: Tensor
+    w_r: Tensor
+    frozen_map: Tensor | None
+    frozen_bias: Tensor | None
+    frozen_edge_map: Tensor | None
+
     def __init__(
         self,
         k: int = 8,
@@ -89,6 +120,10 @@ class LinearTransformer(Encoder):
         max_nodes: int | None = None,
         num_node_types: int | Sequence[int] | None = None,
         in_channels: int | None = None,
+        edge_out_channels: int = 0,
+        num_filters: int = 4,
+        num_edge_types: int | Sequence[int] | None = None,
+        edge_dim: int | None = None,
         seed: int = 0,
         update_incidence: bool = False,
         degree_scaling: bool = True,
@@ -107,56 +142,162 @@ class LinearTransformer(Encoder):
             diagonal=diagonal,
             normalize=normalize,
         )
+        check_choice("probes", probes, (*PROBES, "identity"))
         self.k = k
-        self.out_channels = out_channels
+        self.out_channels, self.edge_out_channels = out_channels, edge_out_channels
         self.num_loops = num_loops
         self.update_incidence = update_incidence
         self.degree_scaling, self.independent_scaling = degree_scaling, independent_scaling
         self.diagonal, self.normalize = diagonal, normalize
-        self.reads = frozenset({"edge_weight", "x"} if probes == "features" else {"edge_weight"})
-        self.probes = make_probes(
-            probes, k, max_nodes=max_nodes, num_node_types=num_node_types, in_channels=in_channels, seed=seed
-        )
-        # With B fixed, alpha^V, beta_1 and beta_2 do not occur, and the normalisation cancels alpha^R.
-        scales_incidence = update_incidence or not normalize
-        # The last layer's B is not read, so a last block of one layer has no parameters for its update.
-        updates = [num_loops > 1 or i + 1 < num_blocks for i in range(num_blocks)]
-        self.blocks = nn.ModuleList(
-            _Parameters(
-                k, diagonal, independent_scaling, update_incidence and used, scales_incidence and used, normalize
+        self.probes: nn.Module | None = None
+        self.polynomials: GramTransformer | None = None
+        node_sizes: dict[str, Any] = {"num_node_types": num_node_types, "in_channels": in_channels}
+        edge_sizes: dict[str, Any] = {"num_edge_types": num_edge_types, "edge_dim": edge_dim}
+        if probes == "identity":
+            needed = {"update_incidence": False, "degree_scaling": True, "diagonal": True, "max_nodes": None}
+            if (given := (update_incidence, degree_scaling, diagonal, max_nodes)) != tuple(needed.values()):
+                raise ValueError(f"probes='identity' needs {needed}, got {given}")
+            self.polynomials = GramTransformer(
+                None,
+                None if edge_out_channels else 0,
+                num_filters,
+                num_blocks * num_loops,
+                seed=seed,
+                **node_sizes,
+                **edge_sizes,
             )
-            for used in updates
-        )
-        self.readout = nn.Linear(k, self.out_channels, bias=False)
+            self.reads = self.polynomials.reads
+        else:
+            of_identity = {"edge_out_channels": edge_out_channels or None, **edge_sizes}
+            if unread := {name: value for name, value in of_identity.items() if value is not None}:
+                raise ValueError(f"only probes='identity' reads {unread}, got probes={probes!r}")
+            self.reads = frozenset({"edge_weight", "x"} if probes == "features" else {"edge_weight"})
+            self.probes = make_probes(probes, k, max_nodes=max_nodes, **node_sizes, seed=seed)
+        full: tuple[int, ...] = (k,) if diagonal else (k, k)
+        shapes = {**dict.fromkeys(SCALARS, ()), **dict.fromkeys(("w_q", "w_k", "w_v"), full)}
+        for name, shape in {**shapes, "w_r": () if diagonal else full}.items():
+            # The last layer's B is not read, so a last block of one layer has no parameters for its update.
+            count = num_blocks - 1 if name in OF_UPDATES and num_loops == 1 else num_blocks
+            is_absent = name in self._absent()
+            self.register_parameter(name, None if is_absent else nn.Parameter(torch.empty(count, *shape)))
+        self._draw()
+        self.readout = nn.Linear(k, self.out_channels, bias=probes == "identity")
+        self.edge_readout = nn.Linear(k, edge_out_channels, bias=False) if edge_out_channels else None
+        for name in ("frozen_map", "frozen_bias", "frozen_edge_map"):
+            self.register_buffer(name, None, persistent=False)
+
+    def _absent(self) -> set[str]:
+        """Return the parameters of eq. (16) that do not occur."""
+        absent = set() if self.independent_scaling else {"beta_1", "beta_2", "beta_3", "beta_4"}
+        if not self.update_incidence:
+            absent |= {"alpha_v", "beta_1", "beta_2"}
+            if self.normalize or self.polynomials:  # the normalisation cancels alpha^R
+                absent.add("alpha_r")
+        return absent | {"w_q", "w_k", "beta_4"} if self.polynomials else absent
+
+    @torch.no_grad()
+    def _draw(self) -> None:
+        """Draw the weights of the layers.
+
+        A layer starts near ``Phi <- (1.5 I - S) Phi``, a low-pass filter and the first step of the subspace iteration
+        of Corollary 7; the ``P`` term adds a little orthogonalisation. From the identity, columns differ more.
+        """
+        residual, spread = (0.0, 0.5) if self.polynomials else (0.5, 0.1)
+        for name, parameter in self.named_parameters(recurse=False):
+            if name in SCALARS:
+                parameter.fill_(SCALARS[name])
+            else:
+                identity = torch.ones_like(parameter) if self.diagonal else torch.eye(self.k).expand_as(parameter)
+                parameter.copy_({"w_v": -1.0, "w_r": residual}.get(name, 1.0) * identity)
+                if name != "w_r":
+                    parameter.add_(spread * torch.randn_like(parameter))
+        if not self.normalize and not self.polynomials:
+            # The P term is cubic in Phi: without normalised columns it vanishes or explodes.
+            self.w_q.zero_()
 
     @classmethod
     def data_arguments(cls, spec: DataSpec, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Return the sizes of the data that the probes need."""
         sizes = {"features": ("num_node_types", "in_channels"), "learned": ("max_nodes",)}
+        sizes["identity"] = (*sizes["features"], "num_edge_types", "edge_dim")
         needed = sizes.get(arguments.get("probes", "random"), ())
         return {name: size for name, size in super().data_arguments(spec, arguments).items() if name in needed}
 
     @without_autocast
     def encode(self, graph: Graph, inputs: Inputs, *, probes: Tensor | None = None) -> Encoding:
-        """Encode the nodes, see :meth:`Encoder.encode`; ``edge_attr`` and ``precomputed`` are not read.
+        """Encode the nodes and edges, see :meth:`Encoder.encode`; ``precomputed`` is not read.
 
         Args:
-            graph, inputs: the graph, node features for feature probes, and the generator of random probes.
+            graph, inputs: the graph, the features of probes or conductances, and the generator of random probes.
             probes: ``Phi_0``, ``[num_nodes, k]``, instead of the module's probes.
 
         Raises:
             ValueError: if features are missing, probes have a wrong shape or dtype, or the batch is too large for
                 ``update_incidence``.
         """
-        phi = self.probes(graph, inputs.x, inputs.generator) if probes is None else probes
+        if self.polynomials is None:
+            return Encoding(self.readout(self._columns(graph, inputs, probes)))
+        # The diagonal and the edges of p_j(S) are linear maps of those of the powers of P = I - S.
+        if graph.conductance is not None:
+            graph = of_mean_weight_one(graph)
+        node, edge = self.polynomials.gram(graph, inputs.x, inputs.edge_attr, generator=inputs.generator)
+        if not self.encodes_once:
+            constant, powers = (part.to(node) for part in self.coefficients())
+            node = self.readout(node @ powers.mT + constant)
+            edge = edge if self.edge_readout is None else self.edge_readout(edge @ powers.mT)
+        else:  # the weights do not change, so M and the coefficients are one map
+            if self.frozen_map is None:
+                constant, powers = self.coefficients()
+                weight, bias = self.readout.weight.double(), self.readout.bias
+                self.frozen_map, self.frozen_bias = (weight @ powers).to(bias), (weight @ constant + bias).to(bias)
+                if self.edge_readout is not None:
+                    self.frozen_edge_map = (self.edge_readout.weight.double() @ powers).to(bias)
+            node = nn.functional.linear(node, self.frozen_map, self.frozen_bias)
+            edge = edge if self.frozen_edge_map is None else edge @ self.frozen_edge_map.mT
+        return Encoding(node, None if self.edge_readout is None else graph.spread_to_directed(edge))
+
+    def coefficients(self) -> tuple[Tensor, Tensor]:
+        """Return the coefficients of ``p_j`` in powers of ``P = I - S``, float64, with ``probes="identity"``.
+
+        Returns:
+            Those of power zero, ``[k]``; and of the others, ``[k, num_filters * num_layers]``, zero at the filters of
+            other columns.
+        """
+        residual, similarity = 1 + self.w_r.double().unsqueeze(1), self._similarity().double()
+        if self.normalize:
+            norm = torch.maximum(residual.abs(), (residual + 2 * similarity).abs()).clamp(min=NORM_FLOOR)
+            residual, similarity = residual / norm, similarity / norm
+        # The values of p_j at roots of unity are products over layers; their Fourier transform gives the coefficients.
+        size = 1 + self.num_loops * len(similarity)
+        angle = torch.arange(size, dtype=torch.float64, device=similarity.device) * (2 * math.pi / size)
+        root = torch.polar(torch.ones_like(angle), angle)
+        factors = (residual + similarity).unsqueeze(2) - similarity.unsqueeze(2) * root
+        value = torch.fft.fft(factors.pow(self.num_loops).prod(0)).real / size
+        num_filters = cast("GramTransformer", self.polynomials).num_filters
+        column = torch.arange(self.k, device=value.device)
+        powers = value.new_zeros(self.k, num_filters, value.size(1) - 1)
+        return value[:, 0], powers.index_put((column, column % num_filters), value[:, 1:]).flatten(1)
+
+    def _similarity(self) -> Tensor:
+        """Return ``alpha^Q alpha^K beta_3 W^V`` of each block, ``[num_blocks, k]`` or ``[num_blocks, k, k]``."""
+        return self._scale("alpha_q", "alpha_k", "beta_3").view(-1, *[1] * (self.w_v.dim() - 1)) * self.w_v
+
+    def _scale(self, *names: str) -> Tensor:
+        """Return the product of scalars of each block that has all of them; absent ones are one."""
+        values = [value for name in names if (value := self._parameters[name]) is not None]
+        return math.prod([value[: min(map(len, values))] for value in values], start=self.w_v.new_ones(()))
+
+    def learned(self) -> list[LearnedTable]:
+        """Return the conductances of ``probes="identity"``, see :meth:`GramTransformer.learned`."""
+        return self.polynomials.learned() if self.polynomials else []
+
+    def _columns(self, graph: Graph, inputs: Inputs, probes: Tensor | None) -> Tensor:
+        """Compute ``Phi`` of the last layer."""
+        phi = cast("nn.Module", self.probes)(graph, inputs.x, inputs.generator) if probes is None else probes
         if phi.shape != (graph.num_nodes, self.k):
             raise ValueError(f"probes must be [{graph.num_nodes}, {self.k}], got {list(phi.shape)}")
         if probes is not None and phi.dtype != self.readout.weight.dtype:
             raise ValueError(f"probes must be {self.readout.weight.dtype}, as the weights are, got {phi.dtype}")
-        return Encoding(self.readout(self._run(graph, phi)))
-
-    def _run(self, graph: Graph, phi: Tensor) -> Tensor:
-        """Compute ``Phi`` of the last layer."""
         if graph.num_nodes == 0:
             return phi
         if self.update_incidence:
@@ -169,19 +310,19 @@ class LinearTransformer(Encoder):
             factor = graph.frobenius_norm(phi.detach()).double().pow(-power)
         else:
             factor = torch.ones(graph.num_graphs, dtype=torch.float64, device=phi.device)
-            c = torch.cat([phi.new_ones(1), self._incidence_residual()[:-1].cumprod(0)])
+            later = self._looped(1 + self.alpha_r)[: len(stack.residual) - 1]
+            c = torch.cat([phi.new_ones(1), later.cumprod(0)])
             stack = stack._replace(similarity=stack.similarity * c.abs().pow(power).view(-1, 1, 1))
         laplacian = graph.scaled_laplacian(phi, self.degree_scaling)
         return layers(phi, laplacian, stack, factor, NORM_FLOOR if self.normalize else None)
 
     def _run_updated(self, graph: Graph, phi: Tensor) -> Tensor:
         """Compute ``Phi`` of the last layer with dense ``B``; ``z`` is ``Phi^T``, ``[num_graphs, k, max_nodes]``."""
-        stack, residuals = self._weights(), self._incidence_residual()
-        w_q, w_k, alpha_q, alpha_k = map(self._stacked, ("w_q", "w_k", "alpha_q", "alpha_k"))
-        alpha_v, beta_1, beta_2 = self._stacked("alpha_v", 0.0), self._stacked("beta_1"), self._stacked("beta_2")
-        graph_scales = self._looped(alpha_v * beta_1 * alpha_q * alpha_k)
-        right = torch.diag_embed(w_q * w_k) if self.diagonal else w_q.mT @ w_k
-        query_keys = self._looped((alpha_v * beta_2).view(-1, 1, 1) * right)
+        stack, residuals = self._weights(), self._looped(1 + self.alpha_r)
+        graph_scales = self._looped(self._scale("alpha_v", "beta_1", "alpha_q", "alpha_k"))
+        right = torch.diag_embed(self.w_q * self.w_k) if self.diagonal else self.w_q.mT @ self.w_k
+        scale = self._scale("alpha_v", "beta_2").view(-1, 1, 1)
+        query_keys = self._looped(scale * right[: len(scale)])
         b, place = _dense_incidence(graph, phi), (graph.batch, graph.local_index)
         z = phi.new_zeros(graph.num_graphs, graph.max_nodes, self.k).index_put(place, phi).mT
         for number, (residual, similarity, left, right) in enumerate(zip(*stack[:4], strict=True)):
@@ -189,7 +330,7 @@ class LinearTransformer(Encoder):
             gram = z @ z.mT
             mix = residual + (left * gram if self.diagonal else left @ gram @ right)
             new_z = mix @ z + similarity @ ((z @ scaled) @ scaled.mT)
-            if number + 1 < len(graph_scales):  # the last layer's B is not read
+            if number + 1 < len(stack.residual):  # the last layer's B is not read
                 through_phi = (query_keys[number] @ z).mT @ (z @ b)
                 similar = graph_scales[number] * (scaled @ (scaled.mT @ b))
                 b = residuals[number] * b + similar + through_phi
@@ -203,82 +344,33 @@ class LinearTransformer(Encoder):
 
     def _weights(self) -> LayerStack:
         """Return the products of all layers' weights that update ``Phi``."""
-        w_q, w_k, w_v, w_r = map(self._stacked, ("w_q", "w_k", "w_v", "w_r"))
-        scale, left = self._stacked("alpha_q") * self._stacked("alpha_k"), w_v
-        if self.independent_scaling:
-            scale = scale * self._stacked("beta_3")
-            left = left * self._stacked("beta_4").view(-1, *[1] * (w_v.dim() - 1))
-        identity = torch.eye(self.k, dtype=w_v.dtype, device=w_v.device)
+        w_q, w_k, similarity = self.w_q, self.w_k, self._similarity()
+        left = self._scale("beta_4").view(-1, *[1] * (self.w_v.dim() - 1)) * self.w_v
+        identity = torch.eye(self.k, dtype=left.dtype, device=left.device)
         if self.diagonal:
-            similarity, residual = torch.diag_embed(scale.unsqueeze(1) * w_v), (1 + w_r).view(-1, 1, 1) * identity
+            similarity, residual = torch.diag_embed(similarity), (1 + self.w_r).view(-1, 1, 1) * identity
             left = right = left.unsqueeze(2) * (w_q * w_k).unsqueeze(1)  # such layers do not read the right weights
         else:
-            similarity, residual, right = scale.view(-1, 1, 1) * w_v, identity + w_r, w_q.mT @ w_k
+            residual, right = identity + self.w_r, w_q.mT @ w_k
         residual, similarity, left, right = map(self._looped, (residual, similarity, left, right))
         return LayerStack(residual, similarity, left, right, self.diagonal)
-
-    def _incidence_residual(self) -> Tensor:
-        """Return ``1 + alpha^R`` of all layers, ``[num_layers]``."""
-        return self._looped(1 + self._stacked("alpha_r", 0.0))
-
-    def _stacked(self, name: str, absent: float = 1.0) -> Tensor:
-        """Return a parameter of all blocks, ``[num_blocks, ...]``; some blocks lack those of the update of ``B``."""
-        values = [cast("Tensor | None", getattr(block, name)) for block in self.blocks]
-        like = self.readout.weight
-        return torch.stack([like.new_full((), absent) if value is None else value for value in values])
 
     def _looped(self, values: Tensor) -> Tensor:
         return values.repeat_interleave(self.num_loops, 0)
 
 
-class _Parameters(nn.Module):
-    """Parameters of a block of eq. (16)."""
+def of_mean_weight_one(graph: Graph) -> Graph:
+    """Divide edge weights and ground conductances by the mean weight of the edges of their graph.
 
-    def __init__(
-        self,
-        k: int,
-        diagonal: bool,
-        independent: bool,
-        update_incidence: bool,
-        scales_incidence: bool,
-        normalize: bool,
-    ) -> None:
-        super().__init__()
-        self.diagonal, self.update_incidence, self.normalize = diagonal, update_incidence, normalize
-
-        def scalar(used: bool) -> nn.Parameter | None:
-            return nn.Parameter(torch.empty(())) if used else None
-
-        self.alpha_q, self.alpha_k = (nn.Parameter(torch.empty(())) for _ in range(2))
-        self.alpha_v = scalar(update_incidence)
-        self.alpha_r = scalar(scales_incidence)
-        self.beta_1, self.beta_2 = (scalar(independent and update_incidence) for _ in range(2))
-        self.beta_3, self.beta_4 = (scalar(independent) for _ in range(2))
-        shape = (k,) if diagonal else (k, k)
-        self.w_q, self.w_k, self.w_v = (nn.Parameter(torch.empty(shape)) for _ in range(3))
-        self.w_r = nn.Parameter(torch.empty(() if diagonal else shape))
-        self._draw()
-
-    @torch.no_grad()
-    def _draw(self) -> None:
-        """Draw the weights.
-
-        A layer starts near ``Phi <- (1.5 I - S) Phi``, a low-pass filter and the first step of the subspace iteration
-        of Corollary 7; the ``P`` term adds a little orthogonalisation.
-        """
-        start = {"alpha_q": 1.0, "alpha_k": 1.0, "alpha_v": 0.0, "alpha_r": 0.0}
-        start |= {"beta_1": 0.1, "beta_2": 0.1, "beta_3": 1.0, "beta_4": 0.1}
-        for name, value in start.items():
-            parameter = getattr(self, name)
-            if parameter is not None:
-                parameter.fill_(value)
-        identity = torch.ones(()) if self.diagonal else torch.eye(self.w_q.size(0))
-        for weight, value in ((self.w_q, 1.0), (self.w_k, 1.0), (self.w_v, -1.0)):
-            weight.copy_(value * identity).add_(0.1 * torch.randn_like(weight))
-        self.w_r.copy_(0.5 * identity)
-        if not self.normalize:
-            # The P term is cubic in Phi: without normalised columns it vanishes or explodes.
-            self.w_q.zero_()
+    Args:
+        graph: a graph or batch with edge weights.
+    """
+    w, number = graph.conductance, graph.batch[graph.tail]
+    assert w is not None
+    mean = w.new_zeros(graph.num_graphs, dtype=torch.float64).index_add(0, number, w.double())
+    mean = torch.where(mean > 0, mean / graph.edge_counts.clamp(min=1), 1.0)
+    ground = None if graph.ground is None else (graph.ground / mean[graph.batch]).to(graph.ground.dtype)
+    return graph.with_conductances((w / mean[number]).to(w.dtype), ground)
 
 
 def _dense_incidence(graph: Graph, like: Tensor) -> Tensor:

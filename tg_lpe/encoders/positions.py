@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from tg_lpe.arguments import check_count, check_counts, check_seed, check_shares
-from tg_lpe.encoders.base import Encoder, Encoding
+from tg_lpe.encoders.base import Encoding
 from tg_lpe.encoders.computed import ComputedEncoder
 from tg_lpe.encoders.registry import register
 from tg_lpe.graph.components import component_labels
@@ -80,6 +80,8 @@ class Positions(ComputedEncoder):
         seed: seed of the random start columns.
         pair_out_channels: 0 for no encoding of pairs, or ``None`` for the 2 channels of edges. Positions of nodes that
             no path joins count as orthogonal.
+        min_nodes: graphs of fewer nodes are encoded by zeros. In a table of many small graphs the arbitrary signs of
+            columns are noise to a model; in one large graph they are not.
 
     Attributes:
         cut: rule for the cut of each loop, :class:`LearnedCut`.
@@ -107,20 +109,24 @@ class Positions(ComputedEncoder):
         max_layers: int = 4096,
         seed: int = 0,
         pair_out_channels: int | None = 0,
+        min_nodes: int = 1,
     ) -> None:
-        check_counts(k=k, max_layers=max_layers)
+        check_counts(k=k, max_layers=max_layers, min_nodes=min_nodes)
         check_seed(seed)
         if loops != "auto":
             check_count("loops", loops)
         check_shares(tolerance=tolerance, or_zero=False)
         super().__init__(k, 2, edge_out_channels, 2, pair_out_channels)
         self.k, self.loops, self.tolerance, self.max_layers, self.seed = k, loops, tolerance, max_layers, seed
+        self.min_nodes = min_nodes
         self.cut = LearnedCut().requires_grad_(loops != "auto")
 
     def precompute(self, graph: Graph) -> dict[str, Tensor]:
         """Return ``node_positions``; nothing with a number of loops, whose columns depend on the weights."""
         if self.loops != "auto":
             return {}
+        if graph.max_nodes < self.min_nodes:
+            return {"node_positions": self.unit.new_zeros(graph.num_nodes, self.k)}
         subspace = leading_subspace(
             graph,
             self.k,
@@ -157,20 +163,18 @@ class Positions(ComputedEncoder):
     def _positions(self, graph: Graph, precomputed: Mapping[str, Tensor]) -> Tensor:
         """Return the precomputed columns, or the columns after :attr:`loops` loops."""
         if self.loops == "auto":
-            return self.cast(precomputed["node_positions"])
-        subspace = looped_subspace(graph, self.k, self.loops, seed=self.seed, like=self.unit, cut=self.cut)
-        return _of_mean_square_one(subspace)
+            positions = self.cast(precomputed["node_positions"])
+        else:
+            subspace = looped_subspace(graph, self.k, self.loops, seed=self.seed, like=self.unit, cut=self.cut)
+            positions = _of_mean_square_one(subspace)
+        if self.min_nodes == 1:
+            return positions
+        return positions.masked_fill((graph.ptr.diff() < self.min_nodes)[graph.batch].unsqueeze(1), 0.0)
 
     def _forms(self, positions: Tensor, first: Tensor, second: Tensor) -> Tensor:
         """Return inner products and squared distances of rows, divided by ``k``, ``[num_pairs, 2]``."""
         u, v = positions[first], positions[second]
         return torch.stack([(u * v).sum(1), (u - v).square().sum(1)], 1) / self.k
-
-
-def keep_columns(encoder: Encoder, k: int) -> None:
-    """Let :class:`Positions` compute ``k`` columns from now on, in place, unless edges or pairs read all of them."""
-    if isinstance(encoder, Positions) and not encoder.edge_out_channels and not encoder.pair_out_channels:
-        encoder.k = encoder.out_channels = k
 
 
 def _of_mean_square_one(subspace: Subspace) -> Tensor:

@@ -24,7 +24,7 @@ SHOWN_AFTER = 10.0
 WARNED_AFTER = 60.0
 """A warning names a faster choice if a computation is estimated to take more seconds than this."""
 
-LINEAR = "LinearTransformerPE(16), whose gram-k16 takes time proportional to the edges"
+LINEAR = "LinearTransformerPE(16), whose time is proportional to the edges"
 FASTER_WALKS = f"fewer steps, or {LINEAR}"
 """The faster choices that warnings name."""
 

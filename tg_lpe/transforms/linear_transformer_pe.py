@@ -5,16 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch_geometric.data.datapipes import functional_transform
 
 from tg_lpe.arguments import number_hint
 from tg_lpe.encoders.base import Encoder, check_encoder
-from tg_lpe.encoders.positions import keep_columns
+from tg_lpe.encoders.combined import first_columns
 from tg_lpe.encoders.registry import load_encoder
 from tg_lpe.transforms.positional_encoding import AddPositionalEncoding
 
-DEFAULT_ENCODER = "gram-k16"
+DEFAULT_ENCODER = "universal-k32"
 """Name of the default encoder, which is part of the package."""
 
 
@@ -22,22 +21,21 @@ DEFAULT_ENCODER = "gram-k16"
 class LinearTransformerPE(AddPositionalEncoding):
     r"""Add a pretrained positional encoding to a graph (functional name: ``linear_transformer_pe``).
 
-    It is :class:`AddPositionalEncoding` with the pretrained encoder ``gram-k16``, which describes the structure around
-    each node. ``from_pretrained("positions-k16")`` describes the place of each node in the graph instead. ``gram-k16``
-    is a :class:`~tg_lpe.GramTransformer`; the class of `Graph Transformers Dream of Electric Flow
-    <https://arxiv.org/abs/2410.16699>`_, :class:`~tg_lpe.LinearTransformer`, is another encoder.
+    It is :class:`AddPositionalEncoding` with the pretrained encoder ``universal-k32``. Its first 16 columns tell the
+    structure around each node, computed by a :class:`~tg_lpe.LinearTransformer` as in `Graph Transformers Dream of
+    Electric Flow <https://arxiv.org/abs/2410.16699>`_, eq. (16). They are sorted by the variance that they explain, so
+    the first ``k`` are an encoding of width ``k``. The last 16 tell the place of each node,
+    :class:`~tg_lpe.encoders.Positions`, defined up to sign; they are zero in graphs of fewer than 512 nodes. For one
+    large graph, take all 32.
 
-    Channels are sorted by the variance that they explain, so the first ``k`` are an encoding of width ``k``. The
-    encoding is defined on every graph, including graphs without edges, with fewer nodes than ``k``, or with several
-    components.
-
-    Columns have variance one on molecules. They are larger on dense graphs, and much larger if edge weights are far
-    from one: divide weights by their mean, and normalise the encoding before your own model reads it.
+    The encoding is defined on every graph, including graphs without edges, with fewer nodes than ``k``, or with several
+    components. It depends on no scale of edge weights, and columns have variance one on a mixture of many kinds of
+    graphs.
 
     Directions of edges are dropped, see :class:`~tg_lpe.transforms.base.GraphTransform`.
 
     Args:
-        k: number of columns to write for each node, the encoder's first ones; by default all, 16 of the default
+        k: number of columns to write for each node, the encoder's first ones; by default all, 32 of the default
             encoder.
         attr_name: attribute to write, ``[num_nodes, k]``; ``None`` appends the columns to ``x``.
         encoder: an encoder to use instead of the default one.
@@ -80,7 +78,8 @@ class LinearTransformerPE(AddPositionalEncoding):
                 raise ValueError(f"k must lie in 1..{encoder.out_channels}, the encoder's channels, got {k!r}{hint}")
         super().__init__(encoder, attr_name, edge_attr_name, edge_weight, reduce=reduce, hetero=hetero)
         self.k = self.out_channels = self.out_channels if k is None else k
-        keep_columns(self.encoder_on(torch.device("cpu")), self.k)  # of its own copy
+        for device, frozen in self._on_device.items():
+            self._on_device[device] = first_columns(frozen, self.k)
 
     @classmethod
     def from_pretrained(  # type: ignore[override]

@@ -67,7 +67,7 @@ ENCODINGS: dict[str, Candidate] = {
     "positions": Candidate({"class": "Positions", "k": 8}),
     "GramTransformer": Candidate({"class": "GramTransformer", "out_channels": 8, "edge_out_channels": 8}),
 }
-"""Default rows of a comparison. ``gram-k16`` is the encoding of ``LinearTransformerPE(k=16)``."""
+"""Default rows of a comparison."""
 
 
 def candidates_of(encodings: Mapping[str, Any] | Sequence[Any] | None = None) -> dict[str, Candidate]:
