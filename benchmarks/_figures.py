@@ -147,8 +147,6 @@ GRID_NAMES = {
     "eigenvectors": "LaplacianEigenvectors",
     "walks": "RandomWalk",
     "whitened-walks": "Whitened RandomWalk",
-    "gram-k16": "LinearTransformerPE(k=16)",
-    "whitened gram-k16": "Whitened LinearTransformerPE",
     "positions": "Positions",
     "positions, trained": "Positions, trained",
     "heat": "HeatKernel",
@@ -298,8 +296,7 @@ def most_common(values: list[int]) -> int:
 
 K_COLORS = {
     "gram-k16": OURS,
-    "nested": BLUE,
-    "nested, without walks": "#9dbfea",
+    "universal-k32": BLUE,
     "gram-k8": ORANGE,
     "heat-k8": RED,
     "random walk": GREY,

@@ -1,10 +1,11 @@
-"""Make gram-k16, the shipped encoder with ordered channels.
+"""Make gram-k16 and universal-k32, the shipped encoders with ordered channels.
 
-    python benchmarks/_ordered.py --data DIR
+    python benchmarks/_ordered.py gram-k16|universal-k32 --data DIR
 
-DIR holds the molecules of ZINC-12k. The script writes tg_lpe/zoo/gram-k16: filters with four ground conductances, whose
-channels are principal components of the filters' values over the training molecules and random graphs. The card holds
-figures of benchmarks/results/k.json, so make the encoder, run benchmarks/k.py, and make the encoder again.
+DIR holds the molecules of ZINC-12k. Channels of gram-k16 are principal components of the values of four filters, over
+training molecules and random graphs. The structure of universal-k32 has those of a linear transformer from the identity
+with random weights; its graphs also include weighted, complete, bipartite and star graphs, so that values stay small.
+The cards hold figures of benchmarks/results/k.json: make the encoders, run benchmarks/k.py, and make them again.
 """
 
 from __future__ import annotations
@@ -19,20 +20,27 @@ from _ship import ZOO, finish
 from torch import Tensor
 from torch_geometric.data import Data
 
-from tg_lpe import GramTransformer
+from tg_lpe import GramTransformer, LinearTransformer
 from tg_lpe.app.molecules import load_molecules
 from tg_lpe.app.training.loop import count_parameters
-from tg_lpe.app.training.readouts import principal_readouts
+from tg_lpe.app.training.readouts import principal_axes, principal_readouts
 from tg_lpe.app.training.run_folder import environment
 from tg_lpe.checkpoints.files import read_json
 from tg_lpe.data.storage import GraphDataset
 from tg_lpe.data.synthetic import random_regular_edges
+from tg_lpe.encoders import Combined, Encoder, Positions, load_encoder
+from tg_lpe.encoders.precompute import incidences
 
-NAME, CHANNELS, EDGE_CHANNELS = "gram-k16", 16, 8
+NAME, UNIVERSAL, CHANNELS, EDGE_CHANNELS = "gram-k16", "universal-k32", 16, 8
 GROUND = (0.01, 0.1, 0.5, 2.0)
 """Ground conductances; a wide range lets the values span more dimensions. heat-k8 has 0.03 to 0.4."""
 
-MAX_NODES = 60
+MAX_NODES, MIN_NODES, SIZES = 60, 512, (4, 8, 16, 32, 64, 128, 256)
+"""Most nodes of a random graph, fewest of a graph whose nodes have a place, and nodes of extreme graphs."""
+SUMMARIES = {
+    NAME: "Structure around each node, in 16 columns ordered by how much they explain. For any graph.",
+    UNIVERSAL: "Structure in 16 ordered columns, and place in 16 more, which are zero in graphs of below 512 nodes.",
+}
 MEASURES, SHOWN = ("unexplained_molecules", "unexplained_random", "f1_5", "f1_6", "f1_other"), (8, 16)
 FAMILIES = ("sparse", "tree", "regular", "geometric", "attached")
 
@@ -80,40 +88,76 @@ def bare(dataset: Any) -> list[Data]:
     return [Data(edge_index=data.edge_index, num_nodes=data.num_nodes) for data in dataset]
 
 
-def training_graphs(molecules: Any) -> GraphDataset:
-    """Return the molecules, and one random graph for every four of them."""
-    return GraphDataset.from_data_list([*bare(molecules), *random_graphs(len(molecules) // 4, seed=0)])
+def universal_encoder(molecules: Any) -> Combined:
+    """Make the encoder of structure and place."""
+    graphs = [*bare(molecules), *random_graphs(len(molecules) // 4, seed=0), *extreme_graphs()]
+    for data in graphs:
+        data.edge_weight = torch.ones(data.edge_index.size(1))
+    graphs += weighted_graphs(20, seed=1)
+    torch.manual_seed(0)
+    structure = LinearTransformer(32, CHANNELS, 3, 5, "identity", edge_out_channels=EDGE_CHANNELS - 2).eval()
+    entries = structure.polynomials
+    with torch.no_grad():
+        entries.conductances.ground.table.copy_(torch.tensor([GROUND]).expm1().log())
+        constant, powers = structure.coefficients()
+        values = [entries.double().gram(graph) for graph in incidences(GraphDataset.from_data_list(graphs), 1000)]
+        node, edge = (torch.cat(part) @ powers.mT for part in zip(*values, strict=True))
+        axes = principal_axes(node, CHANNELS)
+        structure.readout.weight.copy_(axes)
+        structure.readout.bias.copy_(-axes @ node.mean(0) - axes @ constant)
+        structure.edge_readout.weight.copy_(principal_axes(edge, EDGE_CHANNELS - 2))  # and two of place
+    structure.float()
+    place = Positions(16, min_nodes=MIN_NODES).eval()
+    place.load_state_dict(load_encoder("positions-k16").state_dict())
+    return Combined([structure, place]).eval()
 
 
-def ordered_encoder(graphs: GraphDataset) -> GramTransformer:
-    """Make the encoder with ordered channels."""
-    return principal_readouts(filters(), graphs, CHANNELS, EDGE_CHANNELS)
+def extreme_graphs() -> list[Data]:
+    """Return complete graphs, balanced bipartite ones and stars."""
+    pairs = [torch.triu_indices(n, n, offset=1) for n in SIZES]
+    pairs += [torch.cartesian_prod(torch.arange(n // 2), torch.arange(n // 2, n)).mT for n in SIZES]
+    pairs += [torch.stack([torch.zeros(n - 1, dtype=torch.int64), torch.arange(1, n)]) for n in SIZES]
+    return [Data(edge_index=torch.cat([e, e.flip(0)], 1), num_nodes=int(e.max()) + 1) for e in pairs]
 
 
-def filters() -> GramTransformer:
-    """Make an encoder of all filter values, without features."""
+def weighted_graphs(count: int, seed: int) -> list[Data]:
+    """Draw random graphs with log-normal weights."""
+    generator, graphs = torch.Generator().manual_seed(seed), []
+    for data in random_graphs(count, seed):
+        edges = data.edge_index[:, data.edge_index[0] < data.edge_index[1]].unique(dim=1)
+        weight = torch.randn(edges.size(1), generator=generator).mul(1.5).softmax(0) * edges.size(1)
+        both = torch.cat([edges, edges.flip(0)], 1)
+        graphs.append(Data(edge_index=both, edge_weight=weight.repeat(2), num_nodes=data.num_nodes))
+    return graphs
+
+
+def ordered_encoder(molecules: Any) -> GramTransformer:
+    """Make the encoder with ordered channels from the molecules and one random graph for every four of them."""
     encoder = GramTransformer(num_filters=len(GROUND), conductances="ground")
     with torch.no_grad():
         encoder.conductances.ground.table.copy_(torch.tensor([GROUND]).expm1().log())  # the inverse of softplus
-    return encoder
+    graphs = GraphDataset.from_data_list([*bare(molecules), *random_graphs(len(molecules) // 4, seed=0)])
+    return principal_readouts(encoder, graphs, CHANNELS, EDGE_CHANNELS)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("name", choices=(NAME, UNIVERSAL))
     parser.add_argument("--data", metavar="DIR", required=True)
     parser.add_argument("--results", metavar="FILE", default="benchmarks/results/k.json")
     args = parser.parse_args()
     splits = load_molecules(args.data, name="zinc12k")
-    encoder = ordered_encoder(training_graphs(splits.train))
-    encoder.save_pretrained(ZOO / NAME)
+    make = ordered_encoder if args.name == NAME else universal_encoder
+    encoder: Encoder = make(splits.train)
+    encoder.save_pretrained(ZOO / args.name)
     rows = read_json(Path(args.results))["results"] if Path(args.results).exists() else []
-    mine = [row for row in rows if row["encoding"] == NAME]
+    mine = [row for row in rows if row["encoding"] == args.name]
     metrics = {f"{name}_k{row['k']}": row[name] for name in MEASURES for row in mine if row["k"] in SHOWN}
-    command = "python benchmarks/_ordered.py"
+    command = f"python benchmarks/_ordered.py {args.name}"
     card = {
-        "name": NAME,
+        "name": args.name,
         "class": type(encoder).__name__,
-        "summary": f"{CHANNELS} channels for any graph, in the order of what they explain: no features read",
+        "summary": SUMMARIES[args.name],
         "num_parameters": count_parameters(encoder),
         "data": {
             "source": "zinc12k",

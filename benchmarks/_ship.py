@@ -174,8 +174,7 @@ def readme(card: dict[str, Any], made: str) -> str:
 - `{card["class"]}.from_pretrained("{card["name"]}")`, {card["num_parameters"]:,} parameters
 - data: {data["source"]}, {data["num_train"]:,} / {data["num_val"]:,} / {data["num_test"]:,} molecules
 - made by {made}
-- on the test split: {figures}
-- {score} (a test computes it anew)
+{f"- on the test split: {figures}" + chr(10) if figures else ""}- {score} (a test computes it anew)
 - sha256 of the weights: `{card["sha256"]}`
 """
 

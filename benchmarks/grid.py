@@ -84,6 +84,7 @@ PLACE = {"class": "Combined", "encoders": ["gram-k16", "positions-k16"]}
 
 ROWS: dict[str, Candidate] = {
     **ENCODINGS,
+    "universal-k32": Candidate("universal-k32", encoder_lr=0, edge_encoding=False),
     "heat": Candidate({"class": "HeatKernel"}),
     "resistance": Candidate({"class": "EffectiveResistance"}),
     "cycles": Candidate(CYCLES),

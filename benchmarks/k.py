@@ -4,9 +4,7 @@
 
 DIR holds the molecules of ZINC-12k; without it, the molecules are those that ship with RDKit. The encodings are
 
-- the shipped encoder, whose channels are principal components;
-- read-outs of the same filters from nested training on kernels, with and without random walks; in this training each
-  node reads a random prefix of the channels;
+- gram-k16 and the structure of universal-k32, whose channels are principal components;
 - gram-k8 and heat-k8, whose channels have no order;
 - return probabilities of 2 to k + 1 steps.
 
@@ -23,7 +21,7 @@ The script writes the results, and a figure next to them.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
@@ -31,13 +29,13 @@ import networkx as nx
 import torch
 from _arguments import Parser
 from _figures import draw_k
-from _ordered import CHANNELS, NAME, bare, filters, random_graphs, training_graphs
+from _ordered import NAME, UNIVERSAL, bare, random_graphs
 from _results import show, write_results
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch_geometric.utils import to_networkx
 
-from tg_lpe import GramTransformer, Graph
+from tg_lpe import Graph
 from tg_lpe.app.molecules import load_molecules
 from tg_lpe.app.training.kernels import WALK_STEPS, kernel_entries
 from tg_lpe.data.storage import GraphDataset
@@ -49,46 +47,13 @@ KERNELS = ("heat", "resistance", "walks")
 WIDTHS = (1, 2, 4, 8, 12, 16)
 CHUNK = 1000
 NO_RING = 0
-NESTED, EVEN, WALK = "nested", "nested, without walks", "random walk"
+WALK = "random walk"
 
 
 def over(dataset: GraphDataset, function: Callable[[Graph], Tensor]) -> Tensor:
     """Evaluate a function of the nodes of every graph, float64 ``[num_nodes, width]``."""
     with torch.no_grad():
         return torch.cat([function(graph).double() for graph in incidences(dataset, CHUNK)])
-
-
-def nested_encoder(graphs: GraphDataset, kernels: Sequence[str], steps: int) -> GramTransformer:
-    """Train a read-out and a linear decoder to kernels; each node of a step reads a prefix of the channels."""
-    generator = torch.Generator().manual_seed(0)
-    encoder = filters()
-    values = over(graphs, lambda graph: encoder.gram(graph)[0])
-    targets = standardized(over(graphs, lambda graph: kernel_entries(graph, kernels)[0]))
-    mean, scale = values.mean(0), values.std(0)
-    scale = torch.where(scale > 1e-9, 1 / scale, 0.0)
-    variance, axes = torch.linalg.eigh(((values - mean) * scale).mT.cov())
-    kept = variance > 1e-9  # without whitening, gradients hardly see directions of small variance
-    whiten = scale[:, None] * axes[:, kept] / variance[kept].sqrt()
-    inputs, targets = ((values - mean) @ whiten).float(), targets.float()
-    read, decode = linear(inputs.size(1), CHANNELS, generator), linear(CHANNELS, targets.size(1), generator)
-    optimizer = torch.optim.AdamW([*read.parameters(), *decode.parameters()], lr=1e-2, weight_decay=0.0)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 1e-2, total_steps=steps)
-    for _ in range(steps):
-        rows = torch.randint(0, len(inputs), (2048,), generator=generator)
-        width = torch.randint(1, CHANNELS + 1, (2048, 1), generator=generator)
-        hidden = read(inputs[rows]) * (torch.arange(CHANNELS) < width)
-        optimizer.zero_grad()
-        (decode(hidden) - targets[rows]).square().mean().backward()
-        optimizer.step()
-        schedule.step()
-    arguments = {name: value for name, value in encoder.config_dict().items() if name != "class"}
-    result = GramTransformer(**{**arguments, "out_channels": CHANNELS, "edge_out_channels": 0})
-    with torch.no_grad():
-        result.conductances.load_state_dict(encoder.conductances.state_dict())
-        weight = read.weight.double() @ whiten.mT
-        result.readout.weight.copy_(weight)
-        result.readout.bias.copy_(read.bias - weight @ mean)
-    return result.eval()
 
 
 def linear(in_features: int, out_features: int, generator: torch.Generator) -> nn.Linear:
@@ -179,14 +144,9 @@ def label_error(fit: Tensor, held: Tensor, train: Any, test: Any) -> float:
     return sum(errors) / len(errors)
 
 
-def encodings(graphs: GraphDataset, steps: int) -> dict[str, Callable[[Graph], Tensor]]:
+def encodings() -> dict[str, Callable[[Graph], Tensor]]:
     """Return encodings of nodes by name."""
-    encoders = {
-        NAME: load_encoder(NAME),
-        NESTED: nested_encoder(graphs, KERNELS, steps),
-        EVEN: nested_encoder(graphs, ("heat", "resistance"), steps),
-        **{name: load_encoder(name) for name in ("gram-k8", "heat-k8")},
-    }
+    encoders = {name: load_encoder(name) for name in (NAME, UNIVERSAL, "gram-k8", "heat-k8")}
     found: dict[str, Callable[[Graph], Tensor]] = {
         name: lambda graph, encoder=encoder: encoder(None, graph).node for name, encoder in encoders.items()
     }
@@ -203,7 +163,6 @@ def main() -> None:
     if args.quick:
         train, test, widths, steps = train[:400], test[:200], (2, 8), 300
     train, test = train.copy(), test.copy()  # copies with their own storage
-    graphs = training_graphs(train)
     sets = {
         "fit": GraphDataset.from_data_list(bare(train)),
         "fit_random": GraphDataset.from_data_list(random_graphs(max(len(train) // 4, 100), seed=1)),
@@ -213,7 +172,7 @@ def main() -> None:
     kernels = {name: over(part, lambda graph: kernel_entries(graph, KERNELS)[0]) for name, part in sets.items()}
     rings = {name: smallest_rings(sets[name]) for name in ("fit", "held")}
     rows = []
-    for name, encode in encodings(graphs, steps).items():
+    for name, encode in encodings().items():
         encoded = {part: over(dataset, encode) for part, dataset in sets.items()}
         for k in (k for k in widths if k <= encoded["fit"].size(1)):
             start = time.perf_counter()

@@ -71,7 +71,7 @@ NODES_ALONE = ["--edge_encoding", "false"]
 FROZEN = ["--encoder_lr", "0"]
 SLOW = ["--encoder_lr", "0.001"]
 FIXED_NODES = ["--pretrained", "gram-k16", *FROZEN, *NODES_ALONE]
-"""The encoding of LinearTransformerPE(k=16)."""
+"""The pretrained GramTransformer."""
 
 Rows = dict[str, list[str]]
 

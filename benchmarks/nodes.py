@@ -69,7 +69,7 @@ ENCODINGS: dict[str, Callable[[], AddPositionalEncoding] | None] = {
     "none": None,
     "size": None,
     "random walks": lambda: AddPositionalEncoding(RandomWalk(K, 0)),
-    "gram-k16": lambda: LinearTransformerPE(K, attr_name="pe"),
+    "gram-k16": lambda: LinearTransformerPE.from_pretrained("gram-k16", k=K, attr_name="pe"),
     "eigenvectors": lambda: AddPositionalEncoding(LaplacianEigenvectors(K, 0)),
     "positions": lambda: AddPositionalEncoding(Positions(K, 0)),
     "positions, edges": lambda: AddPositionalEncoding(Positions(K), edge_attr_name="edge_pe"),
