@@ -138,7 +138,7 @@ def test_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     for more, said in (
         (["--encoder", "GramTransformer"], "weights"),
         (["--encoder", "none"], "encodes nothing"),
-        (["--channels", "16"], "0..15"),
+        (["--channels", "32"], "0..31"),
         (["--out", "a.pdf"], "--out"),
     ):
         capsys.readouterr()

@@ -120,7 +120,9 @@ def _variants(name: str) -> Iterator[tuple[str, dict[str, Any], bool]]:
     cls = ENCODERS[name]
     yield name, {"class": name, **_required(cls)}, False
     if types := arguments_of(cls, TYPES):
-        reading = {"probes": "features"} if "probes" in _options(cls) and "edge_dim" not in _options(cls) else {}
+        reading = {"probes": "identity"} if "max_nodes" in _options(cls) else {}
+        if reading:
+            yield f"{name} of node types", {"class": name, "probes": "features", "num_node_types": NODE_TYPES}, False
         yield f"{name} of types", {"class": name, **_required(cls), **types, **reading}, False
         yield f"{name} of features", {"class": name, **_required(cls), **arguments_of(cls, FEATURES), **reading}, True
 

@@ -11,7 +11,6 @@ from torch import Tensor, nn
 
 from tg_lpe.encoders.base import LEVELS, Encoder, Encoding, Inputs, LearnedTable
 from tg_lpe.encoders.laplacian import LaplacianEigenvectors
-from tg_lpe.encoders.positions import Positions
 from tg_lpe.encoders.random_walk import RandomWalk
 from tg_lpe.encoders.registry import as_encoder, load_encoder, register
 from tg_lpe.graph.graph import Graph
@@ -95,21 +94,3 @@ class Combined(Encoder):
         """Reset each encoder, see :meth:`Encoder.reset_parameters`."""
         for part in self._parts:
             part.reset_parameters()
-
-
-def first_columns(encoder: Encoder, k: int) -> Encoder:
-    """Return an encoder of at least the first ``k`` columns that computes few others; it may be the same one, changed.
-
-    :class:`Positions` computes ``k`` columns, unless edges or pairs read all of them, and :class:`Combined` leaves out
-    its last encoders.
-    """
-    if isinstance(encoder, Positions) and not encoder.edge_out_channels and not encoder.pair_out_channels:
-        encoder.k = encoder.out_channels = min(k, encoder.k)
-    if not isinstance(encoder, Combined) or encoder.edge_out_channels or encoder.pair_out_channels:
-        return encoder
-    parts: list[Encoder] = []
-    for part in encoder._parts:
-        if (left := k - sum(each.out_channels for each in parts)) > 0:
-            parts.append(first_columns(part, left))
-    encoder.encoders, encoder.out_channels = nn.ModuleList(parts), sum(part.out_channels for part in parts)
-    return parts[0] if len(parts) == 1 else encoder

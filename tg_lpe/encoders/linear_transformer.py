@@ -133,7 +133,9 @@ class LinearTransformer(Encoder):
     ) -> None:
         super().__init__()
         out_channels = k if out_channels is None else out_channels
-        check_counts(k=k, num_blocks=num_blocks, num_loops=num_loops, out_channels=out_channels)
+        check_counts(
+            k=k, num_blocks=num_blocks, num_loops=num_loops, out_channels=out_channels, num_filters=num_filters
+        )
         check_seed(seed)
         check_flags(
             update_incidence=update_incidence,

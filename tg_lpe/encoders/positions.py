@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from tg_lpe.arguments import check_count, check_counts, check_seed, check_shares
-from tg_lpe.encoders.base import Encoding
+from tg_lpe.encoders.base import Encoder, Encoding
+from tg_lpe.encoders.combined import Combined
 from tg_lpe.encoders.computed import ComputedEncoder
 from tg_lpe.encoders.registry import register
 from tg_lpe.graph.components import component_labels
@@ -175,6 +176,24 @@ class Positions(ComputedEncoder):
         """Return inner products and squared distances of rows, divided by ``k``, ``[num_pairs, 2]``."""
         u, v = positions[first], positions[second]
         return torch.stack([(u * v).sum(1), (u - v).square().sum(1)], 1) / self.k
+
+
+def first_columns(encoder: Encoder, k: int) -> Encoder:
+    """Return an encoder of at least the first ``k`` columns that computes few others; it may be the same one, changed.
+
+    :class:`Positions` computes ``k`` columns, unless edges or pairs read all of them, and :class:`Combined` leaves out
+    its last encoders.
+    """
+    if isinstance(encoder, Positions) and not encoder.edge_out_channels and not encoder.pair_out_channels:
+        encoder.k = encoder.out_channels = min(k, encoder.k)
+    if not isinstance(encoder, Combined) or encoder.edge_out_channels or encoder.pair_out_channels:
+        return encoder
+    parts: list[Encoder] = []
+    for part in encoder._parts:
+        if (left := k - sum(each.out_channels for each in parts)) > 0:
+            parts.append(first_columns(part, left))
+    encoder.encoders, encoder.out_channels = nn.ModuleList(parts), sum(part.out_channels for part in parts)
+    return parts[0] if len(parts) == 1 else encoder
 
 
 def _of_mean_square_one(subspace: Subspace) -> Tensor:

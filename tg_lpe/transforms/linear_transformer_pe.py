@@ -9,7 +9,7 @@ from torch_geometric.data.datapipes import functional_transform
 
 from tg_lpe.arguments import number_hint
 from tg_lpe.encoders.base import Encoder, check_encoder
-from tg_lpe.encoders.combined import first_columns
+from tg_lpe.encoders.positions import first_columns
 from tg_lpe.encoders.registry import load_encoder
 from tg_lpe.transforms.positional_encoding import AddPositionalEncoding
 

@@ -63,13 +63,13 @@ def _encoder_settings(encoder: Mapping[str, Any] | None, pretrained: str | None 
     if encoder is None:
         return {"encoder": None}
     name = str(encoder.get("class", "unknown"))
-    arguments = {**defaults_of(ENCODERS.get(name)), **encoder}
-    arguments = {key: value for key, value in arguments.items() if key not in DATA_SIZES}
+    defaults = defaults_of(ENCODERS.get(name))
+    arguments = {key: value for key, value in {**defaults, **encoder}.items() if key not in DATA_SIZES}
     settings: dict[str, Any] = {"encoder": name}
     if "edge_out_channels" in arguments:
-        settings["edge_encoding"] = arguments["edge_out_channels"] != 0
-        if not arguments["edge_out_channels"]:
-            del arguments["edge_out_channels"]
+        width = arguments["edge_out_channels"] or arguments.pop("edge_out_channels")
+        if width != 0 or defaults.get("edge_out_channels") != 0:
+            settings["edge_encoding"] = width != 0
     if pretrained is not None:
         return {**settings, "pretrained": pretrained}  # the checkpoint determines all arguments
     for key, value in arguments.items():
