@@ -37,9 +37,10 @@ GROUND = (0.01, 0.1, 0.5, 2.0)
 
 MAX_NODES, MIN_NODES, SIZES = 60, 512, (4, 8, 16, 32, 64, 128, 256)
 """Most nodes of a random graph, fewest of a graph whose nodes have a place, and nodes of extreme graphs."""
+
 SUMMARIES = {
     NAME: "Structure around each node, in 16 columns ordered by how much they explain. For any graph.",
-    UNIVERSAL: "Structure in 16 ordered columns, and place in 16 more, which are zero in graphs of below 512 nodes.",
+    UNIVERSAL: "Structure in 16 ordered columns, and place in 16 more, zero in graphs of fewer than 512 nodes.",
 }
 MEASURES, SHOWN = ("unexplained_molecules", "unexplained_random", "f1_5", "f1_6", "f1_other"), (8, 16)
 FAMILIES = ("sparse", "tree", "regular", "geometric", "attached")
@@ -147,8 +148,7 @@ def main() -> None:
     parser.add_argument("--results", metavar="FILE", default="benchmarks/results/k.json")
     args = parser.parse_args()
     splits = load_molecules(args.data, name="zinc12k")
-    make = ordered_encoder if args.name == NAME else universal_encoder
-    encoder: Encoder = make(splits.train)
+    encoder: Encoder = (ordered_encoder if args.name == NAME else universal_encoder)(splits.train)
     encoder.save_pretrained(ZOO / args.name)
     rows = read_json(Path(args.results))["results"] if Path(args.results).exists() else []
     mine = [row for row in rows if row["encoding"] == args.name]

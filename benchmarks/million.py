@@ -78,7 +78,7 @@ def write_input(path: Path, files: list[Path], count: int) -> None:
 def in_memory(source: Path, count: int) -> dict[str, float]:
     """Measure the seconds from SMILES to encodings in memory with one thread."""
     torch.set_num_threads(1)
-    transform = LinearTransformerPE()
+    transform = LinearTransformerPE.from_pretrained("gram-k16")
     smiles = next(pq.ParquetFile(source).iter_batches(count)).column(0).to_pylist()
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "sample.smi"

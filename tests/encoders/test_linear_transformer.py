@@ -186,7 +186,7 @@ test_constructor_refuses = refusals(
     ({"probes": "learned"}, "max_nodes"),
     ({"max_nodes": 4}, "max_nodes"),
     ({"in_channels": 4}, "probes="),
-    ({"edge_out_channels": 4, "num_edge_types": 2}, "only probes='identity' reads .'edge_out_channels': 4, 'num_edge"),
+    ({"edge_out_channels": 4, "num_filters": 2}, "reads .'edge_out_channels': 4, 'num_filters': 2"),
     ({"probes": "identity", "diagonal": False}, "probes='identity' needs .* got .False, True, False, None"),
 )
 

@@ -58,10 +58,10 @@ class GramTransformer(Encoder):
 
     .. math:: \Phi_t = (I - S) \Phi_{t-1} = P \Phi_{t-1}, \qquad \Phi_0 = V .
 
-    They are those of :class:`~tg_lpe.LinearTransformer` with ``probes="identity"`` and ``W^V = -I``, and every layer is
-    read instead of the last. The encoding is ``f_t(S)`` on its diagonal at nodes, which for equal conductances and no
-    ground holds return probabilities of random walks, and at edges. Both are equivariant under relabelling of the nodes
-    and independent of signs and bases. A node without edges and ground has a zero row in ``P``.
+    They are those of :class:`~tg_lpe.LinearTransformer` with ``probes="identity"``, ``W^V = -I``, ``W^R = 0``, and all
+    of them are read instead of the last. The encoding is ``f_t(S)`` on its diagonal at nodes, which for equal
+    conductances and no ground holds return probabilities of random walks, and at edges. Both are equivariant under
+    relabelling of nodes and independent of signs and bases. A node without edges and ground has a zero row in ``P``.
 
     **Exact or estimated.** With ``V = I``, the encoding is exact. With ``num_probes`` columns of random signs, the Gram
     matrix of two layers, ``Phi_s Phi_t^T / num_probes``, is an unbiased estimate of ``f_s(S) f_t(S)`` in time linear in

@@ -145,9 +145,8 @@ class LinearTransformer(Encoder):
             normalize=normalize,
         )
         check_choice("probes", probes, (*PROBES, "identity"))
-        self.k = k
+        self.k, self.num_loops = k, num_loops
         self.out_channels, self.edge_out_channels = out_channels, edge_out_channels
-        self.num_loops = num_loops
         self.update_incidence = update_incidence
         self.degree_scaling, self.independent_scaling = degree_scaling, independent_scaling
         self.diagonal, self.normalize = diagonal, normalize
@@ -170,8 +169,9 @@ class LinearTransformer(Encoder):
             )
             self.reads = self.polynomials.reads
         else:
-            of_identity = {"edge_out_channels": edge_out_channels or None, **edge_sizes}
-            if unread := {name: value for name, value in of_identity.items() if value is not None}:
+            of_identity = {"edge_out_channels": edge_out_channels, "num_filters": num_filters, **edge_sizes}
+            defaults = {"edge_out_channels": 0, "num_filters": 4}
+            if unread := {name: value for name, value in of_identity.items() if value != defaults.get(name)}:
                 raise ValueError(f"only probes='identity' reads {unread}, got probes={probes!r}")
             self.reads = frozenset({"edge_weight", "x"} if probes == "features" else {"edge_weight"})
             self.probes = make_probes(probes, k, max_nodes=max_nodes, **node_sizes, seed=seed)
@@ -237,7 +237,7 @@ class LinearTransformer(Encoder):
             ValueError: if features are missing, probes have a wrong shape or dtype, or the batch is too large for
                 ``update_incidence``.
         """
-        if self.polynomials is None:
+        if self.polynomials is None or probes is not None:
             return Encoding(self.readout(self._columns(graph, inputs, probes)))
         # The diagonal and the edges of p_j(S) are linear maps of those of the powers of P = I - S.
         if graph.conductance is not None:

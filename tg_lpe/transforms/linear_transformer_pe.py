@@ -29,8 +29,8 @@ class LinearTransformerPE(AddPositionalEncoding):
     large graph, take all 32.
 
     The encoding is defined on every graph, including graphs without edges, with fewer nodes than ``k``, or with several
-    components. It depends on no scale of edge weights, and columns have variance one on a mixture of many kinds of
-    graphs.
+    components. The scale of edge weights does not matter. Columns of structure have variance one over the graphs that
+    they were made from, molecules above all, and columns of place have mean square one.
 
     Directions of edges are dropped, see :class:`~tg_lpe.transforms.base.GraphTransform`.
 
