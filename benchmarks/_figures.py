@@ -47,55 +47,6 @@ ENCODING_COLORS = {
     "LinearTransformer, learned probes": RED,
     "GramTransformer": OURS,
 }
-ENCODING_NAMES = {"LinearTransformer, learned probes": "row per\natom index"}
-
-
-def draw_encodings(path: Path) -> None:
-    """Draw validation errors by epoch, short and long, and test errors before and after renumbering the atoms."""
-    figure = Figure(figsize=(11.5, 3.7), layout="constrained")
-    panels = figure.subplots(1, 3)
-    short = results_of("zinc12k_15")
-    draw_curves(panels[0], short, "ZINC-12k, 15 epochs")
-    draw_curves(panels[1], results_of("zinc_100_summed"), "ZINC-250k, 100 epochs")
-    draw_bars(panels[2], {row["row"]: row for row in short})
-    save(figure, path)
-
-
-def draw_curves(axes: Any, rows: Rows, title: str) -> None:
-    """Draw the validation error of each seed by epoch."""
-    for row in rows:
-        encoding = row["row"].split(",")[0]
-        if encoding not in ENCODING_COLORS:
-            continue
-        for number, values in enumerate(row["val_mae_by_epoch"]):
-            label = f"{ENCODING_NAMES.get(encoding, encoding)}, test {row['test_mae']:.3f}" if number == 0 else None
-            axes.plot(range(1, len(values) + 1), values, color=ENCODING_COLORS[encoding], label=label, linewidth=1.1)
-    axes.set(xlabel="epoch", ylabel="validation MAE", yscale="log", ylim=(None, 1.0))
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.yaxis.set_major_formatter("{x:.2f}")
-    axes.yaxis.set_minor_formatter("{x:.2f}")
-    axes.tick_params(axis="y", which="both", labelsize=7)
-    axes.grid(alpha=0.25, which="both")
-    axes.legend(frameon=False, fontsize=7)
-    axes.set_title(title)
-
-
-def draw_bars(axes: Any, rows: dict[str, dict[str, Any]]) -> None:
-    """Draw the test error before and after renumbering the atoms."""
-    shown = [name for name in ENCODING_COLORS if name in rows]
-    for offset, key, alpha, label in (
-        (-0.2, "test_mae", 1.0, "as listed"),
-        (0.2, "test_mae_relabelled", 0.45, "atoms numbered anew"),
-    ):
-        heights = [rows[name][key] for name in shown]
-        spread = [rows[name][f"{key}_std"] or 0.0 for name in shown]
-        places = [place + offset for place in range(len(shown))]
-        colors = [ENCODING_COLORS[name] for name in shown]
-        axes.bar(places, heights, 0.38, yerr=spread, color=colors, alpha=alpha)
-        axes.bar([0], [0], color="black", alpha=alpha, label=label)
-    axes.set_xticks(range(len(shown)), [ENCODING_NAMES.get(name, name) for name in shown], fontsize=6)
-    axes.set(ylabel="test MAE", title="ZINC-12k, 15 epochs")
-    axes.legend(frameon=False, fontsize=7)
 
 
 def draw_speed(path: Path) -> None:
@@ -388,7 +339,6 @@ def draw_losses(axes: Any, rows: Rows) -> None:
 
 
 FIGURES: dict[str, Callable[[Path], None]] = {
-    "encodings": draw_encodings,
     "speed": draw_speed,
     "grid": draw_grid,
     "zinc12k_further": draw_further,

@@ -147,11 +147,12 @@ MOLECULES = Table(
 )
 """Encodings of benchmarks/molecules.py: mean and standard deviation over seeds."""
 
-VALIDATED = Table(
-    "encoding: {label} | validation MAE: {val_mae ±} | test MAE: {error ±} | after relabelling: {relabelled ±}"
-    " | parameters: {num_parameters:,} | seeds: {num_seeds}"
-)
-"""The same with the error that chose the epoch."""
+BUDGETS = ("15", "40", "100", "300")
+
+
+def budgets_fields(entry: Entry) -> Entry:
+    """Show an encoding of benchmarks/_budget.py: validation and test error by epochs."""
+    return {f"of {n}": f"{entry[n]['val_mae']:.3f} / {entry[n]['test_mae']:.3f}" for n in BUDGETS if n in entry}
 
 
 def properties(names: tuple[str, ...]) -> Table:
@@ -201,14 +202,25 @@ def comparison_fields(entry: Entry) -> Entry:
     }
 
 
+MOLECULENET_ROWS = {
+    "none": "none",
+    "random-walk": "random-walk",
+    "`gram-k16`, frozen": "gram-k16, frozen, nodes alone",
+    "`LPE`": "LPE",
+    "(2,1)-GT": "(2,1)-GT, GramTransformer, not pretrained",
+    "fingerprints": "fingerprints",
+}
+
+
 def moleculenet_fields(entry: Entry) -> Entry:
-    """Show a data set and row of benchmarks/moleculenet.py, from scratch and from ZINC."""
-    name, starts = f"test_{entry['metric']}", {start: entry[start] for start in ("scratch", "zinc") if entry[start]}
-    return {
-        **{start: mean_and_spread(one[name], one[f"{name}_std"]) for start, one in starts.items()},
-        "num_parameters": next(iter(starts.values()))["num_parameters"],
-        "num_seeds": " and ".join(dict.fromkeys(str(len(one["seeds"])) for one in starts.values())),
-    }
+    """Show a data set of benchmarks/moleculenet.py: each row from scratch / from ZINC."""
+    rows = {name: row for name, row in entry.items() if name != "set"}
+    metric = next(iter(rows.values()))["metric"]
+
+    def text(row: Entry) -> str:
+        return " / ".join(f"{row[start][f'test_{metric}']:.3f}" for start in ("scratch", "zinc") if row[start])
+
+    return {"title": METRICS[metric].title, **{name: text(row) for name, row in rows.items()}}
 
 
 def small_tables_fields(entry: Entry) -> Entry:
@@ -304,16 +316,10 @@ def pairs_fields(entry: Entry) -> Entry:
     return {batch: f"{entry[batch]['graphs_per_second']:,.0f}" for batch in PAIR_BATCHES}
 
 
-NODE_ENCODINGS = (
-    *("none", "size", "random walks", "gram-k16", "eigenvectors"),
-    *("positions", "positions, edges", "positions, trained", "gram-k8 and positions"),
-    *("directed walks", "magnetic", "magnetic walks"),
-)
-NODE_COLUMNS = {
-    "nodes": NODE_ENCODINGS[:9],
-    "nodes_directed": ("none", "random walks", "eigenvectors", *NODE_ENCODINGS[9:]),
-}
-DIRECTED_COLUMNS = NODE_COLUMNS["nodes_directed"][1:]
+NODE_COLUMNS = ("none", "random walks", "gram-k16", "eigenvectors", "positions", "positions, edges")
+DIRECTED_COLUMNS = ("random walks", "eigenvectors", "directed walks", "magnetic", "magnetic walks")
+ALIKE = ("photo", "tolokers", "cs", "cs, links")
+"""Tasks of benchmarks/nodes.py on which no encoding helps; the text says so."""
 
 
 def nodes_by_task(content: Entry) -> Entries:
@@ -326,17 +332,18 @@ def nodes_by_figure(content: Entry) -> Entries:
     return [
         {**task, "figure": figure}
         for task in nodes_by_task(content)
-        for figure in next(task[name] for name in NODE_ENCODINGS if name in task)["runs"][0]["test"]
+        if task["data"] not in ALIKE
+        for figure in next(row for row in task.values() if "runs" in row)["runs"][0]["test"]
     ]
 
 
-def nodes_fields(columns: tuple[str, ...], entry: Entry) -> Entry:
+def nodes_fields(columns: tuple[str, ...], entry: Entry, spreads: bool = True) -> Entry:
     """Show a figure of a task of benchmarks/nodes.py: mean and standard deviation in hundredths, the best in bold."""
     figure, rows = entry["figure"], {name: entry[name] for name in columns if name in entry}
     best = max(row[figure] for row in rows.values())
 
     def text(row: Entry) -> str:
-        spread = "" if row[f"{figure}_std"] is None else f" ± {100 * row[f'{figure}_std']:.1f}"
+        spread = "" if row[f"{figure}_std"] is None or not spreads else f" ± {100 * row[f'{figure}_std']:.1f}"
         mean = f"{100 * row[figure]:.1f}{spread}"
         return f"**{mean}**" if row[figure] == best else mean
 
@@ -435,10 +442,19 @@ TRANSFORMED = ("molecules, one", "molecules, encode", "300 nodes", "grid", "rand
 
 TABLES: dict[str, Table] = {
     "zinc12k_budget": Table(
-        "encoding: {label} | epochs: {epochs:,} | validation MAE: {val_mae ±} | test MAE: {error ±}"
-        " | after relabelling: {relabelled ±} | seeds: {num_seeds}"
+        f"encoding: {{label}} | {cells({f'{n} epochs': f'of {n}' for n in BUDGETS})}",
+        budgets_fields,
+        lambda content: groups(content["results"], "row", lambda entry: str(entry["epochs"])),
     ),
-    **dict.fromkeys(("zinc_100_budget", "qm9_solubility_100_budget"), VALIDATED),
+    "zinc12k_15": Table(
+        "encoding: {label} | test MAE: {error ±} | after relabelling: {relabelled ±} | seeds: {num_seeds}",
+        arrange=worst_first,
+    ),
+    "zinc12k_15_fixed": Table(
+        "encoding, nodes alone: {what} | test MAE: {error ±} | seeds: {num_seeds}",
+        lambda entry: {"what": entry["row"].replace(", nodes alone", "")},
+        worst_first,
+    ),
     **{
         f"qm9_{target}_{split}_{epochs}": properties(names)
         for target, names in (("frontier", ("homo", "lumo", "gap")), ("all", tuple(QM9_UNITS)))
@@ -462,9 +478,9 @@ TABLES: dict[str, Table] = {
         lambda content: sorted(content["rows"], key=lambda entry: entry["test"]["mean"]),
     ),
     "moleculenet": Table(
-        "data: {set} | model: {row} | figure: {title} | from scratch: {scratch} | from ZINC: {zinc}"
-        " | parameters: {num_parameters:,} | seeds: {num_seeds} | minutes: {minutes:.0f}",
+        f"data: {{set}} | figure: {{title}} | {cells(MOLECULENET_ROWS)}",
         moleculenet_fields,
+        lambda content: groups(content["results"], "set", lambda entry: str(entry["row"])),
     ),
     "small_tables": Table(
         "table: {table} | rows: {rows:,} | start: {start} | test MAE by seed: {mae} | MAE of the constant: {constant}",
@@ -601,15 +617,17 @@ TABLES: dict[str, Table] = {
     "positions_large": Table(
         "graph, 1,000,000 nodes: {family} | method: {method} | share: {share:.4f} | seconds: {seconds:.1f}"
     ),
-    **{
-        name: Table(
-            f"data: {{data}} | figure: {{figure}} | {cells(columns)} | seeds: {{num_seeds}}"
-            " | seconds a run: {mean_seconds:.0f}",
-            partial(nodes_fields, columns),
-            nodes_by_figure,
-        )
-        for name, columns in NODE_COLUMNS.items()
-    },
+    "nodes": Table(
+        f"data: {{data}} | figure: {{figure}} | {cells(NODE_COLUMNS)}",
+        partial(nodes_fields, NODE_COLUMNS, spreads=False),
+        nodes_by_figure,
+    ),
+    "nodes_directed": Table(
+        f"data: {{data}} | figure: {{figure}} | {cells(('none', *DIRECTED_COLUMNS))} | seeds: {{num_seeds}}"
+        " | seconds a run: {mean_seconds:.0f}",
+        partial(nodes_fields, ("none", *DIRECTED_COLUMNS)),
+        nodes_by_figure,
+    ),
     "nodes_directed, seconds": Table(f"data: {{data}} | {cells(DIRECTED_COLUMNS)}", encoding_seconds, nodes_by_task),
     "k": Table(
         "encoding: {encoding} | k: {k} | left, molecules: {molecules:.1f} % | left, random graphs: {random:.1f} %"

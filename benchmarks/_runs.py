@@ -62,8 +62,8 @@ def slug(row: str) -> str:
     return row.replace(", ", "--").replace(" ", "-")
 
 
-def summary(runs: Mapping[int, RunFolder], metric: str = "mae", *, curves: bool = False) -> dict[str, Any]:
-    """Return mean and spread of figures over seeds, sizes, mean seconds, and validation by epoch of some runs."""
+def summary(runs: Mapping[int, RunFolder], metric: str = "mae") -> dict[str, Any]:
+    """Return mean and spread of figures over seeds, sizes and mean seconds of some runs."""
     results = [read_json(folder.result) for folder in runs.values()]
     metrics = [read_metrics(folder.metrics) for folder in runs.values()]
     entry: dict[str, Any] = {"seeds": list(runs)}
@@ -74,14 +74,12 @@ def summary(runs: Mapping[int, RunFolder], metric: str = "mae", *, curves: bool 
         entry["test_mae_columns"] = {
             name: statistics.fmean(result["test_mae_columns"][name] for result in results) for name in columns
         }
-    by_epoch = {f"{validation}_by_epoch": [[round(line[validation], 5) for line in lines] for lines in metrics]}
     return entry | {
         "num_parameters": results[0]["num_parameters"],
         "encoder_parameters": results[0]["encoder_parameters"],
         "precision": ", ".join(dict.fromkeys(result["precision"] for result in results)),
         "molecules": [results[0][f"num_{split}"] for split in ("train", "val", "test")],
         **over_seeds("seconds", [sum(line["seconds"] for line in lines) for lines in metrics]),
-        **(by_epoch if curves else {}),
     }
 
 

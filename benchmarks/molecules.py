@@ -122,10 +122,6 @@ SMALL: Rows = {
 }
 """104 channels stay below the 500,000 parameters of published comparisons."""
 
-SUMMED: Rows = {
-    "random-walk, sum pooling": [*WALK, "--model.readout.pooling", "sum"],
-    f"{NOT_PRETRAINED}, all 64 channels, sum pooling": [*GRAM_CLASS, "--model.readout.pooling", "sum"],
-}
 REGULAR = [
     *["--model.hidden_channels", "64", "--model.num_layers", "9", "--model.attention_options.local", "gine"],
     *["--model.attention_options.norm", "bounded", "--model.readout.norm", "running", "--recalibrate", "2560"],
@@ -219,7 +215,6 @@ GROUPS: dict[str, Rows] = {
     "without-features": WITHOUT_FEATURES,
     "small": SMALL,
     "fixed": FIXED,
-    "summed": SUMMED,
     "budget": BUDGET,
     "properties": PROPERTIES,
     "spectral": SPECTRAL,
@@ -272,9 +267,6 @@ def write_properties(file: Path) -> None:
     write_csv(file, ["smiles", *QM9_UNITS], labels)
 
 
-CURVES = ("zinc12k_15", "zinc_100_summed")  # results whose errors by epoch a picture shows
-
-
 def compare(args: argparse.Namespace) -> None:
     """Run the missing runs and collect the complete ones."""
     options = [] if args.target is None else [*TARGETS[args.target], "--split", args.split]
@@ -292,7 +284,7 @@ def compare(args: argparse.Namespace) -> None:
     unnamed = ("default", "encodings", "properties")
     groups = "".join(f"-{name}" for name in args.rows if name in GROUPS and name not in unnamed)
     name = f"{data}-{args.epochs}{groups}".replace("-", "_")
-    collected = [entry for row in rows if (entry := collect(row, base, name in CURVES)) is not None]
+    collected = [entry for row in rows if (entry := collect(row, base)) is not None]
     if not collected:
         sys.exit(f"no run under {base} is complete")
     file = args.json or RESULTS / f"{name}.json"
@@ -338,7 +330,7 @@ def pretrained(args: argparse.Namespace) -> Path | None:
     return folder / "encoder" if complete else None
 
 
-def collect(row: str, base: Path, curves: bool) -> dict[str, Any] | None:
+def collect(row: str, base: Path) -> dict[str, Any] | None:
     """Return the figures of a row over all complete seeds; ``None`` if there are none."""
     runs = complete_runs(base, slug(row))
     if not runs:
@@ -347,7 +339,7 @@ def collect(row: str, base: Path, curves: bool) -> dict[str, Any] | None:
     metric, units = config["task"]["metric"], config["data"]["target"].get("units", ())
     unit = common_unit(units) if metric in IN_UNITS else ""
     entry = {"row": row, "options": ROWS[row], **({"unit": unit} if unit else {})}
-    entry |= summary(runs, metric, curves=curves)
+    entry |= summary(runs, metric)
     walks = complete_runs(base, slug(WALKS)) if row.endswith(", 9 layers") and row != WALKS else {}
     is_one_unit = unit or len(config["data"]["target"]["columns"]) == 1
     if metric == "mae" and is_one_unit and (seeds := [seed for seed in runs if seed in walks]):
