@@ -75,11 +75,6 @@ def test_hits_are_ogbs(column: tuple[Tensor, Tensor], k: int) -> None:
     assert hits_at(scores, labels, k) == pytest.approx(found, rel=1e-12)
 
 
-def test_hits_where_they_are_not_defined() -> None:
-    assert hits_at(torch.tensor([1.0, 2.0]), torch.ones(2), 1) is None
-    assert math.isnan(hits_at(torch.tensor([NAN, 2.0]), torch.tensor([1.0, 0.0]), 1))
-
-
 @pytest.mark.parametrize(
     ("name", "theirs"), [("roc_auc", "rocauc"), ("average_precision", "ap"), ("rmse", "rmse"), ("accuracy", "acc")]
 )

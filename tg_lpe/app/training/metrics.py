@@ -1,7 +1,7 @@
 """Metrics for data with missing labels: errors, R², Spearman, ROC-AUC, average precision, accuracies.
 
-They equal scikit-learn's and SciPy's metrics on one column and ogb's ``Evaluator`` on several, without these packages.
-A missing label is NaN and is left out of its column, as in ogb.
+They equal scikit-learn's and SciPy's metrics on one column and ogb's ``Evaluator`` on several. A missing label is NaN
+and is left out of its column, as in ogb.
 """
 
 from __future__ import annotations
@@ -9,13 +9,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import wraps
 from typing import NamedTuple
 
 import torch
+from scipy.stats import rankdata
 from torch import Tensor
 
 from tg_lpe.arguments import check_count
 from tg_lpe.checkpoints.registry import Registry
+
+Column = Callable[[Tensor, Tensor], float | None]
 
 
 @dataclass(frozen=True)
@@ -34,7 +38,7 @@ class Metric:
     name: str
     title: str
     direction: str
-    column: Callable[[Tensor, Tensor], float | None]
+    column: Column
     needs: str = "a label"
 
     def __call__(self, predictions: Tensor, targets: Tensor) -> ColumnScores:
@@ -78,6 +82,18 @@ class ColumnScores(NamedTuple):
         return [number for number, value in enumerate(self.columns) if value is None]
 
 
+def of_differing_labels(column: Column) -> Column:
+    """Let a metric return ``None`` if all labels are equal, and NaN if a prediction is NaN."""
+
+    @wraps(column)
+    def defined(predictions: Tensor, targets: Tensor) -> float | None:
+        if bool((targets == targets[:1]).all()):
+            return None
+        return math.nan if bool(predictions.isnan().any()) else column(predictions.cpu(), targets.cpu())
+
+    return defined
+
+
 def mae(predictions: Tensor, targets: Tensor) -> float | None:
     """Compute the mean absolute error of ``[num_labels]`` predictions."""
     return float((predictions - targets).abs().mean())
@@ -88,58 +104,38 @@ def rmse(predictions: Tensor, targets: Tensor) -> float | None:
     return float((predictions - targets).square().mean().sqrt())
 
 
+@of_differing_labels
 def r2(predictions: Tensor, targets: Tensor) -> float | None:
-    """Compute the coefficient of determination of ``[num_labels]`` predictions; ``None`` if all labels are equal."""
-    if bool((targets == targets[0]).all()):
-        return None
+    """Compute the coefficient of determination of ``[num_labels]`` predictions."""
     return float(1 - (predictions - targets).square().sum() / (targets - targets.mean()).square().sum())
 
 
+@of_differing_labels
 def spearman(predictions: Tensor, targets: Tensor) -> float | None:
-    """Compute Spearman's rank correlation of ``[num_labels]`` predictions; ties share their mean rank.
-
-    The result is ``None`` if all labels are equal, 0 if all predictions are equal, and NaN if a prediction is NaN.
-    """
-    if bool((targets == targets[0]).all()):
-        return None
-    if bool(predictions.isnan().any()):
-        return math.nan
-    x, y = (ranks - ranks.mean() for ranks in (_ranks(predictions), _ranks(targets)))
+    """Compute Spearman's rank correlation of ``[num_labels]`` predictions, 0 if all predictions are equal."""
+    x, y = (torch.from_numpy(ranks - ranks.mean()) for ranks in (rankdata(predictions), rankdata(targets)))
     return float((x @ y) / ((x @ x) * (y @ y)).sqrt().clamp(min=1e-300))
 
 
+@of_differing_labels
 def roc_auc(scores: Tensor, labels: Tensor) -> float | None:
     """Compute the area under the ROC curve of ``[num_labels]`` scores for labels 0 and 1.
 
-    It is the share of pairs of a positive and a negative that the scores order correctly; ties count one half. The
-    result is ``None`` if the labels are of one class, and NaN if a score is NaN.
+    It is the share of pairs of a positive and a negative that the scores order correctly; ties count one half.
     """
-    positives, negatives = _counts_by_score(scores, labels)
-    num_positives, num_negatives = int(positives.sum()), int(negatives.sum())
-    if not num_positives or not num_negatives:
-        return None
-    if bool(scores.isnan().any()):
-        return math.nan
-    lower = num_negatives - negatives.cumsum(0)  # negatives with a lower score than each group of equal scores
-    doubled = int((positives * (2 * lower + negatives)).sum())  # integers keep the result exact
-    return doubled / (2 * num_positives * num_negatives)
+    positive = (labels == 1).numpy()
+    count, ranks = int(positive.sum()), rankdata(scores)
+    return float((ranks[positive].sum() - count * (count + 1) / 2) / (count * (len(ranks) - count)))
 
 
+@of_differing_labels
 def average_precision(scores: Tensor, labels: Tensor) -> float | None:
-    """Compute the average precision of ``[num_labels]`` scores for labels 0 and 1.
-
-    It is the mean of the precisions at all distinct scores, weighted by the recall gained there. The result is ``None``
-    if the labels are of one class, as in ogb, and NaN if a score is NaN.
-    """
-    positives, negatives = _counts_by_score(scores, labels)
-    num_positives = int(positives.sum())
-    if not num_positives or not int(negatives.sum()):
-        return None
-    if bool(scores.isnan().any()):
-        return math.nan
-    true_positives = positives.cumsum(0).double()
-    precision = true_positives / (true_positives + negatives.cumsum(0))
-    return float((precision * positives).sum() / num_positives)
+    """Compute the average precision of ``[num_labels]`` scores for labels 0 and 1."""
+    scores, order = scores.sort(descending=True)
+    last = torch.cat([scores[1:] != scores[:-1], scores.new_ones(1, dtype=torch.bool)])  # of each group of equal scores
+    positives = (labels[order] == 1).cumsum(0).double()[last]
+    precision = positives / (last.nonzero().flatten() + 1)
+    return float((precision * positives.diff(prepend=positives.new_zeros(1))).sum() / positives[-1])
 
 
 def hits_at(scores: Tensor, labels: Tensor, k: int) -> float | None:
@@ -152,19 +148,14 @@ def hits_at(scores: Tensor, labels: Tensor, k: int) -> float | None:
 
     Returns:
         The share; ``None`` if the labels are of one class; NaN if a score is NaN.
-
-    Raises:
-        ValueError: if ``k`` is less than 1.
     """
     check_count("k", k)
-    positives, negatives = scores[labels == 1], scores[labels != 1]
-    if not positives.numel() or not negatives.numel():
-        return None
-    if bool(scores.isnan().any()):
-        return math.nan
-    if k > negatives.numel():
-        return 1.0
-    return float((positives > negatives.topk(k).values[-1]).double().mean())
+
+    def share(scores: Tensor, labels: Tensor) -> float:
+        positives, negatives = scores[labels == 1], scores[labels != 1]
+        return 1.0 if k > len(negatives) else float((positives > negatives.topk(k).values[-1]).double().mean())
+
+    return of_differing_labels(share)(scores, labels)
 
 
 def accuracy(classes: Tensor, labels: Tensor) -> float | None:
@@ -175,23 +166,7 @@ def accuracy(classes: Tensor, labels: Tensor) -> float | None:
 def balanced_accuracy(classes: Tensor, labels: Tensor) -> float | None:
     """Compute the mean recall over the classes of ``[num_labels]`` predicted classes."""
     _, number, count = labels.unique(return_inverse=True, return_counts=True)
-    right = torch.bincount(number, (classes == labels).double(), minlength=count.numel())
-    return float((right / count).mean())
-
-
-def _counts_by_score(scores: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Count positives and negatives at each distinct score, highest first, int64."""
-    order = scores.argsort(descending=True)
-    _, group, count = torch.unique_consecutive(scores[order], return_inverse=True, return_counts=True)
-    positives = torch.zeros_like(count).index_add_(0, group, (labels[order] == 1).long())
-    return positives, count - positives
-
-
-def _ranks(values: Tensor) -> Tensor:
-    """Return the rank of each value, from 1; equal values share the mean of their ranks."""
-    _, number, count = values.unique(return_inverse=True, return_counts=True)
-    last = count.cumsum(0)
-    return (last - (count - 1) / 2).double()[number]
+    return float((torch.bincount(number, (classes == labels).double()) / count).mean())
 
 
 IN_UNITS = ("mae", "rmse")
