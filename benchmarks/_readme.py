@@ -436,8 +436,35 @@ def shares_fields(entry: Entry) -> Entry:
     }
 
 
-TRANSFORMED = ("molecules, one", "molecules, encode", "300 nodes", "grid", "random graph")
+TRANSFORMED = ("molecules, one at a time", "molecules, encode_dataset", "300 nodes, one at a time")
 """Graphs of benchmarks/transforms.py in the table; the file has more sizes and batches."""
+
+
+def transforms_by_name(content: Entry) -> Entries:
+    """Group the graphs of benchmarks/transforms.py by our transform."""
+    ours = [{**entry, "what": entry["what"].split(", over")[0]} for entry in content["results"]]
+    return groups([e for e in ours if e["what"].startswith("Add") and e["graphs"] in TRANSFORMED], "what", graphs_of)
+
+
+def graphs_of(entry: Entry) -> str:
+    """Return the graphs of an entry."""
+    return str(entry["graphs"])
+
+
+def ratios(entry: Entry) -> Entry:
+    """Show how many times as fast as PyG a transform is on each kind of graphs."""
+    return {graphs: f"{entry[graphs]['ratio']:.1f}" for graphs in TRANSFORMED if graphs in entry}
+
+
+LARGE = ("5 blocks", "grid", "geometric")
+TIGHT = ("eigsh, tolerance 0.001", "eigsh, tolerance 0.0001")
+"""Methods of benchmarks/positions.py that take about as long as eigsh with a tolerance of 0.01."""
+
+
+def seconds_by_family(entry: Entry) -> Entry:
+    """Show the seconds of a method on each large graph, and where it does not find the eigenvectors."""
+    found = {family: entry[family] for family in LARGE if family in entry}
+    return {n: f"{one['seconds']:.1f}" + (" (fails)" if one["share"] < 0.5 else "") for n, one in found.items()}
 
 
 TABLES: dict[str, Table] = {
@@ -523,34 +550,33 @@ TABLES: dict[str, Table] = {
         " | at most: {bound} | beyond, unreliable: {wrong}",
         brec_fields,
     ),
-    "throughput": Table(
-        "method: {what} | graphs/s: {graphs_per_second:,.0f} | times AddLaplacianEigenvectorPE: {ratio:.1f}"
-    ),
-    "transforms": Table(
-        "graphs: {graphs} | transform: {what} | µs a graph: {µs:,.0f} | times PyG: {ratio:.1f}",
-        arrange=only(lambda entry: entry["graphs"].startswith(TRANSFORMED)),
-    ),
-    "busy": Table(
-        "µs a graph of 23 nodes: {what} | idle, 1 thread: {quiet_1:,.0f} | 2 threads: {quiet_2:,.0f}"
-        " | busy, 1 thread: {busy_1:,.0f} | 2 threads: {busy_2:,.0f}",
-        lambda entry: {name: 1e6 * value for name, value in entry.items() if name != "what"},
-    ),
     "qm9_gap_checkpoint": Table(
         "checkpoint: {checkpoint} | test molecules: {molecules:,} | MAE: {test_mae} | RMSE: {test_rmse}",
         lambda entry: {name: mean_and_spread(entry[name], None, entry["unit"]) for name in ("test_mae", "test_rmse")},
     ),
-    "prediction": Table(
-        "stage: {what} | molecules: {molecules:,} | molecules/s: {molecules_per_second:,.0f}"
-        " | peak MiB: {peak_mib:,.0f}"
-    ),
-    "training": Table(
-        "model: {row} | graphs/s: {graphs_per_second:,.0f} | time relative to none: {ratio_to_none:.2f}"
-        " | encoder's share: {share:.1f} % | GFLOP forwards: {gflop:.2f} | parameters: {num_parameters:,}"
-        " | peak MiB: {peak_mib:,.0f}",
-        lambda entry: {"share": entry["encoder_share"] and 100 * entry["encoder_share"]},
-    ),
     "spectral_attention": Table(
         ": {what} | method: {method} | graphs/s: {graphs_per_second:,.0f} | times the first: {ratio:.1f}"
+    ),
+    "throughput": Table(
+        "method: {what} | graphs/s: {graphs_per_second:,.0f} | times AddLaplacianEigenvectorPE: {ratio:.1f}",
+        arrange=only(lambda entry: not entry["what"].startswith(("scipy", "torch.linalg.eigh on", "laplacian_"))),
+    ),
+    "transforms": Table(f"transform: {{what}} | {cells(TRANSFORMED)}", ratios, transforms_by_name),
+    "training": Table(
+        "model: {row} | graphs/s: {graphs_per_second:,.0f} | time relative to none: {ratio_to_none:.2f}"
+        " | peak MiB: {peak_mib:,.0f}"
+    ),
+    "scaling": Table(
+        "graph: {graph} | nodes: {num_nodes:,} | edges: {num_edges:,} | seconds to build: {build_seconds:.2f}"
+        " | to encode: {seconds:.2f} | peak GiB: {peak_gib:.1f}",
+        arrange=only(lambda entry: entry["num_nodes"] >= 900_000),
+    ),
+    "positions_large": Table(
+        f"method: {{method}} | {cells(LARGE)}",
+        seconds_by_family,
+        lambda content: groups(
+            [one for one in content["results"] if one["method"] not in TIGHT], "method", lambda one: str(one["family"])
+        ),
     ),
     "encoding_costs, pairs": Table(f"pairs of: `{{what}}` | {cells(PAIR_BATCHES)}", pairs_fields, pairs_by_encoding),
     "encoding_costs, beforehand": Table(
@@ -574,12 +600,6 @@ TABLES: dict[str, Table] = {
         " | a second of CPU time: {per_cpu_second:,.0f} | times the first: {ratio_per_cpu_second:.2f}"
         " | peak MiB: {peak_mib:,.0f}"
     ),
-    "scaling": Table(
-        "graph: {graph} | nodes: {num_nodes:,} | edges: {num_edges:,} | seconds to build: {build_seconds:.2f}"
-        " | to encode: {seconds:.3f} | ns an edge and layer: {ns_per_edge_and_layer:.1f}"
-        " | times floor: {times_floor:.1f} | peak GiB: {peak_gib:.1f}",
-        arrange=only(lambda entry: entry["num_nodes"] >= 90_000),
-    ),
     "primal": Table(
         f"attention: {{attention}} | {cells(PRIMAL_SIZES)} | bytes kept, {PRIMAL_SIZES[1]}: {{kept:,.0f}}",
         primal_fields,
@@ -594,17 +614,9 @@ TABLES: dict[str, Table] = {
         "task: {task} | attention: {attention} | R²: {r2:.3f} | over seeds: {low:.3f} to {high:.3f}",
         lambda entry: {"low": min(entry["r2_by_seed"]), "high": max(entry["r2_by_seed"])},
     ),
-    "eigenvectors": Table(
-        "method: {what}: {effort:,} | seconds: {seconds:.1f} | residual: {residual:.1e}"
-        " | mean Ritz value: {mean_ritz_value:.1e}"
-    ),
     "layers": Table(
         "graphs: {graphs} | lemma: {lemma}: {construction} | tolerance 1e-2: {loose} | 1e-4: {middle} | 1e-6: {tight}",
         layers_fields,
-    ),
-    "electric_flow": Table(
-        "method: {what} | layers or iterations: {layers:,} | residual: {residual:.1e} | seconds: {seconds:.2f}"
-        " | MiB: {peak_mib:,.0f}"
     ),
     "positions_share": Table(
         "graph: {family} | nodes: {nodes:,} | share: {share:.4f} | layers: {layers:,.0f} | seconds: {seconds:.2f}"
@@ -613,9 +625,6 @@ TABLES: dict[str, Table] = {
     ),
     "positions_communities": Table(
         "nodes: {nodes:,} | encoding: {encoding} | accuracy: {accuracy} | seconds: {seconds:.2f}", communities_fields
-    ),
-    "positions_large": Table(
-        "graph, 1,000,000 nodes: {family} | method: {method} | share: {share:.4f} | seconds: {seconds:.1f}"
     ),
     "nodes": Table(
         f"data: {{data}} | figure: {{figure}} | {cells(NODE_COLUMNS)}",
@@ -634,15 +643,6 @@ TABLES: dict[str, Table] = {
         " | 5-rings: {f1_5:.2f} | 6-rings: {f1_6:.2f} | other rings: {f1_other:.2f} | label: {label_mae:.2f}",
         lambda entry: {name: 100 * entry[f"unexplained_{name}"] for name in ("molecules", "random")},
         only(lambda entry: entry["k"] in (2, 4, 8, 16)),  # other widths are in the figure
-    ),
-    "large_graph_error": Table(
-        "graph: {family} | method: {probes}, {num_probes} probes | error, nodes: {error_nodes:.3f}"
-        " | edges: {error_edges:.3f}",
-        arrange=only(lambda entry: entry["num_nodes"] >= 90_000 and entry["num_probes"] == 64),
-    ),
-    "large_graph": Table(
-        "nodes: {num_nodes:,} | edges: {num_edges:,} | seconds: {seconds:.1f}"
-        " | ns per edge, layer, filter, probe: {ns_per_edge_layer_filter_probe:.1f} | peak GiB: {peak_gib:.1f}"
     ),
     "grid": Table(
         f"encoding: {{row}} | {cells({title: name for name, title in GRID_COLUMNS.items()})}",
