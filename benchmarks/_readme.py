@@ -292,14 +292,19 @@ def graph_sizes(entry: Entry) -> str:
     return f"{entry['graphs']} x {entry['nodes_a_graph']:,}"
 
 
-PRIMAL_SIZES = [*(f"1 x {10**power:,}" for power in (3, 4, 5, 6)), *(f"128 x {nodes}" for nodes in (10, 25, 50, 200))]
+PRIMAL_SIZES = ("1 x 1,000", "1 x 10,000", "1 x 100,000", "1 x 1,000,000", "128 x 25")
 
 
 def primal_fields(entry: Entry) -> Entry:
-    """Show an attention of benchmarks/primal.py: times by the sizes of graphs."""
-    measured = {sizes: entry[sizes] for sizes in PRIMAL_SIZES if sizes in entry}
-    times = {n: f"{one['forward_us_a_node']:.2f} / {one['training_us_a_node']:.2f}" for n, one in measured.items()}
-    return {**times, "kept": entry[PRIMAL_SIZES[1]]["saved_bytes_a_node"]}
+    """Show an attention of benchmarks/primal.py: times in training by the sizes of graphs."""
+    return {sizes: f"{entry[sizes]['training_us_a_node']:.2f}" for sizes in PRIMAL_SIZES if sizes in entry}
+
+
+def systems_fields(entry: Entry) -> Entry:
+    """Show a data set of benchmarks/systems.py: the test figure of each row."""
+    rows = {name: common(row) for name, row in entry.items() if name != "experiment"}
+    one = next(iter(rows.values()))
+    return {**one, **{name: row["error ±"] for name, row in rows.items()}}
 
 
 PAIR_BATCHES = ("batches of 32", "batches of 128", "batches of 1,024")
@@ -513,15 +518,17 @@ TABLES: dict[str, Table] = {
         "table: {table} | rows: {rows:,} | start: {start} | test MAE by seed: {mae} | MAE of the constant: {constant}",
         small_tables_fields,
     ),
-    **dict.fromkeys(
-        ("primphormer", "san"),
-        Table(
-            "data: {experiment} | row: {row} | figure: {title} | test: {error ±} | after relabelling: {relabelled ±}"
-            " | epochs of graphs: {epochs} of {graphs:,} | published: {published} | parameters: {num_parameters:,}"
-            " | seeds: {num_seeds}",
-            lambda entry: {"graphs": entry["molecules"][0]},
-        ),
-    ),
+    **{
+        name: Table(
+            f"data: {{experiment}}, {{title}} | {cells(columns)}",
+            systems_fields,
+            lambda content: groups(content["results"], "experiment", lambda entry: str(entry["row"])),
+        )
+        for name, columns in {
+            "primphormer": ("none", "primal", "dual", "softmax", "performer", "sgformer"),
+            "san": ("none", "eigenspaces", "published"),
+        }.items()
+    },
     "synthetic": Table(
         "panel: {panel} | loss: {curve} | eq.: ({equation}) | graphs: {graphs} | loss (layers): {losses}"
         " | slope of ln loss, 95 %: {slope}",
@@ -601,9 +608,13 @@ TABLES: dict[str, Table] = {
         " | peak MiB: {peak_mib:,.0f}"
     ),
     "primal": Table(
-        f"attention: {{attention}} | {cells(PRIMAL_SIZES)} | bytes kept, {PRIMAL_SIZES[1]}: {{kept:,.0f}}",
+        f"attention: {{attention}} | {cells(PRIMAL_SIZES)}",
         primal_fields,
-        lambda content: groups(content["results"], "attention", graph_sizes),
+        lambda content: groups(
+            [entry for entry in content["results"] if entry["attention"] not in ("primal, published form", "ksvd")],
+            "attention",
+            graph_sizes,
+        ),
     ),
     "tuples": Table(
         "tuples, attention: {row} | tokens, mean: {tokens_mean:,.0f} | 95 %: {tokens_95:,.0f} | largest: {tokens_max:,}"
@@ -611,8 +622,9 @@ TABLES: dict[str, Table] = {
         " | in training: {training_ms:.2f} | KiB kept: {kept_kib:,.0f}"
     ),
     "pooled_exchange": Table(
-        "task: {task} | attention: {attention} | R²: {r2:.3f} | over seeds: {low:.3f} to {high:.3f}",
-        lambda entry: {"low": min(entry["r2_by_seed"]), "high": max(entry["r2_by_seed"])},
+        f"attention: {{attention}} | {cells(('recall', 'recall, fixed keys'))}",
+        lambda entry: {task: f"{one['r2']:.3f}" for task, one in entry.items() if task != "attention"},
+        lambda content: groups(content["results"], "attention", lambda entry: str(entry["task"])),
     ),
     "layers": Table(
         "graphs: {graphs} | lemma: {lemma}: {construction} | tolerance 1e-2: {loose} | 1e-4: {middle} | 1e-6: {tight}",
