@@ -180,6 +180,24 @@ def minus(text: str) -> str:
     return text.replace("-", "−")
 
 
+def by_attention(*names: str) -> Table:
+    """Make the table of encodings with one column for each attention, which begins the name of a row or is the first."""
+
+    def split(entry: Entry) -> tuple[str, str]:
+        attention, _, encoding = entry["row"].partition(", ")
+        return (attention, encoding) if attention in names else (names[0], entry["row"])
+
+    return Table(
+        f"encoding: {{encoding}} | {cells(names)}",
+        lambda entry: {name: common(entry[name])["error ±"] for name in names if name in entry},
+        lambda content: groups(
+            [{**entry, "encoding": split(entry)[1]} for entry in worst_first(content)],
+            "encoding",
+            lambda entry: split(entry)[0],
+        ),
+    )
+
+
 def further_fields(entry: Entry) -> Entry:
     """Show a row of benchmarks/further.py: errors, and the paired difference to the reference on further molecules."""
 
@@ -473,6 +491,13 @@ def seconds_by_family(entry: Entry) -> Entry:
 
 
 TABLES: dict[str, Table] = {
+    **{
+        name: by_attention(*attentions)
+        for name, attentions in {
+            "zinc12k_15_spectral": ("default", "san"),
+            **dict.fromkeys(("zinc12k_15_pairs", "zinc12k_40_pairs"), ("edge", "bias", "pairs")),
+        }.items()
+    },
     "zinc12k_budget": Table(
         f"encoding: {{label}} | {cells({f'{n} epochs': f'of {n}' for n in BUDGETS})}",
         budgets_fields,
@@ -562,7 +587,8 @@ TABLES: dict[str, Table] = {
         lambda entry: {name: mean_and_spread(entry[name], None, entry["unit"]) for name in ("test_mae", "test_rmse")},
     ),
     "spectral_attention": Table(
-        ": {what} | method: {method} | graphs/s: {graphs_per_second:,.0f} | times the first: {ratio:.1f}"
+        "encoder: {method} | graphs a second: {graphs_per_second:,.0f}",
+        arrange=only(lambda entry: entry["what"].startswith("a step")),
     ),
     "throughput": Table(
         "method: {what} | graphs/s: {graphs_per_second:,.0f} | times AddLaplacianEigenvectorPE: {ratio:.1f}",
