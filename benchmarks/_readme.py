@@ -181,7 +181,7 @@ def minus(text: str) -> str:
 
 
 def by_attention(*names: str) -> Table:
-    """Make the table of encodings with one column for each attention, which begins the name of a row or is the first."""
+    """Make the table of encodings by attention; a row without the name of one belongs to the first."""
 
     def split(entry: Entry) -> tuple[str, str]:
         attention, _, encoding = entry["row"].partition(", ")
