@@ -36,39 +36,33 @@ def splits_of(
         TypeError: if ``data`` is of another kind.
         ValueError: if the data are malformed, or an option would have no effect.
     """
-    splits = _splits_of(data, target, level, seed)
-    if level not in (None, splits.target.level):
-        raise ValueError(f"level={level!r} does not fit labels of {splits.target.level}s; leave it out")
-    return splits
-
-
-def _splits_of(data: Any, target: str | Sequence[str] | None, level: Level | None, seed: int) -> GraphSplits:
     is_table = isinstance(data, str | Path) and Path(data).suffix.lower() != ".npz"
     if target is not None and not is_table:
         raise ValueError(f"target chooses columns of a table of molecules; graphs have labels y, got target={target!r}")
-    if isinstance(data, GraphSplits):
-        return data
-    if isinstance(data, str | Path):
-        return _of_path(str(data), target, seed)
-    if isinstance(data, Batch):
-        raise TypeError("data must be a dataset or a sequence of Data, got a Batch: pass batch.to_data_list()")
-    if isinstance(data, Data):
-        return node_splits(data, seed)
-    check_sequence(data, "data must be splits, a path,")
-    if len(data) == 1 and level != "graph":
-        return node_splits(data[0], seed)
-    splits = GraphSplits.of(*random_split(data, seed), level=level)
-    return replace(splits, split={"kind": "random", "seed": seed})
+    if is_table and str(data).endswith((".pt", ".pth")):
+        raise ValueError(f"{data} must be a file of molecules or .npz: pass the graphs that torch.load reads from it")
+    if is_table:
+        from tg_lpe.app.molecules import load_molecules
 
-
-def _of_path(path: str, target: str | Sequence[str] | None, seed: int) -> GraphSplits:
-    if path.endswith((".pt", ".pth")):
-        raise ValueError(f"{path} must be a file of molecules or .npz: pass the graphs that torch.load reads from it")
-    if path.lower().endswith(".npz"):
+        targets = [target] if isinstance(target, str) else target
+        splits: GraphSplits = load_molecules(data, targets=targets, seed=seed, progress=False)
+    elif isinstance(data, str | Path):
         from tg_lpe.app.datasets.nodes import load_node_graph
 
-        return node_splits(load_node_graph(path), seed)
-    from tg_lpe.app.molecules import load_molecules
-
-    targets = [target] if isinstance(target, str) else target
-    return load_molecules(path, targets=targets, seed=seed, progress=False)
+        splits = node_splits(load_node_graph(data), seed)
+    elif isinstance(data, GraphSplits):
+        splits = data
+    elif isinstance(data, Batch):
+        raise TypeError("data must be a dataset or a sequence of Data, got a Batch: pass batch.to_data_list()")
+    elif isinstance(data, Data):
+        splits = node_splits(data, seed)
+    else:
+        check_sequence(data, "data must be splits, a path,")
+        if len(data) == 1 and level != "graph":
+            splits = node_splits(data[0], seed)
+        else:
+            splits = GraphSplits.of(*random_split(data, seed), level=level)
+            splits = replace(splits, split={"kind": "random", "seed": seed})
+    if level not in (None, splits.target.level):
+        raise ValueError(f"level={level!r} does not fit labels of {splits.target.level}s; leave it out")
+    return splits

@@ -15,14 +15,16 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 from torch_geometric.data import InMemoryDataset
+from tqdm import tqdm
 
 from tg_lpe.app.comparison.candidates import Candidate, candidates_of
 from tg_lpe.app.comparison.data import splits_of
-from tg_lpe.app.comparison.progress import shown_progress
 from tg_lpe.app.comparison.table import FIGURES, Comparison
+from tg_lpe.app.report.format import figure_text
 from tg_lpe.app.training import JointTraining, TrainConfig, build_model, check_training, figures_by_part, task_for
 from tg_lpe.app.training.batches import batch_loader
 from tg_lpe.app.training.loop import run_in_folder
+from tg_lpe.app.training.metrics import METRICS
 from tg_lpe.app.training.run_folder import FolderInUseError, RunFolder, describe_model
 from tg_lpe.app.training.tasks import Task
 from tg_lpe.arguments import (
@@ -35,7 +37,7 @@ from tg_lpe.arguments import (
     checked_device,
 )
 from tg_lpe.checkpoints.checkpoint import Checkpoint
-from tg_lpe.checkpoints.files import save_tensors, subfolder
+from tg_lpe.checkpoints.files import read_object, save_tensors, subfolder
 from tg_lpe.data import GraphSplits
 from tg_lpe.data.splits import Level
 from tg_lpe.data.storage import node_slices, whole
@@ -165,8 +167,16 @@ class Grid:
             if all(self.is_complete(Cell(name, seed)) for seed in self.seeds):
                 continue
             try:
-                if isinstance(candidate.encoder, Checkpoint) and vocabulary is not None:
-                    _check_types(candidate.encoder, list(vocabulary))
+                encoder = candidate.encoder
+                if isinstance(encoder, Checkpoint) and vocabulary is not None and encoder.module.reads & {"x"}:
+                    types = next(
+                        (data["atom_types"] for _, data in encoder.descriptions if data.get("atom_types")), None
+                    )
+                    if types not in (None, list(vocabulary)):
+                        orders = f"the order {', '.join(types)}, but the data have the order {', '.join(vocabulary)}"
+                        raise ValueError(
+                            f"{encoder.name} reads atom types in {orders}: pretrain an encoder on the data"
+                        )
                 model = self.build(Cell(name, self.seeds[0])).eval()
                 check_training(model, self.splits, self.task)
                 if model.encoder is not None and model.encoder.is_fitted:
@@ -288,8 +298,7 @@ def compare(
         grid.check()
     grid.check_folders()
     if not collect:
-        with shown_progress(grid, progress):
-            failures = _run(grid, processes)
+        failures = _run(grid, processes, progress)
     comparison = Comparison.of(grid)
     if not comparison.rows:
         raise next(iter(failures.values()), ValueError(f"no training in {folder} is complete"))
@@ -318,63 +327,65 @@ def default_config(splits: GraphSplits) -> TrainConfig:
     return TrainConfig() if len(splits.train) > 1 else ONE_GRAPH
 
 
-def _run(grid: Grid, processes: int) -> dict[Cell, Exception]:
+def _run(grid: Grid, processes: int, progress: bool) -> dict[Cell, Exception]:
     """Train all cells; return those that failed in this process with their errors."""
-    threads = max(1, torch.get_num_threads() // processes)
     classes = [cls for cls in ENCODERS.values() if not cls.__module__.startswith("tg_lpe.")]
+    threads = torch.get_num_threads()
+    share = max(1, threads // processes)
     start: Callable[..., Any] = multiprocessing.get_context("spawn").Process
-    workers = [start(target=_work, args=(grid, classes, threads), daemon=True) for _ in range(processes - 1)]
-    threads_before, failures = torch.get_num_threads(), dict[Cell, Exception]()
+    workers = [
+        start(target=_work, args=(grid, classes, share, progress), daemon=True) for _ in range(processes - 1)
+    ]  # daemons end with this process
     try:
-        if workers:
-            torch.set_num_threads(threads)
+        torch.set_num_threads(share)
         for worker in workers:
             worker.start()
-        _run_cells(grid, failures)
+        failures = _run_cells(grid, progress)
         for worker in workers:
             worker.join()
+        return failures
     finally:
-        if workers:
-            torch.set_num_threads(threads_before)
+        torch.set_num_threads(threads)
         for worker in workers:
             if worker.is_alive():
                 worker.terminate()
-    return failures
 
 
-def _work(grid: Grid, classes: Sequence[type[Encoder]], threads: int) -> None:
+def _work(grid: Grid, classes: Sequence[type[Encoder]], threads: int, progress: bool) -> None:
     """Train, in a worker process, the cells that no other process trains."""
     torch.set_num_threads(threads)
     for cls in classes:
         if cls.__name__ not in ENCODERS:
             register(cls)
     logging.basicConfig(format="%(message)s")
-    try:
-        _run_cells(grid, {})
-    except KeyboardInterrupt:
-        return
+    logging.getLogger("tg_lpe").setLevel(logging.INFO)
+    _run_cells(grid, progress, is_worker=True)
 
 
-def _run_cells(grid: Grid, failures: dict[Cell, Exception]) -> None:
-    """Train the incomplete cells that no other process trains; add those that fail to ``failures``."""
-    parent = multiprocessing.parent_process()
-    for cell in grid.cells:
-        if parent is not None and not parent.is_alive():
-            return
-        if grid.is_complete(cell):
-            continue
-        try:
-            grid.run(cell)
-        except FolderInUseError:
-            continue
-        except Exception as error:
-            failures[cell] = error
-            _LOGGER.warning("%s failed: %s", cell, error)
-
-
-def _check_types(encoder: Checkpoint, known: Sequence[str]) -> None:
-    """Raise ``ValueError`` if a pretrained encoder reads atom types and numbers them differently than the data."""
-    types = next((data["atom_types"] for _, data in encoder.descriptions if data.get("atom_types")), None)
-    if encoder.module.reads & {"x"} and types is not None and list(types) != known:
-        orders = f"the order {', '.join(types)}, but the data have the order {', '.join(known)}"
-        raise ValueError(f"{encoder.name} reads atom types in {orders}: pretrain an encoder on the data")
+def _run_cells(grid: Grid, progress: bool, is_worker: bool = False) -> dict[Cell, Exception]:
+    """Train the incomplete cells that no other process trains; return those that failed with their errors."""
+    parent, failures, total = multiprocessing.parent_process(), dict[Cell, Exception](), len(grid.cells)
+    complete = sum(map(grid.is_complete, grid.cells))
+    if progress and complete and not is_worker:
+        _LOGGER.info("%d of %d trainings are already complete", complete, total)
+    hidden = None if progress and not is_worker else True
+    with tqdm(total=total, initial=complete, unit="training", desc="comparing", disable=hidden) as bar:
+        for cell in grid.cells:
+            if grid.is_complete(cell) or (is_worker and parent is not None and not parent.is_alive()):
+                continue
+            try:
+                grid.run(cell)
+            except FolderInUseError:
+                continue
+            except Exception as error:
+                failures[cell] = error
+                _LOGGER.warning("%s failed: %s", cell, error)
+                continue
+            done = sum(map(grid.is_complete, grid.cells))
+            bar.n = done
+            bar.refresh()
+            if progress:
+                value = read_object(grid.folder(cell).result)[f"test_{grid.task.metric}"]
+                title = METRICS[grid.task.metric].title
+                _LOGGER.info("[%d/%d] %s: test %s %s", done, total, cell, title, figure_text(value))
+    return failures

@@ -56,9 +56,12 @@ class Comparison:
     def of(cls, grid: Grid) -> Comparison:
         """Read the run folders of a comparison; the table leaves out incomplete trainings."""
         complete: dict[str, list[Cell]] = {name: [] for name in grid.candidates}
+        figures: dict[str, dict[int, dict[str, Any]]] = {name: {} for name in grid.candidates}
         for cell in sorted(cell for cell in grid.cells if grid.is_complete(cell)):
             complete[cell.name].append(cell)
-        figures = {name: {cell.seed: _figures(grid, cell) for cell in cells} for name, cells in complete.items()}
+            tensors, metadata = load_tensors(grid.folder(cell).path / FIGURES)
+            test = read_object(grid.folder(cell).result)[f"test_{grid.task.metric}"]
+            figures[cell.name][cell.seed] = {"figures": tensors["figures"], "test": test, **metadata}
         rows = [_row(grid, name, cells, figures) for name, cells in complete.items() if cells]
         model = {key: getattr(value, "__name__", value) for key, value in grid.model.items()}
         budget = {key: value for key, value in grid.config.to_dict().items() if key != "seed"}
@@ -118,12 +121,6 @@ class Comparison:
             _LOGGER.warning("no page: %s", error)
 
 
-def _figures(grid: Grid, cell: Cell) -> dict[str, Any]:
-    tensors, metadata = load_tensors(grid.folder(cell).path / FIGURES)
-    test = read_object(grid.folder(cell).result)[f"test_{grid.task.metric}"]
-    return {"figures": tensors["figures"], "test": test, **metadata}
-
-
 def _row(
     grid: Grid, name: str, cells: Sequence[Cell], figures: Mapping[str, Mapping[int, Mapping[str, Any]]]
 ) -> dict[str, Any]:
@@ -173,18 +170,17 @@ def _cells(row: Mapping[str, Any]) -> dict[str, str]:
     cells = {}
     for reference in REFERENCES:
         pair = row["differences"].get(reference)
-        cells[f"against {reference}"] = DASH if pair is None else _with_error(pair["mean"], pair["error"])
+        cells[f"against {reference}"] = DASH
+        if pair is not None:  # as many decimals as show two digits of the standard error
+            error = pair["error"]
+            decimals = 4 if not error else max(0, 1 - math.floor(math.log10(error)))
+            with_error = "" if error is None else f" ± {error:.{decimals}f}"
+            cells[f"against {reference}"] = signed(pair["mean"], f".{decimals}f") + with_error
     relabelled = row["relabelled"]
     cells["after relabelling"] = str(Spread(relabelled["mean"], relabelled["std"], len(relabelled["by_seed"])))
     cells["encoding a graph"] = _short_time(row["encode_seconds"]) if row["encode_seconds"] else DASH
     cells["an epoch"] = _short_time(row["epoch_seconds"])
     return cells
-
-
-def _with_error(value: float, error: float | None) -> str:
-    """Format a difference with as many decimals as show two digits of its standard error."""
-    decimals = 4 if not error else max(0, 1 - math.floor(math.log10(error)))
-    return signed(value, f".{decimals}f") + ("" if error is None else f" ± {error:.{decimals}f}")
 
 
 def _short_time(seconds: float) -> str:
