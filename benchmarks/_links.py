@@ -95,6 +95,7 @@ class Links:
         rate = candidate.encoder_lr
         config = replace(ONE_GRAPH, seed=seed, **({} if rate is None else {"encoder_lr": rate}))
         options = {"seed": seed, "edge_encoding": candidate.edge_encoding, **MODEL, **(candidate.model or {})}
+        options["dataset"] = self.splits.train
         model, run_folder = build_model(self.splits.spec, self.task, candidate.encoder, **options), RunFolder(folder)
 
         def make() -> LinkTraining:

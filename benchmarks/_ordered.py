@@ -23,13 +23,11 @@ from torch_geometric.data import Data
 from tg_lpe import GramTransformer, LinearTransformer
 from tg_lpe.app.molecules import load_molecules
 from tg_lpe.app.training.loop import count_parameters
-from tg_lpe.app.training.readouts import principal_axes, principal_readouts
+from tg_lpe.app.training.readouts import principal_readouts
 from tg_lpe.app.training.run_folder import environment
 from tg_lpe.checkpoints.files import read_json
-from tg_lpe.data.storage import GraphDataset
 from tg_lpe.data.synthetic import random_regular_edges
 from tg_lpe.encoders import Combined, Encoder, Positions, load_encoder
-from tg_lpe.encoders.precompute import incidences
 
 NAME, UNIVERSAL, CHANNELS, EDGE_CHANNELS = "gram-k16", "universal-k32", 16, 8
 GROUND = (0.01, 0.1, 0.5, 2.0)
@@ -69,7 +67,7 @@ def random_graph(family: str, generator: torch.Generator) -> Data:
     else:
         edges = attached_edges(n, 1 + int(3 * share), True, generator)
     joined, edges = edges.unique(return_inverse=True)
-    return Data(edge_index=torch.cat([edges, edges.flip(0)], dim=1), num_nodes=joined.numel())
+    return Data(edge_index=torch.cat([edges, edges.flip(0)], dim=1).unique(dim=1), num_nodes=joined.numel())
 
 
 def attached_edges(num_nodes: int, count: int, by_degree: bool, generator: torch.Generator) -> Tensor:
@@ -97,17 +95,9 @@ def universal_encoder(molecules: Any) -> Combined:
     graphs += weighted_graphs(20, seed=1)
     torch.manual_seed(0)
     structure = LinearTransformer(32, CHANNELS, 3, 5, "identity", edge_out_channels=EDGE_CHANNELS - 2).eval()
-    entries = structure.polynomials
     with torch.no_grad():
-        entries.conductances.ground.table.copy_(torch.tensor([GROUND]).expm1().log())
-        constant, powers = structure.coefficients()
-        values = [entries.double().gram(graph) for graph in incidences(GraphDataset.from_data_list(graphs), 1000)]
-        node, edge = (torch.cat(part) @ powers.mT for part in zip(*values, strict=True))
-        axes = principal_axes(node, CHANNELS)
-        structure.readout.weight.copy_(axes)
-        structure.readout.bias.copy_(-axes @ node.mean(0) - axes @ constant)
-        structure.edge_readout.weight.copy_(principal_axes(edge, EDGE_CHANNELS - 2))  # and two of place
-    structure.float()
+        structure.polynomials.conductances.ground.table.copy_(torch.tensor([GROUND]).expm1().log())
+    principal_readouts(structure, graphs)
     place = Positions(16, min_nodes=MIN_NODES).eval()
     place.load_state_dict(load_encoder("positions-k16").state_dict())
     return Combined([structure, place]).eval()
@@ -134,11 +124,10 @@ def weighted_graphs(count: int, seed: int) -> list[Data]:
 
 def ordered_encoder(molecules: Any) -> GramTransformer:
     """Make the encoder with ordered channels from the molecules and one random graph for every four of them."""
-    encoder = GramTransformer(num_filters=len(GROUND), conductances="ground")
+    encoder = GramTransformer(CHANNELS, EDGE_CHANNELS, len(GROUND), conductances="ground")
     with torch.no_grad():
         encoder.conductances.ground.table.copy_(torch.tensor([GROUND]).expm1().log())  # the inverse of softplus
-    graphs = GraphDataset.from_data_list([*bare(molecules), *random_graphs(len(molecules) // 4, seed=0)])
-    return principal_readouts(encoder, graphs, CHANNELS, EDGE_CHANNELS)
+    return principal_readouts(encoder, [*bare(molecules), *random_graphs(len(molecules) // 4, seed=0)]).eval()
 
 
 def main() -> None:

@@ -83,7 +83,7 @@ def same_with_any_threads(run: Callable[[], Sequence[Tensor]], counts: Sequence[
 def parameters_of_layers(model: LinearTransformer, num_blocks: int, num_loops: int) -> list[dict[str, np.ndarray]]:
     """Each layer's parameters under the names of the paper; absent parameters are one (betas) or zero."""
     absent = {"alpha_v": 0.0, "alpha_r": 0.0, **{f"beta_{i}": 1.0 for i in (1, 2, 3, 4)}}
-    state = {name: value.detach().double().numpy() for name, value in model.named_parameters(recurse=False)}
+    state = {name: value.detach().double().numpy() for name, value in model.state_dict().items()}
     result = []
     for block in range(num_blocks):
         values = {name: np.array(value[block]) for name, value in state.items() if block < len(value)}

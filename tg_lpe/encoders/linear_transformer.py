@@ -60,7 +60,9 @@ class LinearTransformer(Encoder):
     conductances of filter ``j mod num_filters``, learned as in :class:`~tg_lpe.GramTransformer`, which reads the powers
     of ``I - S`` of every layer by the same kernels. ``D`` is the diagonal of ``S`` before scaling, ``beta_4 = 0``, and
     ``normalize`` divides a layer by its largest absolute value on the spectrum [0, 2], which is the same on all graphs.
-    Edge weights are divided by their mean over the graph, so their scale does not matter.
+    Edge weights are divided by their mean over the graph, so their scale does not matter. Training learns conductances
+    and ``M``, which combines the columns to any polynomials that they span. The weights of the layers are drawn once,
+    and are buffers: a small step of them changes all columns, and trainings that took such steps diverged.
 
     Args:
         k: number of columns of ``Phi``.
@@ -181,7 +183,11 @@ class LinearTransformer(Encoder):
             # The last layer's B is not read, so a last block of one layer has no parameters for its update.
             count = num_blocks - 1 if name in OF_UPDATES and num_loops == 1 else num_blocks
             is_absent = name in self._absent()
-            self.register_parameter(name, None if is_absent else nn.Parameter(torch.empty(count, *shape)))
+            weight = None if is_absent else nn.Parameter(torch.empty(count, *shape))
+            if self.polynomials is None:
+                self.register_parameter(name, weight)
+            else:
+                self.register_buffer(name, None if weight is None else weight.data)
         self._draw()
         self.readout = nn.Linear(k, self.out_channels, bias=probes == "identity")
         self.edge_readout = nn.Linear(k, edge_out_channels, bias=False) if edge_out_channels else None
@@ -205,7 +211,7 @@ class LinearTransformer(Encoder):
         of Corollary 7; the ``P`` term adds a little orthogonalisation. From the identity, columns differ more.
         """
         residual, spread = (0.0, 0.5) if self.polynomials else (0.5, 0.1)
-        for name, parameter in self.named_parameters(recurse=False):
+        for name, parameter in self._tensors().items():
             if name in SCALARS:
                 parameter.fill_(SCALARS[name])
             else:
@@ -243,10 +249,11 @@ class LinearTransformer(Encoder):
         if graph.conductance is not None:
             graph = of_mean_weight_one(graph)
         node, edge = self.polynomials.gram(graph, inputs.x, inputs.edge_attr, generator=inputs.generator)
-        if not self.encodes_once:
-            constant, powers = (part.to(node) for part in self.coefficients())
-            node = self.readout(node @ powers.mT + constant)
-            edge = edge if self.edge_readout is None else self.edge_readout(edge @ powers.mT)
+        if not self.encodes_once:  # in float64: a small value may be a difference of large ones, and M is large there
+            constant, powers = self.coefficients()
+            node = self.readout((node.double() @ powers.mT + constant).to(node))
+            if self.edge_readout is not None:
+                edge = self.edge_readout((edge.double() @ powers.mT).to(edge))
         else:  # the weights do not change, so M and the coefficients are one map
             if self.frozen_map is None:
                 constant, powers = self.coefficients()
@@ -280,13 +287,18 @@ class LinearTransformer(Encoder):
         powers = value.new_zeros(self.k, num_filters, value.size(1) - 1)
         return value[:, 0], powers.index_put((column, column % num_filters), value[:, 1:]).flatten(1)
 
+    def _tensors(self) -> dict[str, Tensor]:
+        """Return the weights of the layers by name."""
+        held = {**self._parameters, **self._buffers}
+        return {name: weight for name, weight in held.items() if weight is not None and not name.startswith("frozen")}
+
     def _similarity(self) -> Tensor:
         """Return ``alpha^Q alpha^K beta_3 W^V`` of each block, ``[num_blocks, k]`` or ``[num_blocks, k, k]``."""
         return self._scale("alpha_q", "alpha_k", "beta_3").view(-1, *[1] * (self.w_v.dim() - 1)) * self.w_v
 
     def _scale(self, *names: str) -> Tensor:
         """Return the product of scalars of each block that has all of them; absent ones are one."""
-        values = [value for name in names if (value := self._parameters[name]) is not None]
+        values = [weight for name, weight in self._tensors().items() if name in names]
         return math.prod([value[: min(map(len, values))] for value in values], start=self.w_v.new_ones(()))
 
     def learned(self) -> list[LearnedTable]:

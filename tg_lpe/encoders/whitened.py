@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -112,13 +112,8 @@ class Whitened(Encoder):
             ValueError: if no graph has a node, a required feature is missing, or an encoding is not finite.
         """
         check_generator(generator)
-        moments = {"node": _Moments.zero(self.out_channels), "edge": _Moments.zero(self.edge_out_channels)}
-        num_graphs = 0
-        for graph, encoding in self._encoded(dataset, generator):
-            num_graphs += graph.num_graphs
-            moments["node"] = moments["node"].updated(encoding.node)
-            if encoding.edge is not None:
-                moments["edge"] = moments["edge"].updated(encoding.edge[graph.undirected_index >= 0])
+        exact = copy.deepcopy(self.encoder).double()
+        num_graphs, moments = moments_of(exact, dataset, self.node_mean.device, generator)
         if not (moments["node"].rows or moments["edge"].rows):
             raise ValueError(f"dataset must have a graph with nodes to fit {type(self).__name__} to, got none")
         for level, part in moments.items():
@@ -167,29 +162,39 @@ class Whitened(Encoder):
         """Show the number of graphs that the statistics come from."""
         return f"num_fitted={int(self.num_fitted)}"
 
-    def _encoded(
-        self, dataset: InMemoryDataset | Sequence[Data], generator: torch.Generator | None
-    ) -> Iterator[tuple[Graph, Encoding]]:
-        """Yield a dataset's graphs and their encodings before whitening, in large batches, float64."""
-        encoder, device = copy.deepcopy(self.encoder).double(), self.node_mean.device
-        for chunk in iterate_chunks(dataset, CHUNK, tuple(sorted(self.reads)), CHUNK_PAIRS):
-            attributes = {name: value.to(device) for name, value in chunk.attributes.items()}
-            features = [
-                value.double() if value is not None and value.is_floating_point() else value
-                for value in (attributes.get("x"), attributes.get("edge_attr"))
-            ]
-            graph = Graph(
-                chunk.edge_index.to(device),
-                chunk.num_nodes,
-                edge_weight=attributes.get("edge_weight"),
-                batch=chunk.batch.to(device),
-                num_graphs=chunk.num_graphs,
-            )
-            with torch.no_grad():
-                yield graph, encoder(features[0], graph, features[1], generator=generator)
+
+def moments_of(
+    encoder: Encoder,
+    dataset: InMemoryDataset | Sequence[Data],
+    device: torch.device,
+    generator: torch.Generator | None = None,
+) -> tuple[int, dict[str, Moments]]:
+    """Encode a dataset by a float64 encoder; return the number of graphs and the moments of nodes and of edges."""
+    moments = {"node": Moments.zero(encoder.out_channels), "edge": Moments.zero(encoder.edge_out_channels)}
+    num_graphs = 0
+    for chunk in iterate_chunks(dataset, CHUNK, tuple(sorted(encoder.reads)), CHUNK_PAIRS):
+        attributes = {name: value.to(device) for name, value in chunk.attributes.items()}
+        features = [
+            value.double() if value is not None and value.is_floating_point() else value
+            for value in (attributes.get("x"), attributes.get("edge_attr"))
+        ]
+        graph = Graph(
+            chunk.edge_index.to(device),
+            chunk.num_nodes,
+            edge_weight=attributes.get("edge_weight"),
+            batch=chunk.batch.to(device),
+            num_graphs=chunk.num_graphs,
+        )
+        with torch.no_grad():
+            encoding = encoder(features[0], graph, features[1], generator=generator)
+        num_graphs += graph.num_graphs
+        moments["node"] = moments["node"].updated(encoding.node)
+        if encoding.edge is not None:
+            moments["edge"] = moments["edge"].updated(encoding.edge[graph.undirected_index >= 0])
+    return num_graphs, moments
 
 
-class _Moments(NamedTuple):
+class Moments(NamedTuple):
     """Number, mean and scatter matrix of rows, float64."""
 
     rows: int
@@ -197,10 +202,10 @@ class _Moments(NamedTuple):
     scatter: Tensor
 
     @classmethod
-    def zero(cls, width: int) -> _Moments:
+    def zero(cls, width: int) -> Moments:
         return cls(0, torch.zeros(width, dtype=torch.float64), torch.zeros(width, width, dtype=torch.float64))
 
-    def updated(self, values: Tensor) -> _Moments:
+    def updated(self, values: Tensor) -> Moments:
         """Return the moments with further rows, by the update of Chan, Golub and LeVeque (1979)."""
         if not len(values):
             return self
@@ -208,7 +213,7 @@ class _Moments(NamedTuple):
         mean = values.mean(0)
         centred, step, count = values - mean, mean - self.mean, self.rows + len(values)
         between = torch.outer(step, step) * (self.rows * len(values) / count)
-        return _Moments(count, self.mean + step * (len(values) / count), self.scatter + centred.mT @ centred + between)
+        return Moments(count, self.mean + step * (len(values) / count), self.scatter + centred.mT @ centred + between)
 
     def whitening(self) -> Tensor:
         """Return the map to whitened channels; each column's entry of largest absolute value is positive."""

@@ -8,13 +8,14 @@ import pytest
 import torch
 from helpers import randomize_, refusals
 from torch import Tensor
+from torch_geometric.data import Batch, Data
 
 from tg_lpe import GramTransformer, LinearTransformer
 from tg_lpe.app.training.build import build_model, hash_seed, start_encoder
 from tg_lpe.app.training.tasks import Binary, Multiclass, Regression
 from tg_lpe.checkpoints.checkpoint import Checkpoint
 from tg_lpe.data import DataSpec
-from tg_lpe.encoders import ENCODERS
+from tg_lpe.encoders import ENCODERS, Encoder
 
 SPEC = DataSpec(num_node_types=4, num_edge_types=3, max_nodes=9)
 SMALL = {"hidden_channels": 16, "heads": 2, "num_layers": 1}
@@ -115,3 +116,22 @@ def test_an_encoder_of_other_features_is_refused(tmp_path: Path, saved: torch.nn
     saved.save_pretrained(tmp_path)
     with pytest.raises(ValueError, match=name):
         build_model(SPEC, Regression(), tmp_path)
+
+
+def test_readouts_of_a_new_encoder_start_at_principal_components() -> None:
+    """Over the training graphs, if they are given; pretrained weights stay, at any depth."""
+    graphs = [Data(edge_index=torch.combinations(torch.arange(n)).mT, num_nodes=n) for n in (2, 3, 4, 6)]
+    batch = Batch.from_data_list(graphs)
+    gram = {"class": "GramTransformer", "out_channels": 2}
+
+    def built(chosen: object, dataset: list[Data] | None) -> Encoder:
+        model = build_model(DataSpec(), Regression(), chosen, edge_encoding=False, dataset=dataset, **SMALL)
+        return model.encoder
+
+    for new in (gram, {"class": "LinearTransformer", "probes": "identity", "out_channels": 2, "edge_out_channels": 1}):
+        node = built(new, graphs)(None, batch.edge_index, batch=batch.batch).node
+        torch.testing.assert_close(node.mT.cov(correction=0), torch.eye(2), rtol=1e-3, atol=1e-3)
+    combined = {"class": "Combined", "encoders": ["heat-k8", gram]}
+    for chosen in ("heat-k8", combined, {"class": "Whitened", "encoder": "heat-k8"}, {"class": "LinearTransformer"}):
+        of_graphs, of_none = (built(chosen, dataset).state_dict() for dataset in (graphs, None))
+        assert all(torch.equal(tensor, of_none[name]) for name, tensor in of_graphs.items())

@@ -167,7 +167,8 @@ def _train(args: Namespace, chosen: Mapping[str, Any] | Checkpoint | None, devic
     splits = load_data(args, chosen, start, **of_target(args))
     task = task_for(splits, **task_arguments(args))
     options = chosen_model(args, task.level)
-    model = build_model(splits.spec, task, chosen, seed=config.seed, edge_encoding=args.edge_encoding, **options)
+    options |= {"seed": config.seed, "edge_encoding": args.edge_encoding, "dataset": splits.train}
+    model = build_model(splits.spec, task, chosen, **options)
     label = encoder_label(chosen)
     if (name := options["model"].__name__) != DEFAULT_MODEL:
         label = f"{name}-{label}"

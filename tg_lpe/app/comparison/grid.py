@@ -103,13 +103,13 @@ class Grid:
         folder = self.folder(cell)
         return folder.result.exists() and (folder.path / FIGURES).exists()
 
-    def build(self, cell: Cell) -> Model:
-        """Make the model of a training, with its initial weights."""
+    def build(self, cell: Cell, dataset: InMemoryDataset | None = None) -> Model:
+        """Make the model of a training, with its initial weights, which may depend on the training graphs."""
         candidate = self.candidates[cell.name]
         # Both may hold modules, which a training changes; build_model itself copies the encoder of a checkpoint.
         encoder = candidate.encoder if isinstance(candidate.encoder, Checkpoint) else copy.deepcopy(candidate.encoder)
         options = copy.deepcopy({**self.model, **(candidate.model or {})})
-        options = {"seed": cell.seed, "edge_encoding": candidate.edge_encoding, **options}
+        options = {"seed": cell.seed, "edge_encoding": candidate.edge_encoding, "dataset": dataset, **options}
         return build_model(self.splits.spec, self.task, encoder, **options)
 
     def config_of(self, cell: Cell) -> TrainConfig:
@@ -134,7 +134,7 @@ class Grid:
 
     def run(self, cell: Cell) -> None:
         """Train or resume a training, then measure it."""
-        folder, model = self.folder(cell), self.build(cell).to(self.device)
+        folder, model = self.folder(cell), self.build(cell, self.splits.train).to(self.device)
         config, settings = self.config_of(cell), self.settings(cell, model)
 
         def make() -> JointTraining:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from torch_geometric.data import Data
+
+from tg_lpe.app.training.readouts import has_polynomials, principal_readouts
 from tg_lpe.app.training.tasks import Task
 from tg_lpe.arguments import ArgumentError, check_flags, check_seed, check_type
 from tg_lpe.checkpoints.checkpoint import Checkpoint
@@ -33,6 +36,7 @@ def build_model(
     model: str | type[Model] = DEFAULT_MODEL,
     seed: int = 0,
     edge_encoding: bool = True,
+    dataset: Sequence[Data] | None = None,
     **arguments: Any,
 ) -> Model:
     """Make a model with fresh weights for a dataset and a task.
@@ -46,6 +50,9 @@ def build_model(
         model: the model's class, or the name of the class.
         seed: seed of the weights. The global generator is left as it is.
         edge_encoding: whether the model uses the encoder's edge encoding, if there is one.
+        dataset: training graphs over which :func:`~tg_lpe.app.training.principal_readouts` sets the read-outs of a new
+            :class:`~tg_lpe.LinearTransformer` with ``probes="identity"`` or :class:`~tg_lpe.GramTransformer`; if
+            absent, they are random.
         arguments: further arguments of the model's constructor, such as ``hidden_channels`` of
             :class:`~tg_lpe.GraphTransformer`.
 
@@ -73,11 +80,14 @@ def build_model(
     arguments = cls.arguments_for(task.level, arguments)
     with seeded(seed):
         with seeded(hash_seed(seed, ENCODER_DRAW)):
+            is_new = isinstance(encoder, Mapping)
             encoder = None if encoder is None else start_encoder(encoder, spec)
         if encoder is not None and not edge_encoding:
             encoder = without_edges(encoder)
             if encoder.edge_out_channels:
                 raise ValueError(f"{type(encoder).__name__} cannot leave the edges out")
+        if is_new and dataset is not None and has_polynomials(encoder):
+            principal_readouts(encoder, dataset)
         defaults = {**spec.to_dict(), "encoder": encoder, "out_channels": task.out_channels}
         defaults = {name: value for name, value in defaults.items() if name in known}
         return cls(**{**defaults, **arguments}).train()

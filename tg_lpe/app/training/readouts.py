@@ -2,72 +2,74 @@
 
 from __future__ import annotations
 
-import copy
+from collections.abc import Sequence
+from typing import TypeGuard
 
 import torch
-from torch import Tensor
-from torch_geometric.data import InMemoryDataset
+from torch import Tensor, nn
+from torch_geometric.data import Data
 
-from tg_lpe.arguments import check_type
-from tg_lpe.encoders import GramTransformer
-from tg_lpe.encoders.precompute import CHUNK, CHUNK_PAIRS, incidences
+from tg_lpe.encoders import Encoder, GramTransformer, LinearTransformer
+from tg_lpe.encoders.whitened import Moments, moments_of
 
 CONSTANT = 1e-9
 """Largest standard deviation of a value that counts as constant; values are at most one."""
 
-ROUNDING = 1e-10
-"""Largest share of the variance of a component that counts as rounding; float32 keeps three digits of others."""
+
+def has_polynomials(encoder: Encoder | None) -> TypeGuard[GramTransformer | LinearTransformer]:
+    """Return whether an encoder maps polynomials of the Laplacian linearly to its channels."""
+    if isinstance(encoder, LinearTransformer):
+        return encoder.polynomials is not None
+    return isinstance(encoder, GramTransformer) and encoder.readout is not None
 
 
 @torch.no_grad()
-def principal_readouts(
-    encoder: GramTransformer, dataset: InMemoryDataset, out_channels: int, edge_out_channels: int = 0
-) -> GramTransformer:
-    """Make an encoder with the same filters whose channels are principal components of the layers' values.
+def principal_readouts(encoder: Encoder, dataset: Sequence[Data]) -> Encoder:
+    """Set the read-outs of nodes and edges to principal components of the values that they read.
 
-    The values that the read-outs read are first scaled to variance one over the dataset. The first ``m`` channels
-    explain as much of their variance as any ``m`` linear functions can, so each prefix of the encoding is a good
-    encoding of that width. All channels have variance one over the dataset, and node channels have mean zero.
+    The values are first scaled to variance one over the dataset. The first ``m`` channels explain as much of their
+    variance as any ``m`` linear functions can, so each prefix of the encoding is a good encoding of that width. All
+    channels have variance one over the dataset, and node channels have mean zero. If the values span fewer dimensions
+    than there are channels, the last channels are zero. ``tg-lpe train`` and :func:`tg_lpe.app.comparison.compare`
+    start new encoders so, over the training part; training from random read-outs ends worse.
 
     Args:
-        encoder: an encoder that reads no features; its read-outs are not used.
-        dataset: the graphs; edge weights are conductances.
-        out_channels: width of the node encoding.
-        edge_out_channels: width of the edge encoding; 0 for none.
+        encoder: a :class:`~tg_lpe.LinearTransformer` with ``probes="identity"``, or a :class:`~tg_lpe.GramTransformer`
+            with ``out_channels``.
+        dataset: a PyG dataset or a sequence of ``Data``; edge weights are conductances.
+
+    Returns:
+        The encoder, changed in place.
 
     Raises:
-        TypeError: if ``encoder`` is no :class:`~tg_lpe.GramTransformer`.
-        ValueError: if the encoder reads features, or its values span fewer dimensions than the channels asked for.
+        TypeError: if ``encoder`` is another one.
+        ValueError: if a feature that the encoder reads is missing.
     """
-    check_type("encoder", encoder, GramTransformer)
-    if features := sorted(encoder.reads & {"x", "edge_attr"}):
-        raise ValueError(f"the encoder must read only the graph, got one that reads {features}")
-    exact = copy.deepcopy(encoder).double()
-    values = [exact.gram(graph) for graph in incidences(dataset, CHUNK, CHUNK_PAIRS)]
-    node, edge = (torch.cat(parts) for parts in zip(*values, strict=True))
-    result = encoder.made_anew(out_channels=out_channels, edge_out_channels=edge_out_channels)
-    result.to(encoder.unit)
-    result.conductances.load_state_dict(encoder.conductances.state_dict())
-    state = {"readout.weight": principal_axes(node, out_channels)}
-    state["readout.bias"] = -state["readout.weight"] @ node.mean(0)
-    if edge_out_channels:
-        state["edge_readout.weight"] = principal_axes(edge, edge_out_channels)
-    result.load_state_dict(state, strict=False)
-    return result.eval()
+    if not has_polynomials(encoder) or (readout := encoder.readout) is None:
+        kinds = "a LinearTransformer with probes='identity' or a GramTransformer with out_channels"
+        raise TypeError(f"encoder must be {kinds}, got {encoder}")
+    width, device, maps, state = readout.in_features, readout.weight.device, {"node": readout}, encoder.state_dict()
+    if encoder.edge_readout is not None:
+        maps["edge"] = encoder.edge_readout
+        state["edge_readout.weight"] = torch.eye(width)
+    exact = encoder.made_anew(out_channels=width, edge_out_channels=width * (len(maps) - 1))
+    exact.load_state_dict({**state, "readout.weight": torch.eye(width), "readout.bias": torch.zeros(width)})
+    _, moments = moments_of(exact.double().to(device), dataset, device)
+    for level, part in maps.items():
+        axes = principal_axes(moments[level], part.out_features).to(device)
+        part.weight.copy_(axes)
+        if part.bias is not None:
+            part.bias.copy_(-axes @ moments[level].mean.to(device))
+    return encoder
 
 
-def principal_axes(values: Tensor, k: int) -> Tensor:
+def principal_axes(moments: Moments, k: int) -> Tensor:
     """Return the linear map ``[k, width]`` from values to the first ``k`` principal components of the scaled values.
 
-    The components have variance one. In each, the value with the largest coefficient has a positive one.
+    The components have variance one, or are zero beyond the rank. In each, the value with the largest coefficient has a
+    positive one.
     """
-    centred = values - values.mean(0)
-    std = centred.square().mean(0).sqrt()
+    std = (moments.scatter.diagonal() / max(moments.rows, 1)).sqrt()
     scale = torch.where(std > CONSTANT, 1 / std, 0.0)
-    variance, axes = torch.linalg.eigh((centred * scale).mT @ (centred * scale) / max(len(values), 1))
-    rank = int((variance > ROUNDING * variance.sum()).sum())
-    if not 1 <= k <= rank:
-        raise ValueError(f"the encoder's values span {rank} dimensions over the dataset, got {k} channels")
-    axes, variance = axes.flip(1)[:, :k], variance.flip(0)[:k]
-    axes = axes * axes.gather(0, axes.abs().argmax(0, keepdim=True)).sign()
-    return (axes / variance.sqrt()).mT * scale
+    axes = moments._replace(scatter=scale.unsqueeze(1) * moments.scatter * scale).whitening()
+    return nn.functional.pad(axes[:, :k].mT * scale, (0, 0, 0, max(0, k - len(std))))
