@@ -84,7 +84,12 @@ PLACE = {"class": "Combined", "encoders": ["gram-k16", "positions-k16"]}
 
 ROWS: dict[str, Candidate] = {
     **ENCODINGS,
-    "universal-k32": Candidate("universal-k32", encoder_lr=0, edge_encoding=False),
+    "LinearTransformer": Candidate(
+        {
+            **{"class": "LinearTransformer", "probes": "identity", "k": 32, "num_loops": 5},
+            **{"out_channels": 16, "edge_out_channels": 8},
+        }
+    ),
     "heat": Candidate({"class": "HeatKernel"}),
     "resistance": Candidate({"class": "EffectiveResistance"}),
     "cycles": Candidate(CYCLES),

@@ -64,8 +64,9 @@ ENCODINGS: dict[str, Candidate] = {
     "walks": Candidate(WALKS),
     "whitened-walks": Candidate({"class": "Whitened", "encoder": WALKS}),
     "gram-k16": Candidate("gram-k16", encoder_lr=0, edge_encoding=False),
+    "universal-k32": Candidate("universal-k32", encoder_lr=0, edge_encoding=False),
     "positions": Candidate({"class": "Positions", "k": 8}),
-    "GramTransformer": Candidate({"class": "GramTransformer", "out_channels": 8, "edge_out_channels": 8}),
+    "GramTransformer": Candidate({"class": "GramTransformer", "out_channels": 16, "edge_out_channels": 8}),
 }
 """Default rows of a comparison."""
 
