@@ -626,8 +626,7 @@ TABLES: dict[str, Table] = {
     ),
     "edges_on_disk": Table(
         "nodes: {num_nodes:,} | edges: {num_edges:,} | CPU seconds to sort: {build_cpu_seconds:,.0f}"
-        " | to encode: {cpu_seconds:,.0f} | ns each, layer, filter, probe: {ns_per_edge_layer_filter_probe:.1f}"
-        " | peak GiB: {peak_gib:.1f} | in memory: {memory_cpu_seconds:,.0f}"
+        " | to encode: {cpu_seconds:,.0f} | peak GiB: {peak_gib:.1f}"
     ),
     "million": Table(
         ": {what} | molecules a process: {molecules:,.0f} | seconds: {seconds:,.0f} | a second: {per_second:,.0f}"
