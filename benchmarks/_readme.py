@@ -325,20 +325,6 @@ def systems_fields(entry: Entry) -> Entry:
     return {**one, **{name: row["error ±"] for name, row in rows.items()}}
 
 
-PAIR_BATCHES = ("batches of 32", "batches of 128", "batches of 1,024")
-
-
-def pairs_by_encoding(content: Entry) -> Entries:
-    """Group the pairs of benchmarks/encoding_costs.py by the encoding."""
-    entries = [entry for entry in content["results"] if entry["part"] == "pairs"]
-    return groups(entries, "what", lambda entry: f"batches of {entry['batch']:,}")
-
-
-def pairs_fields(entry: Entry) -> Entry:
-    """Show the rates of an encoding of pairs by the batch."""
-    return {batch: f"{entry[batch]['graphs_per_second']:,.0f}" for batch in PAIR_BATCHES}
-
-
 NODE_COLUMNS = ("none", "random walks", "gram-k16", "eigenvectors", "positions", "positions, edges")
 DIRECTED_COLUMNS = ("random walks", "eigenvectors", "directed walks", "magnetic", "magnetic walks")
 ALIKE = ("photo", "tolokers", "cs", "cs, links")
@@ -612,7 +598,10 @@ TABLES: dict[str, Table] = {
             [one for one in content["results"] if one["method"] not in TIGHT], "method", lambda one: str(one["family"])
         ),
     ),
-    "encoding_costs, pairs": Table(f"pairs of: `{{what}}` | {cells(PAIR_BATCHES)}", pairs_fields, pairs_by_encoding),
+    "encoding_costs, pairs": Table(
+        "pairs of: `{what}` | molecules a second: {graphs_per_second:,.0f}",
+        arrange=only(lambda entry: entry["part"] == "pairs" and entry["batch"] == 128),
+    ),
     "encoding_costs, beforehand": Table(
         "nodes and edges of: `{what}` | molecules a second: {graphs_per_second:,.0f}",
         arrange=only(lambda entry: entry["part"] == "beforehand"),
