@@ -314,15 +314,15 @@ class EncodingJob:
 
     def _molecules(self, table: Any) -> tuple[_GraphsOf, list[str | None]]:
         """Return the valid SMILES of a table as graphs, and for each row ``None`` or the reason why it is invalid."""
-        from tg_lpe.app.molecules._molecule import process
-        from tg_lpe.app.molecules.reader import dataset_of, molecules_of, reasons_of
+        from tg_lpe.app.molecules import _molecule, reader
 
         smiles = table[self.smiles_column].cast("string").to_pylist()
         if self.reader is not None:
             [batch] = self.reader.read(smiles, batch_size=len(smiles), num_workers=0)
             return partial(_part, batch.graphs), batch.reasons
-        molecules = molecules_of(process(smiles, repair_radicals=False, canonical=True))
-        return partial(_part, dataset_of(molecules)), reasons_of(molecules)
+        molecules = _molecule.process(smiles, canonical=True)  # without atom types, which have no common numbers
+        graphs = (m if isinstance(m, str) else m._replace(atoms=[0] * len(m.atoms)) for m in molecules)
+        return partial(_part, reader.dataset_of(graphs)), reader.reasons_of(molecules)
 
     def _graphs(self, table: Any) -> tuple[_GraphsOf, list[str | None]]:
         """Return the graphs of a table, and ``None`` for each row, since faults only show up later."""

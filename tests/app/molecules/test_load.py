@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import lzma
 import os
@@ -22,6 +21,7 @@ from tg_lpe.app.molecules import (
     MoleculeSplits,
     SkippedMolecule,
     SolubilityNormalization,
+    _molecule,
     _pool,
     constrained_solubility,
     load_molecules,
@@ -284,34 +284,31 @@ def test_workers_agree_with_one_process(write_folder: Write, tmp_path: Path) -> 
     assert torch.equal(alone.train._data.edge_index, shared.train._data.edge_index)
 
 
-def test_script_without_main_guard_and_workers_without_torch(write_folder: Write, tmp_path: Path) -> None:
-    """A plain script that uses workers runs once, also with a json.py in its folder."""
+def test_a_script_that_uses_workers_runs_once(write_folder: Write, tmp_path: Path) -> None:
     folder = write_folder(SMI)
-    (tmp_path / "json.py").write_text("raise RuntimeError('the wrong json')\n")
     script = tmp_path / "script.py"
     script.write_text(
-        "import sys\n"
-        "sys.path.pop(0)\n"
         "print('started')\n"
-        "from tg_lpe.app.molecules import _molecule, load_molecules\n"
+        "from tg_lpe.app.molecules import load_molecules\n"
         f"splits = load_molecules({str(folder)!r}, computed='solubility', cache_dir={str(tmp_path / 'c')!r}, "
         "num_workers=2, progress=False)\n"
         "print(len(splits.train))\n"
     )
-    root = Path(__file__).resolve().parents[3]
-    environment = {**os.environ, "PYTHONPATH": str(root)}
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[3])}
     done = subprocess.run(
         [sys.executable, str(script)], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300
     )
     assert (done.stdout, done.returncode) == ("started\n4\n", 0), done.stderr
-    probe = subprocess.run(
-        [sys.executable, "-I", "-c", _pool._BOOTSTRAP + "print('torch' in sys.modules)"],
-        input=json.dumps({"path": sys.path, "file": str(root / "tg_lpe/app/molecules/_molecule.py")}) + "\n",
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert probe.stdout == "False\n", probe.stderr
+
+
+def die(smiles: list[str]) -> None:
+    os._exit(3)
+
+
+def test_a_worker_that_dies_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_molecule, "process", die)
+    with pytest.raises(RuntimeError, match="a process that read molecules died; num_workers=0"):
+        list(_pool.read_smiles(["C"] * 600, num_workers=2))
 
 
 def test_graphs_of_plain_lists() -> None:

@@ -20,15 +20,15 @@ class Corpus:
         self.unusable: list[str] = []
         self.types: Counter[str] = Counter()
         num_nodes, num_edges, terms = [], [], []
-        for answer in read_smiles(smiles, repair_radicals=repair_radicals, with_terms=with_terms):
-            for entry in answer["molecules"]:
+        for _, molecules in read_smiles(smiles, repair_radicals=repair_radicals, with_terms=with_terms):
+            for entry in molecules:
                 if isinstance(entry, str):
                     self.unusable.append(entry)
                     continue
-                num_nodes.append(len(entry[0]))
-                num_edges.append(2 * len(entry[1]) // 3)
-                terms.append(entry[2])
-                self.types.update(answer["types"][code] for code in entry[0])
+                num_nodes.append(len(entry.atoms))
+                num_edges.append(2 * len(entry.bonds) // 3)
+                terms.append(entry.terms)
+                self.types.update(entry.atoms)
         self.num_nodes, self.num_edges = np.array(num_nodes), np.array(num_edges)
         self.terms = terms
 

@@ -126,7 +126,7 @@ def test_published_labels_are_an_affine_function_of_our_terms(shared_data: Path)
         with (shared_data / "zinc12k" / f"{split}.csv").open() as file:
             rows += list(csv.DictReader(file))
     answers = read_smiles([row["smiles"] for row in rows], repair_radicals=False, with_terms=True)
-    terms = [terms for answer in answers for _, _, terms, *_ in answer["molecules"]]
+    terms = [molecule.terms for _, molecules in answers for molecule in molecules]
     labels = np.array([float(row["y"]) for row in rows])
     ours = np.array(terms) @ [0.6976318, -1.1981676, -3.4751392] + 2.1118300
     # 1e-6 of the fit, and half of the last of the six decimals that the labels are printed with.

@@ -14,10 +14,11 @@ from tqdm import tqdm
 from tg_lpe.app.molecules import _molecule, _pool
 from tg_lpe.app.molecules._butina import butina_clusters
 from tg_lpe.app.molecules._labels import read_labels, read_numbers
+from tg_lpe.app.molecules._molecule import Molecule
 from tg_lpe.app.molecules.files import Row
 from tg_lpe.app.molecules.molecule_dataset import MoleculeDataset, MoleculeSplits, spec_of
 from tg_lpe.app.molecules.qm9 import qm9_split
-from tg_lpe.app.molecules.reader import Molecule, dataset_of, molecules_of, number_atoms
+from tg_lpe.app.molecules.reader import dataset_of, number_atoms
 from tg_lpe.app.molecules.report import FileCount, LoadReport, MissingLabels, SkippedMolecule, with_examples
 from tg_lpe.app.molecules.solubility import SolubilityNormalization
 from tg_lpe.app.molecules.vocabulary import BOND_TYPES, AtomVocabulary
@@ -76,8 +77,6 @@ class ReadRows(NamedTuple):
     classes: tuple[tuple[str, ...], ...]
     extra: Sequence[tuple[float, ...]]
     """Numbers of ``extra_columns``, then the weight."""
-    names: Sequence[str]
-    """Atom types by code."""
     molecules: Entries
 
 
@@ -93,7 +92,7 @@ def read_rows(rows: Mapping[str, Sequence[Row]], options: BuildOptions) -> ReadR
     labels, classes = read_labels(flat, columns, options.missing)  # first: a bad cell fails early
     extra = _read_extra(flat, len(columns), options)
     kinship = options.split if "all" in rows and options.split in OF_KIN else None
-    return ReadRows(flat, labels, classes, extra, *_read(flat, options, kinship, with_names=True))
+    return ReadRows(flat, labels, classes, extra, _read(flat, options, kinship, with_names=True))
 
 
 def build_splits(rows: Mapping[str, Sequence[Row]], options: BuildOptions, read: ReadRows) -> MoleculeSplits:
@@ -107,7 +106,7 @@ def build_splits(rows: Mapping[str, Sequence[Row]], options: BuildOptions, read:
     Raises:
         ValueError: If a split has no usable molecule.
     """
-    flat, labels, classes, extra, names, molecules = read
+    flat, labels, classes, extra, molecules = read
     sizes = _molecule.ogb_feature_sizes() if options.features == "ogb" else None
     usable, report = _sift(flat, molecules, options.label_columns, labels)
     members = _members(rows, usable, options, report)
@@ -123,8 +122,8 @@ def build_splits(rows: Mapping[str, Sequence[Row]], options: BuildOptions, read:
     vocabulary = options.vocabulary
     numbered: Mapping[int, Molecule | str] = usable
     if sizes is None and vocabulary is None:
-        vocabulary = _collect_types(names, usable, set(members["train"]))
-        numbered = dict(zip(usable, number_atoms(usable.values(), names, vocabulary), strict=True))
+        vocabulary = _collect_types(usable, set(members["train"]))
+        numbered = dict(zip(usable, number_atoms(usable.values(), vocabulary), strict=True))
     widths = (1, 1) if sizes is None else (len(sizes[0]), len(sizes[1]))
     datasets = {}
     for split, part in members.items():
@@ -193,14 +192,14 @@ def build_list(
     Raises:
         ValueError: If no row is usable.
     """
-    names, molecules = _read(rows, options)
+    molecules = _read(rows, options)
     usable, report = _sift(rows, molecules, (), [()] * len(rows))
     if not usable:
         raise ValueError(f"no usable molecule: {report.summary()}")
     vocabulary, numbered = options.vocabulary, list[Molecule | str](usable.values())
     if vocabulary is None:
-        vocabulary = _collect_types(names, usable, usable)
-        numbered = number_atoms(numbered, names, vocabulary)
+        vocabulary = _collect_types(usable, usable)
+        numbered = number_atoms(numbered, vocabulary)
     return dataset_of(numbered), vocabulary, report, [rows[position] for position in usable]
 
 
@@ -220,14 +219,10 @@ def _with_repeated(
 
 def _read(
     rows: Sequence[Row], options: BuildOptions, kinship: str | None = None, with_names: bool = False
-) -> tuple[list[str], Entries]:
-    """Read molecules; return the names of atom types by code, and the molecule of each row or the reason for none.
-
-    Atoms are numbered by the vocabulary of the options, if there is one, otherwise by codes.
-    """
-    codes: dict[str, int] = {}
+) -> list[Molecule | str]:
+    """Read the molecule of each row, or the reason for none; number atoms if the options have a vocabulary."""
     molecules: list[Molecule | str] = []
-    answers = _pool.read_smiles(
+    chunks = _pool.read_smiles(
         [row.smiles for row in rows],
         repair_radicals=options.repair_radicals,
         with_terms=options.target.computed is not None,
@@ -238,17 +233,10 @@ def _read(
         num_workers=options.num_workers,
     )
     with tqdm(total=len(rows), desc="molecules", unit="mol", disable=None if options.progress else True) as bar:
-        for answer in answers:
-            remap = [codes.setdefault(name, len(codes)) for name in answer["types"]]
-            for entry in molecules_of(answer):
-                if options.features == "types" and not isinstance(entry, str):
-                    entry = entry._replace(atoms=[remap[code] for code in entry.atoms])
-                molecules.append(entry)
-            bar.update(len(answer["molecules"]))
-    names = list(codes)
-    if options.vocabulary is not None:
-        molecules = number_atoms(molecules, names, options.vocabulary)
-    return names, molecules
+        for _, chunk in chunks:
+            molecules += chunk
+            bar.update(len(chunk))
+    return molecules if options.vocabulary is None else number_atoms(molecules, options.vocabulary)
 
 
 def _sift(
@@ -305,9 +293,9 @@ def _divide(molecules: Sequence[Molecule], options: BuildOptions) -> Mapping[str
     if options.split not in OF_KIN:
         draw = qm9_split if options.split == "standard" else split_indices
         return dict(zip(PARTS, draw(len(molecules), options.seed), strict=True))
-    kin = [molecule.kinship or "" for molecule in molecules]
+    kin = [molecule.kinship for molecule in molecules]
     if options.split == "butina":
-        kin = list(map(str, butina_clusters([list(map(int, bits.split())) for bits in kin])))
+        kin = butina_clusters(kin)
     parts = scaffold_split(kin)
     if empty := [split for split, part in parts.items() if not part]:
         scaffold, count = Counter(kin).most_common(1)[0]
@@ -319,7 +307,7 @@ def _divide(molecules: Sequence[Molecule], options: BuildOptions) -> Mapping[str
     return parts
 
 
-def scaffold_split(scaffolds: Sequence[str]) -> dict[str, list[int]]:
+def scaffold_split(scaffolds: Sequence[str | int]) -> dict[str, list[int]]:
     """Split molecules 80/10/10 so that no scaffold is in two parts, as MoleculeNet does.
 
     `MoleculeNet <https://arxiv.org/abs/1703.00564>`_, section 3.2. The sets of molecules with equal scaffolds, largest
@@ -331,7 +319,7 @@ def scaffold_split(scaffolds: Sequence[str]) -> dict[str, list[int]]:
     Returns:
         Positions of each part, in ascending order.
     """
-    sets: dict[str, list[int]] = {}
+    sets: dict[str | int, list[int]] = {}
     for position, scaffold in enumerate(scaffolds):
         sets.setdefault(scaffold, []).append(position)
     train_end, val_end = 0.8 * len(scaffolds), 0.9 * len(scaffolds)
@@ -346,9 +334,9 @@ def scaffold_split(scaffolds: Sequence[str]) -> dict[str, list[int]]:
     return {split: sorted(part) for split, part in parts.items()}
 
 
-def _collect_types(names: Sequence[str], usable: Mapping[int, Molecule], train: Container[int]) -> AtomVocabulary:
+def _collect_types(usable: Mapping[int, Molecule], train: Container[int]) -> AtomVocabulary:
     """Collect the atom types; those that the training set, the positions ``train``, lacks come last."""
-    counts: Counter[int] = Counter()
+    counts: Counter[str] = Counter()
     for position, molecule in usable.items():
         counts.update(molecule.atoms if position in train else dict.fromkeys(molecule.atoms, 0))
-    return AtomVocabulary.from_counts({names[code]: count for code, count in counts.items()})
+    return AtomVocabulary.from_counts(counts)

@@ -1,20 +1,16 @@
-"""Convert a SMILES string to atoms, bonds and terms of the penalised logP.
-
-Worker processes load this file by its path, outside the package. It imports only RDKit and the standard library, so
-that a worker starts fast and does not import torch.
-"""
+"""Convert a SMILES string to atoms, bonds and terms of the penalised logP."""
 
 from __future__ import annotations
 
 import functools
 import importlib.util
-import json
 import math
 import os
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from types import ModuleType
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 
 try:
     from rdkit import Chem, RDConfig, rdBase
@@ -52,6 +48,21 @@ class Graph(NamedTuple):
 
     atom_types: list[str]
     bonds: list[tuple[int, int, int]]
+
+
+class Molecule(NamedTuple):
+    """Hold a molecule that RDKit has read."""
+
+    atoms: list[Any]
+    """The type of each atom, by name or numbered; or ogb's features of one atom after the other."""
+    bonds: list[int]
+    """Atom, atom and type (or features) of each bond, one after the other."""
+    terms: tuple[float, float, float] | None = None
+    """The terms of its penalised logP, if requested."""
+    kinship: Any = None
+    """Its scaffold or fingerprint, if requested."""
+    name: str | None = None
+    """Its canonical SMILES, if requested."""
 
 
 def parse(smiles: str, repair_radicals: bool = False, ogb: bool = False) -> Any:
@@ -288,7 +299,7 @@ def _atom_type(atom: Any) -> str:
     if charge:
         sign = "+" if charge > 0 else "-"
         name += f" {sign}" if abs(charge) == 1 else f" {sign}{abs(charge)}"
-    return name
+    return sys.intern(name)
 
 
 def solubility_terms(molecule: Any) -> tuple[float, float, float]:
@@ -424,9 +435,9 @@ def scaffold(molecule: Any) -> str:
         return name
 
 
-def fingerprint(molecule: Any) -> str:
-    """Return the set bits of the Morgan fingerprint of radius 2 with 1,024 bits, separated by blanks."""
-    return " ".join(map(str, _morgan().GetFingerprint(molecule).GetOnBits()))
+def fingerprint(molecule: Any) -> Any:
+    """Return the Morgan fingerprint of radius 2 with 1,024 bits."""
+    return _morgan().GetFingerprint(molecule)
 
 
 @functools.cache
@@ -441,70 +452,45 @@ _KINSHIPS: Mapping[str | None, Any] = {None: lambda molecule: None, "scaffold": 
 
 def process(
     smiles: Sequence[str | None],
-    repair_radicals: bool,
+    repair_radicals: bool = False,
     with_terms: bool = False,
     kinship: str | None = None,
     features: str = "types",
     canonical: bool = False,
     with_names: bool = False,
-) -> dict[str, Any]:
-    """Convert many SMILES strings to JSON-able lists.
+) -> list[Molecule | str]:
+    """Convert SMILES strings to molecules, whose atom types are names, or to the reasons why they are unusable.
 
     Args:
         smiles: The strings; `None` is unusable.
         repair_radicals: As for :func:`parse`.
         with_terms: Whether to compute the terms of the penalised logP.
         kinship: `"scaffold"` computes the scaffold, `"butina"` the fingerprint, to find related molecules.
-        features: `"types"`, one type per atom and bond, or `"ogb"`, several categories of each.
+        features: `"types"`, one type per atom and bond, or `"ogb"`, the categories of :func:`ogb_graph`.
         canonical: As for :func:`graph` and :func:`ogb_graph`.
         with_names: Whether to compute the canonical SMILES, to find equal molecules.
-
-    Returns:
-        `types`, the names of the atom types, and `molecules`, one entry per string, the reason why it is unusable or
-        `[atoms, bonds, terms, kinship, name]`. With types, atoms are indices into `types`, and bonds are flat as atom,
-        atom, code, atom, ...; with ogb's features, both are lists of :func:`ogb_graph`.
     """
-    codes: dict[str, int] = {}
-    molecules: list[Any] = []
+    molecules: list[Molecule | str] = []
     for text in smiles:
         try:
             if text is None:
                 raise UnusableMoleculeError("there is no SMILES")
             molecule = parse(text, repair_radicals, ogb=features == "ogb")
-            atom_types: list[str] = []
             name = smiles_of(molecule) if with_names else None
+            atoms: list[Any]
             if features == "ogb":
                 atoms, flat = ogb_graph(molecule, canonical, name)
             else:
-                atom_types, bonds = graph(molecule, canonical, name)
+                atoms, bonds = graph(molecule, canonical, name)
                 flat = [number for bond in bonds for number in bond]
             terms = solubility_terms(molecule) if with_terms else None
             if terms is not None and not all(map(math.isfinite, terms)):
                 raise UnusableMoleculeError("its penalised logP is not finite")
-            relation = _KINSHIPS[kinship](molecule)
+            molecules.append(Molecule(atoms, flat, terms, _KINSHIPS[kinship](molecule), name))
         except ImportError:
             raise
         except UnusableMoleculeError as error:
             molecules.append(str(error))
         except Exception as error:  # RDKit raises many types; one odd molecule must not end the run
             molecules.append(f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error) else ''}")
-        else:
-            if features == "types":
-                atoms = [codes.setdefault(name, len(codes)) for name in atom_types]
-            molecules.append([atoms, flat, terms, relation, name])
-    return {"types": list(codes), "molecules": molecules}
-
-
-def serve(requests: IO[bytes], answers: IO[bytes]) -> None:
-    """Answer one JSON request per line until the input ends; the body of a worker process."""
-    try:
-        for line in requests:
-            try:
-                answer = process(**json.loads(line))
-            except Exception as error:  # the parent process raises it
-                answer = {"error": f"{type(error).__name__}: {error}"}
-            answers.write(json.dumps(answer).encode("ascii") + b"\n")
-            answers.flush()
-    except (KeyboardInterrupt, BrokenPipeError):
-        # The parent reports an interrupt; tracebacks of all workers would hide the report.
-        return
+    return molecules

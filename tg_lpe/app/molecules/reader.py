@@ -10,29 +10,10 @@ from typing import Any, NamedTuple
 from torch_geometric.data import Data
 
 from tg_lpe.app.molecules import _molecule, _pool
+from tg_lpe.app.molecules._molecule import Molecule
 from tg_lpe.app.molecules.molecule_dataset import MoleculeDataset
 from tg_lpe.app.molecules.vocabulary import BOND_TYPES, AtomVocabulary
 from tg_lpe.arguments import check_count, check_type
-
-
-class Molecule(NamedTuple):
-    """Hold a molecule that RDKit has read."""
-
-    atoms: list[int]
-    """The type of each atom, or ogb's features of one atom after the other."""
-    bonds: list[int]
-    """Atom, atom and type (or features) of each bond, one after the other."""
-    terms: tuple[float, float, float] | None = None
-    """The terms of its penalised logP, if requested."""
-    kinship: str | None = None
-    """Its scaffold, or the bits of its fingerprint, if requested."""
-    name: str | None = None
-    """Its canonical SMILES, if requested."""
-
-
-def molecules_of(answer: Mapping[str, Any]) -> list[Molecule | str]:
-    """Return the molecules in an answer of :func:`_pool.read_smiles`, or the reason why a molecule is unusable."""
-    return [entry if isinstance(entry, str) else Molecule(*entry) for entry in answer["molecules"]]
 
 
 def reasons_of(molecules: Iterable[Molecule | str]) -> list[str | None]:
@@ -40,24 +21,16 @@ def reasons_of(molecules: Iterable[Molecule | str]) -> list[str | None]:
     return [molecule if isinstance(molecule, str) else None for molecule in molecules]
 
 
-def number_atoms(
-    molecules: Iterable[Molecule | str], names: Sequence[str], vocabulary: AtomVocabulary
-) -> list[Molecule | str]:
-    """Number atom types by a vocabulary; a molecule with an unknown type is replaced by the reason.
-
-    Args:
-        molecules: Molecules whose atoms are codes, or reasons why they are unusable.
-        names: The atom type of each code.
-        vocabulary: The atom types by number.
-    """
-    numbers = [vocabulary.index(name) if name in vocabulary else -1 for name in names]
+def number_atoms(molecules: Iterable[Molecule | str], vocabulary: AtomVocabulary) -> list[Molecule | str]:
+    """Number the atom types of molecules; a molecule with an unknown type is replaced by the reason."""
+    numbers = {name: number for number, name in enumerate(vocabulary)}
     numbered: list[Molecule | str] = []
     for molecule in molecules:
         if not isinstance(molecule, str):
-            if unknown := sorted({names[code] for code in molecule.atoms if numbers[code] < 0}):
+            if unknown := sorted(set(molecule.atoms) - numbers.keys()):
                 molecule = f"unknown atom type {', '.join(map(repr, unknown))}"
             else:
-                molecule = molecule._replace(atoms=[numbers[code] for code in molecule.atoms])
+                molecule = molecule._replace(atoms=[numbers[name] for name in molecule.atoms])
         numbered.append(molecule)
     return numbered
 
@@ -160,11 +133,10 @@ class MoleculeReader:
             chunk_size=batch_size,
         )
         widths = (1, 1) if self.vocabulary is not None else tuple(map(len, _molecule.ogb_feature_sizes()))
-        for answer in answers:
-            molecules = molecules_of(answer)
+        for strings, molecules in answers:
             if self.vocabulary is not None:
-                molecules = number_atoms(molecules, answer["types"], self.vocabulary)
-            yield MoleculeBatch(answer["smiles"], dataset_of(molecules, widths=widths), reasons_of(molecules))
+                molecules = number_atoms(molecules, self.vocabulary)
+            yield MoleculeBatch(strings, dataset_of(molecules, widths=widths), reasons_of(molecules))
 
 
 def smiles_to_data(smiles: str, vocabulary: AtomVocabulary, canonical: bool = True) -> Data:
