@@ -68,15 +68,16 @@ SMILES = [
 
 @pytest.mark.parametrize("name", zoo.names())
 def test_outputs_are_those_recorded(name: str) -> None:
-    """The fixture holds a batch of graphs, and the outputs of each checkpoint for it or for the molecules above."""
+    """The fixture holds a batch of graphs, the float64 outputs of each encoder for it, and predictions of models."""
     recorded = load_tensors(FIXTURE)[0]
     if zoo.card(name)["class"] in MODELS:
         pytest.importorskip("rdkit")
         parts = {"prediction": zoo.load(name).predict(SMILES, canonical=False).values}
     else:
         with torch.no_grad():
-            out = checkpoints.load(name)(**{key: recorded[key] for key in ("x", "edge_index", "edge_attr", "batch")})
-        parts = {part: value for part, value in out._asdict().items() if value is not None}
+            graphs = {key: recorded[key] for key in ("x", "edge_index", "edge_attr", "batch")}
+            out = load_encoder(name).double()(**graphs)
+        parts = {part: value.float() for part, value in out._asdict().items() if value is not None}
     assert {key for key in recorded if key.startswith(f"{name}.")} == {f"{name}.{part}" for part in parts}
     for part, value in parts.items():
         torch.testing.assert_close(value, recorded[f"{name}.{part}"], rtol=1e-5, atol=3e-5)
