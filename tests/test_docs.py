@@ -90,7 +90,7 @@ def test_files_and_names_of_the_architecture_are_there() -> None:
             assert any(path.endswith(f"/{name.rstrip('/')}") for path in paths), name
         else:
             assert re.search(rf"\b{name.split('.')[-1]}\b", source), name
-    for name, file in re.findall(r"`(\w+)(?:\(\))?` (?:in|of) `([\w./]+\.py)`", page):
+    for name, file in re.findall(r"`(?:\w+\.)*(\w+)(?:\(\))?`\s(?:in|of)\s`([\w./]+\.py)`", page):
         text = next(path for path in files if f"/{path}".endswith(f"/{file}")).read_text("utf-8")
         assert re.search(rf"^ *(def|class) {name}\b|^{name}\b", text, flags=re.M), f"{name} in {file}"
 
