@@ -252,7 +252,7 @@ def table2_fields(entry: Entry) -> Entry:
     if (paper := entry["paper"]) is None:
         return fields
     error = f"{paper['mae']:.3f} ± {paper['std']:.4f}"
-    return {**fields, "paper_mae": error, "paper_epochs": paper["epochs"], "paper_parameters": paper["parameters"]}
+    return {**fields, "paper_mae": error}
 
 
 def layers_fields(entry: Entry) -> Entry:
@@ -550,21 +550,13 @@ TABLES: dict[str, Table] = {
         only(lambda entry: "-" in entry["curve"] or entry["figure"] != 2),  # single eigenvectors are in the figure
     ),
     "table2": Table(
-        "data: {set} | encoding: {row} | paper's MAE: {paper_mae} | epochs: {paper_epochs:,}"
-        " | parameters: {paper_parameters} | test MAE: {error ±} | after relabelling: {relabelled ±}"
-        " | epochs: {epochs:,} | parameters: {model + encoder} | seeds: {num_seeds} | precision: {precision}"
-        " | minutes: {minutes:.0f}",
+        "data: {set} | encoding: {row} | paper's MAE: {paper_mae} | test MAE: {error ±}"
+        " | after relabelling: {relabelled ±}",
         table2_fields,
     ),
     "eigen_pretraining": Table(
         "encoder: {row} | test loss, of 12: {test_loss:.2f} | after relabelling: {test_loss_relabelled:.2f}"
-        " | parameters: {num_parameters:,} | epochs: {epochs}"
-    ),
-    "less_computation": Table(
-        "encoding: {name} | layers: {layers} | columns: {k} | test MAE: {error ±} | after relabelling: {relabelled ±}"
-        " | µs a graph: {microseconds_a_graph:.1f} | parameters of the encoder: {encoder_parameters:,}"
-        " | epochs: {epochs}",
-        lambda entry: {"name": "linear transformer" if entry["layers"] else entry["row"]},
+        " | epochs: {epochs}"
     ),
     "brec": Table(
         f": {{name}} | all, 400: {{total}} | {cells({'strongly regular, 50': 'strongly regular', 'CFI, 100': 'CFI'})}"
