@@ -97,7 +97,7 @@ def test_labels_are_used_as_published(write_folder: Write, tmp_path: Path) -> No
 def test_everything_left_out_is_reported(
     write_folder: Write, tmp_path: Path, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    train = "smiles,y\nCCO,1\nC1CC,2\n\n# note\nCN,\nCC,nan\nsmiles,y\nCS,3\n,4\nCF\n"
+    train = "smiles,y\nCCO,1\nC1CC,2\n\n# note\nCN,\nCC,nan\n\nCS,3\n,4\nCF\n"
     folder = write_folder({**CSV, "train.csv": train, "atom_dict.txt": "C\nO\nN\nF\nCl\n"})
     with caplog.at_level(logging.INFO, logger="tg_lpe.app.datasets"):
         splits = load(tmp_path, folder)
@@ -114,8 +114,7 @@ def test_everything_left_out_is_reported(
     assert splits.train.y.tolist() == [1.0]
     assert splits.train[0].x.view(-1).tolist() == [0, 0, 1]
     assert splits.report.num_read == 12
-    short, record, untrained, again = caplog.records
-    assert short.getMessage().startswith("train.csv: 2 lines have fewer cells than the header")
+    record, untrained, again = caplog.records
     assert record.levelno == untrained.levelno == logging.WARNING
     assert "5 of 12 molecules used; left out: its label is missing (3)" in record.getMessage()
     assert "; the first left out: train.csv:3: 'C1CC': RDKit" in record.getMessage() and "\n" not in record.getMessage()
@@ -170,7 +169,7 @@ def test_compressed_and_several_training_files(write_folder: Write, tmp_path: Pa
     assert len(splits.train) == 6
     assert "Br" in splits.vocabulary
     (folder / "more_train.smi.xz").write_bytes(b"no xz")
-    with pytest.raises(ValueError, match="not a complete xz file"):
+    with pytest.raises(ValueError, match=r"more_train\.smi\.xz is not readable"):
         load(tmp_path, folder, train_files=("more_train",), computed="solubility")
 
 

@@ -92,7 +92,7 @@ def test_one_warning_counts_what_lies_outside(
     [
         ("in.smi", b"", "holds no molecule"),
         ("in.smi", b"CCO\nC1CC(\nCCN\n", "in.smi:2: 'C1CC\\('"),
-        ("in.smi.xz", lzma.compress(b"CCO\n" * 1000)[:-20], "not a complete xz file"),
+        ("in.smi.xz", lzma.compress(b"CCO\n" * 1000)[:-20], "in.smi.xz is not readable"),
     ],
 )
 def test_a_failure_leaves_what_was_there(tmp_path: Path, zinc: Predictor, name: str, content: bytes, said: str) -> None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
-import math
-import re
 from collections.abc import Sequence
+from typing import Any
 
-import torch
+import numpy as np
+import pandas
 
 from tg_lpe.app.molecules.files import Row
 from tg_lpe.arguments import ArgumentError
@@ -19,8 +19,7 @@ SHOWN = 4
 ROUNDED = 1e-3
 """Largest rounding of a column without a warning, in standard deviations of the column."""
 _LOGGER = logging.getLogger("tg_lpe.app.molecules")
-_DECIMAL_COMMA = re.compile(r"[+-]?\d*,\d+")
-_LARGEST_FLOAT32 = torch.finfo(torch.float32).max
+_DECIMAL_COMMA = r"[+-]?\d*,\d+"
 
 
 def read_labels(
@@ -44,43 +43,24 @@ def read_labels(
         ValueError: If a column has both words and numbers, a word that looks like a missing label or has a decimal
             comma, or a different word in nearly every row, or if a number does not fit float32.
     """
-    empty = {"", *(missing or ())}
-    read: list[list[float]] = []
-    classes: list[tuple[str, ...]] = []
-    wrong: dict[str, list[Row]] = {}
-    are_numbers = False
+    read, classes = [], []
     for place, column in enumerate(columns):
-        numbers, words = [], {}
-        for position, row in enumerate(rows):
-            value = math.nan if row.labels[place] in empty else _number(row, place, column)
-            if value is None:
-                words[position] = row.labels[place]
-            numbers.append(math.nan if value is None else value)
-        names = tuple(sorted(set(words.values())))
-        has_numbers = any(not math.isnan(value) for value in numbers)
-        if names and not has_numbers and (missing is not None or not any(name.lower() in MARKS for name in names)):
-            if (len(names) > 2 and 2 * len(names) > len(words)) or any(map(_DECIMAL_COMMA.fullmatch, names)):
-                shown = ", ".join(map(repr, names[:SHOWN]))
-                words_text = f"{len(names)} different words in {len(words)} cells, such as {shown}"
-                raise ValueError(
-                    f"column {column!r} holds {words_text}: neither numbers nor classes; write numbers with a decimal "
-                    "point, without units, signs such as % and separators of thousands"
-                )
-            number = {name: float(k) for k, name in enumerate(names)}
-            for position, word in words.items():
-                numbers[position] = number[word]
-        else:
-            for position, word in words.items():
-                if has_numbers or word.lower() in MARKS:  # without numbers, other words are classes
-                    wrong.setdefault(word, []).append(rows[position])
-            are_numbers |= has_numbers and bool(words)
-            names = ()
-            _warn_of_rounding(column, numbers)
-        read.append(numbers)
-        classes.append(names)
-    if wrong:
-        raise _not_labels(wrong, columns, len({row.file for row in rows}) == 1, missing, are_numbers)
-    return [tuple(labels) for labels in zip(*read, strict=True)] or [()] * len(rows), tuple(classes) * any(classes)
+        cells, numbers = _numbers(rows, place, column, missing or ())
+        words = cells[numbers.isna() & ~cells.isin(["", *(missing or ())]) & (cells.str.lower() != "nan")]
+        names, has_numbers = sorted(words.unique()), bool(numbers.notna().any())
+        wrong = words if has_numbers or missing is not None else words[words.str.lower().isin(MARKS)]
+        if len(wrong) and (has_numbers or missing is None):
+            raise _not_labels(column, wrong, rows, "number" if has_numbers else "class name", missing)
+        if (len(names) > 2 and 2 * len(names) > len(words)) or words.str.fullmatch(_DECIMAL_COMMA).any():
+            shown = f"{len(names)} different words in {len(words)} cells, such as {', '.join(map(repr, names[:SHOWN]))}"
+            raise ValueError(
+                f"column {column!r} holds {shown}: neither numbers nor classes; write numbers with a decimal point, "
+                "without units, signs such as % and separators of thousands"
+            )
+        numbers[words.index] = words.map({name: float(number) for number, name in enumerate(names)}).astype(float)
+        read.append(numbers.tolist())
+        classes.append(tuple(names))
+    return list(zip(*read, strict=True)) or [()] * len(rows), tuple(classes) * any(classes)
 
 
 def read_numbers(rows: Sequence[Row], columns: Sequence[str], start: int) -> list[tuple[float, ...]]:
@@ -89,76 +69,47 @@ def read_numbers(rows: Sequence[Row], columns: Sequence[str], start: int) -> lis
     Raises:
         ValueError: If a cell holds no number, or one that does not fit float32; the message names the line.
     """
-    read: list[list[float]] = [[] for _ in columns]
-    for place, column in enumerate(columns):
-        for row in rows:
-            value = _number(row, start + place, column)
-            if value is None or math.isnan(value):
-                cell = row.labels[start + place]
-                raise ValueError(f"{row.file}:{row.line}: {cell!r} in column {column!r} must be a number")
-            read[place].append(value)
-        _warn_of_rounding(column, read[place])
+    read = []
+    for place, column in enumerate(columns, start):
+        cells, numbers = _numbers(rows, place, column)
+        for at in numbers.index[numbers.isna()]:
+            raise ValueError(f"{rows[at].file}:{rows[at].line}: {cells[at]!r} in column {column!r} must be a number")
+        read.append(numbers.tolist())
     return list(zip(*read, strict=True)) or [()] * len(rows)
 
 
-def _warn_of_rounding(column: str, numbers: Sequence[float]) -> None:
-    """Warn if float32, in which numbers are stored, does not tell apart numbers that differ little for their size."""
-    known = torch.tensor([number for number in numbers if not math.isnan(number)], dtype=torch.float64)
-    if known.numel() == 0 or bool(known.min() == known.max()):  # the computed deviation of equal numbers may be above 0
-        return
-    rounding = (known - known.float().double()).abs().max()
-    if rounding > ROUNDED * known.std():
-        near = known[(known - known.median()).abs().argmin()]
+def _numbers(rows: Sequence[Row], place: int, column: str, missing: Sequence[str] = ()) -> tuple[Any, Any]:
+    """Return the cells of a column, and their numbers, NaN for other cells; warn if float32 does not tell them apart.
+
+    Raises:
+        ValueError: If a number does not fit float32.
+    """
+    cells = pandas.Series([row.labels[place] for row in rows], dtype=str)
+    numbers = pandas.to_numeric(cells.mask(cells.isin(list(missing)), ""), errors="coerce").astype(float)
+    for at in numbers.index[numbers.abs() > np.finfo(np.float32).max]:
+        raise ValueError(
+            f"{rows[at].file}:{rows[at].line}: {cells[at]!r} in column {column!r} is not finite in float32"
+        )
+    known = numbers.dropna()
+    rounding = (known - known.astype(np.float32)).abs().max()
+    if known.nunique() > 1 and rounding > ROUNDED * known.std():
+        near = known.iloc[(known - known.median()).abs().argmin()]
         message = "column %r: numbers are rounded by up to %.2g: float32 holds 7 digits; subtract %.7g in the file"
-        _LOGGER.warning(message, column, float(rounding), float(near))
-
-
-def _number(row: Row, place: int, column: str) -> float | None:
-    """Return the value of a cell; `None` for a word."""
-    cell = row.labels[place]
-    if "_" in cell:  # Python reads 1_0 as 10
-        return None
-    try:
-        value = float(cell)
-    except ValueError:
-        return None
-    if abs(value) > _LARGEST_FLOAT32:
-        raise ValueError(f"{row.file}:{row.line}: {cell!r} in column {column!r} is not finite in float32")
-    return value
+        _LOGGER.warning(message, column, rounding, near)
+    return cells, numbers
 
 
 def _not_labels(
-    wrong: dict[str, list[Row]],
-    columns: Sequence[str],
-    one_file: bool,
-    missing: Sequence[str] | None,
-    are_numbers: bool,
+    column: str, wrong: Any, rows: Sequence[Row], kind: str, missing: Sequence[str] | None
 ) -> ArgumentError:
     """Make the error for words among numbers, or for marks of missing labels among names of classes."""
-    cells = sorted(wrong, key=lambda cell: -len(wrong[cell]))
-    total = sum(map(len, wrong.values()))
-    by_file: dict[str, list[str]] = {}
-    for cell in cells[:SHOWN]:
-        lines: dict[str, list[int]] = {}
-        for row in wrong[cell]:
-            lines.setdefault(row.file, []).append(row.line)
-        for file, numbers in lines.items():
-            more = f" and {len(numbers) - SHOWN} more" if len(numbers) > SHOWN else ""
-            places = f"line{'s' * (len(numbers) > 1)} {', '.join(map(str, numbers[:SHOWN]))}{more}"
-            by_file.setdefault(file, []).append(f"{cell!r} in {places}")
-    shown = "; ".join(("" if one_file else f"{file}: ") + ", ".join(parts) for file, parts in by_file.items())
-    others = f"; and {len(cells) - SHOWN} other words" if len(cells) > SHOWN else ""
-    marks = [cell for cell in cells if not any(letter.isdigit() for letter in cell)]
-    kinds = ("number", "numbers") if are_numbers else ("name of a class", "names of classes")
-    count = f"1 cell is no {kinds[0]}" if total == 1 else f"{total} cells are no {kinds[1]}"
-    rest = "; replace the others by numbers in the file" if 0 < len(marks) < len(cells) else ""
+    words = wrong.drop_duplicates()
+    places = [f"{word!r} in {rows[at].file}:{rows[at].line}" for at, word in words[:SHOWN].items()]
+    places += [f"{len(words) - SHOWN} other words"] if len(words) > SHOWN else []
+    count = "1 cell is" if len(wrong) == 1 else f"{len(wrong)} cells are"
+    marks = [word for word in words if not any(map(str.isdigit, word))]
     return ArgumentError(
-        "column{} {}: {}: {}{}. Leave the cell of a missing label empty, or pass {missing}{}",
-        "s" * (len(columns) > 1),
-        ", ".join(map(repr, columns)),
-        count,
-        shown,
-        others,
-        rest,
+        "column {!r}: {} no {}: {}. Leave the cell of a missing label empty, or pass {missing}",
+        *(column, count, kind if len(wrong) == 1 else f"{kind}s", ", ".join(places)),
         missing=[*(missing or ()), *marks] or ...,
     )

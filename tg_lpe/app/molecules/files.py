@@ -7,7 +7,6 @@ import codecs
 import csv
 import gzip
 import io
-import logging
 import lzma
 import re
 import zipfile
@@ -15,25 +14,27 @@ import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import IO, Any, NamedTuple, TextIO
 
+import pandas
 from rdkit import Chem, rdBase
 
 from tg_lpe.app.molecules import _molecule
 from tg_lpe.app.tables import iterate_batches, open_parquet
 from tg_lpe.arguments import ArgumentError
 
-_LOGGER = logging.getLogger("tg_lpe.app.molecules")
-
 _STRUCTURES = (".sdf", ".mol")
 _TEXT = (".smi", ".csv", ".tsv", ".txt", *_STRUCTURES)
 _PACKED: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open, ".zip": zipfile.ZipFile}
+_UNREADABLE = (ValueError, OSError, EOFError, RuntimeError, zlib.error, lzma.LZMAError, zipfile.BadZipFile)
 FORMATS = f"{', '.join(_TEXT)}, each also as {', '.join(_PACKED)}, and .parquet"
 """Supported suffixes of files."""
 
 _SEPARATORS = (",", ";", "\t", "|")
+_CHUNK = 10_000
+"""Number of rows of a table that are read at once."""
 # Matches the name of a data field of a structure: `> <NAME>`, with other text around it.
 _DATA_NAME = re.compile(r">.*<(.+?)>")
 # The first word of the header that RDKit's writer puts into .smi files, and its common variants.
@@ -85,12 +86,9 @@ class MoleculeFile:
         """The separator of the cells of a table; empty for other files."""
         if self._kind not in (".csv", ".tsv", ".txt"):
             return ""
-        with self._text("") as text:
-            first = next((line.strip("\r\n") for line in text if line.strip()), "")
-        try:
-            headers = {mark: _stripped(next(csv.reader([first], delimiter=mark), [])) for mark in _SEPARATORS}
-        except csv.Error:  # reading the table raises it again, with its line
-            return ","
+        with self._text() as text:
+            first = next((line for line in text if line.strip()), "")
+        headers = {mark: _stripped(next(csv.reader([first], delimiter=mark), [])) for mark in _SEPARATORS}
         known = [separator for separator, header in headers.items() if self._smiles_places(header)]
         if self._kind == ".txt" and not known and "," not in first and ";" not in first:
             return ""
@@ -109,7 +107,7 @@ class MoleculeFile:
             ValueError: If the file is not readable.
         """
         if self._kind in _STRUCTURES:
-            with self._text(None) as text:
+            with self._text() as text:
                 return ("smiles", *dict.fromkeys(m[1] for line in text if (m := _DATA_NAME.match(line))))
         if self._kind == ".parquet":
             with open_parquet(self.path) as file:
@@ -140,10 +138,11 @@ class MoleculeFile:
                 self._at(label)
 
     def rows(self, labels: Sequence[str] | None = ()) -> Iterator[Row]:
-        """Iterate over the molecules of the file, with their first lines, or their numbers in a Parquet file.
+        """Iterate over the molecules of the file, with their lines.
 
-        Blank lines and headers (including repeated ones, as in concatenated files) are skipped, and lines of a list
-        that start with `#`. Tables have no comments.
+        The line of a row of a table is its number plus one for the header, as if no cell had a line end; that of a
+        structure is its first, and of a row of a Parquet file its number. Blank lines are skipped, and lines of a list
+        that start with `#` or are a header. Cells that are missing at the end of a row are empty.
 
         Args:
             labels: The columns of the labels. `None` reads all columns other than the SMILES, and the names of
@@ -180,43 +179,20 @@ class MoleculeFile:
                 texts = [value.decode(errors="replace") if isinstance(value, bytes) else value for value in values]
                 yield number, ["" if text is None else str(text).strip() for text in texts]
         else:
-            header = [*self.header]
-            width, short = len(header), 0
-            for number, cells in self._table():
-                if cells == header:
-                    continue
-                if any(cells[width:]):
-                    raise ValueError(
-                        f"{self.name}:{number}: {len(cells)} cells, but the header has {width}; quote a cell that "
-                        f"contains the separator, {self.separator!r}"
-                    )
-                short += len(cells) < width
-                yield number, cells + [""] * (width - len(cells))
-            if short:
-                lines_have = "1 line has" if short == 1 else f"{short:,} lines have"
-                _LOGGER.warning(
-                    "%s: %s fewer cells than the header; missing cells count as empty", self.name, lines_have
-                )
+            yield from islice(self._table(), 1, None)
 
     def _table(self) -> Iterator[tuple[int, list[str]]]:
-        """Iterate over first lines and cells of the rows of a table, including the header, without blank lines.
-
-        Raises:
-            ValueError: If a row is not readable, such as one whose quotation mark is never closed.
-        """
-        with self._text("") as text:
-            reader, line = csv.reader(text, delimiter=self.separator, strict=True), 1
-            try:
-                for cells in reader:
-                    if any(stripped := _stripped(cells)):
-                        yield line, stripped
-                    line = reader.line_num + 1
-            except csv.Error as error:
-                hint = "is a quotation mark of this row never closed?"
-                raise ValueError(f"{self.name}:{line}: not readable as csv: {error}; {hint}") from error
+        """Iterate over lines and cells of a table, including the header, without blank lines."""
+        with self._text() as text:
+            # Without the names of its columns, pandas refuses a row with more cells than the first.
+            options: dict[str, Any] = {"dtype": str, "na_filter": False, "skip_blank_lines": False}
+            for chunk in pandas.read_csv(text, sep=self.separator, header=None, chunksize=_CHUNK, **options):
+                cells = chunk.apply(lambda column: column.str.strip())
+                for place, *row in cells[(cells != "").any(axis=1)].itertuples(name=None):
+                    yield place + 1, row
 
     def _list(self, with_names: bool) -> Iterator[Row]:
-        with self._text(None) as text:
+        with self._text() as text:
             for number, line in enumerate(text, start=1):
                 words = line.split(maxsplit=1)
                 if words and not words[0].startswith("#") and words[0].lower() not in _SMILES_HEADERS:
@@ -225,7 +201,7 @@ class MoleculeFile:
 
     def _records(self) -> Iterator[tuple[int, str, dict[str, str]]]:
         """Iterate over the first line of each structure, RDKit's SMILES (`?` if RDKit cannot read it), and its data."""
-        with self._text(None) as text:
+        with self._text() as text:
             lines: list[str] = []
             for number, line in enumerate(chain(text, ["\n", "$$$$\n"]), start=1):
                 lines.append(line)
@@ -239,35 +215,26 @@ class MoleculeFile:
                     lines = []
 
     @contextmanager
-    def _text(self, newline: str | None) -> Iterator[TextIO]:
-        with self._unpacked() as binary:
-            has_mark = binary.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+    def _text(self) -> Iterator[TextIO]:
         try:
-            with (
-                self._unpacked() as binary,
-                io.TextIOWrapper(binary, "utf-16" if has_mark else "utf-8-sig", newline=newline) as text,  # type: ignore[type-var]
-            ):
+            with self._unpacked() as binary:
+                has_mark = binary.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+            with io.TextIOWrapper(self._unpacked(), "utf-16" if has_mark else "utf-8-sig") as text:  # type: ignore[type-var]
                 yield text
-        except UnicodeDecodeError as error:
-            raise ValueError(f"{self.name} is not text in UTF-8: {error}; save it as UTF-8") from error
+        except _UNREADABLE as error:
+            if getattr(error, "errno", None) is not None or str(error).startswith(self.name):
+                raise  # not the content, but the file; or it is named already
+            kind = self._kind + self._packing
+            raise ValueError(f"{self.name} is not readable as {kind} in UTF-8: {str(error).strip()}") from error
 
-    @contextmanager
-    def _unpacked(self) -> Iterator[IO[bytes]]:
-        try:
-            if self._packing != ".zip":
-                with _PACKED.get(self._packing, open)(self.path, "rb") as binary:
-                    yield binary
-                return
-            with zipfile.ZipFile(self.path) as archive:
-                names = [name for name in archive.namelist() if not name.startswith("__MACOSX/")]
-                if len(names) != 1:
-                    raise ValueError(f"{self.path} must hold one file, got {', '.join(map(repr, names[:5])) or 'none'}")
-                with archive.open(names[0]) as binary:
-                    yield binary
-        except (OSError, EOFError, RuntimeError, zlib.error, lzma.LZMAError, zipfile.BadZipFile) as error:
-            if not self._packing or getattr(error, "filename", None) is not None:  # not the content, but the file
-                raise
-            raise ValueError(f"{self.path} is not a complete {self._packing[1:]} file: {error}") from error
+    def _unpacked(self) -> IO[bytes]:
+        if self._packing != ".zip":
+            return _PACKED.get(self._packing, open)(self.path, "rb")  # type: ignore[no-any-return]
+        archive = zipfile.ZipFile(self.path)
+        names = [name for name in archive.namelist() if not name.startswith("__MACOSX/")]
+        if len(names) != 1:
+            raise ValueError(f"it must hold one file, got {', '.join(map(repr, names[:5])) or 'none'}")
+        return archive.open(names[0])
 
     def _at(self, column: str) -> int:
         if self.header.count(column) != 1:
