@@ -362,11 +362,6 @@ def nodes_fields(columns: tuple[str, ...], entry: Entry, spreads: bool = True) -
     }
 
 
-def encoding_seconds(entry: Entry) -> Entry:
-    """Show the seconds that the encodings of a graph take in benchmarks/nodes.py."""
-    return {name: f"{entry[name]['encoding_seconds']:.2f}" for name in DIRECTED_COLUMNS}
-
-
 GRID_COLUMNS = {
     **{"zinc12k": "ZINC-12k", "qm9, gap": "QM9, gap", "molhiv": "molhiv", "peptides-func": "peptides"},
     **{"PATTERN": "PATTERN", "CLUSTER": "CLUSTER", "email": "email", "cora, no features": "Cora"},
@@ -632,9 +627,9 @@ TABLES: dict[str, Table] = {
         layers_fields,
     ),
     "positions_share": Table(
-        "graph: {family} | nodes: {nodes:,} | share: {share:.4f} | layers: {layers:,.0f} | seconds: {seconds:.2f}"
+        "graph: {family} | nodes: {nodes:,} | share: {share:.4f} | seconds: {seconds:.2f}"
         " | of SciPy's eigsh: {eigsh_seconds:.2f}",
-        arrange=only(lambda entry: entry["nodes"] >= 10_000),
+        arrange=only(lambda entry: entry["nodes"] >= 100_000),
     ),
     "positions_communities": Table(
         "nodes: {nodes:,} | encoding: {encoding} | accuracy: {accuracy} | seconds: {seconds:.2f}", communities_fields
@@ -650,7 +645,6 @@ TABLES: dict[str, Table] = {
         partial(nodes_fields, ("none", *DIRECTED_COLUMNS)),
         nodes_by_figure,
     ),
-    "nodes_directed, seconds": Table(f"data: {{data}} | {cells(DIRECTED_COLUMNS)}", encoding_seconds, nodes_by_task),
     "k": Table(
         "encoding: {encoding} | k: {k} | left, molecules: {molecules:.1f} % | left, random graphs: {random:.1f} %"
         " | 5-rings: {f1_5:.2f} | 6-rings: {f1_6:.2f} | other rings: {f1_other:.2f} | label: {label_mae:.2f}",
