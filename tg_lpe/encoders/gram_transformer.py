@@ -298,7 +298,11 @@ class GramTransformer(Encoder):
             if values is not None:
                 tables.append(LearnedTable(title, over, torch.arange(values.size(0)), values.cpu(), filters))
         eigenvalues = torch.linspace(0.0, 2.0, 101, dtype=torch.float64)
-        basis = self._basis(1.0 - eigenvalues)
+        alpha, gamma = BASES[self.basis]
+        chain = [torch.ones_like(eigenvalues), 1.0 - eigenvalues]
+        for _ in range(self.num_layers - 1):
+            chain.append(alpha * chain[1] * chain[-1] - gamma * chain[-2])
+        basis = torch.stack(chain[1:], dim=1)
         for level, readout in (("nodes", self.readout), ("edges", self.edge_readout)):
             if readout is not None:
                 weights = readout.weight.double().cpu().view(-1, 1 + self.directed, self.num_filters, basis.size(1))
@@ -306,14 +310,6 @@ class GramTransformer(Encoder):
                     responses = torch.einsum("et,cft->efc", basis, of_part)
                     tables.append(LearnedTable(f"response {part}", "eigenvalue", eigenvalues, responses, filters))
         return tables
-
-    def _basis(self, p: Tensor) -> Tensor:
-        """Evaluate the layers' polynomials at eigenvalues ``p`` of ``P``, ``[num_values, num_layers]``."""
-        alpha, gamma = BASES[self.basis]
-        chain = [torch.ones_like(p), p]
-        for _ in range(self.num_layers - 1):
-            chain.append(alpha * p * chain[-1] - gamma * chain[-2])
-        return torch.stack(chain[1:], dim=1)
 
     def _adjacency(self, graph: Graph, x: Tensor | None, edge_attr: Tensor | None) -> Tensor:
         """Compute the entries of ``P`` at the edges, ``w_e / sqrt(D_i D_j)``, ``[num_filters, num_edges]``."""

@@ -109,7 +109,6 @@ class LinearTransformer(Encoder):
     w_r: Tensor
     frozen_map: Tensor | None
     frozen_bias: Tensor | None
-    frozen_edge_map: Tensor | None
 
     def __init__(
         self,
@@ -177,31 +176,27 @@ class LinearTransformer(Encoder):
                 raise ValueError(f"only probes='identity' reads {unread}, got probes={probes!r}")
             self.reads = frozenset({"edge_weight", "x"} if probes == "features" else {"edge_weight"})
             self.probes = make_probes(probes, k, max_nodes=max_nodes, **node_sizes, seed=seed)
+        absent = set() if independent_scaling else {"beta_1", "beta_2", "beta_3", "beta_4"}
+        if not update_incidence:
+            absent |= {"alpha_v", "beta_1", "beta_2"}
+            if normalize or self.polynomials:  # the normalisation cancels alpha^R
+                absent.add("alpha_r")
+        absent |= {"w_q", "w_k", "beta_4"} if self.polynomials else set()
         full: tuple[int, ...] = (k,) if diagonal else (k, k)
         shapes = {**dict.fromkeys(SCALARS, ()), **dict.fromkeys(("w_q", "w_k", "w_v"), full)}
         for name, shape in {**shapes, "w_r": () if diagonal else full}.items():
             # The last layer's B is not read, so a last block of one layer has no parameters for its update.
             count = num_blocks - 1 if name in OF_UPDATES and num_loops == 1 else num_blocks
-            is_absent = name in self._absent()
-            weight = None if is_absent else nn.Parameter(torch.empty(count, *shape))
-            if self.polynomials is None:
-                self.register_parameter(name, weight)
+            weight = None if name in absent else torch.empty(count, *shape)
+            if self.polynomials is not None:
+                self.register_buffer(name, weight)
             else:
-                self.register_buffer(name, None if weight is None else weight.data)
+                self.register_parameter(name, None if weight is None else nn.Parameter(weight))
         self._draw()
         self.readout = nn.Linear(k, self.out_channels, bias=probes == "identity")
         self.edge_readout = nn.Linear(k, edge_out_channels, bias=False) if edge_out_channels else None
-        for name in ("frozen_map", "frozen_bias", "frozen_edge_map"):
-            self.register_buffer(name, None, persistent=False)
-
-    def _absent(self) -> set[str]:
-        """Return the parameters of eq. (16) that do not occur."""
-        absent = set() if self.independent_scaling else {"beta_1", "beta_2", "beta_3", "beta_4"}
-        if not self.update_incidence:
-            absent |= {"alpha_v", "beta_1", "beta_2"}
-            if self.normalize or self.polynomials:  # the normalisation cancels alpha^R
-                absent.add("alpha_r")
-        return absent | {"w_q", "w_k", "beta_4"} if self.polynomials else absent
+        self.register_buffer("frozen_map", None, persistent=False)
+        self.register_buffer("frozen_bias", None, persistent=False)
 
     @torch.no_grad()
     def _draw(self) -> None:
@@ -252,17 +247,15 @@ class LinearTransformer(Encoder):
         if not self.encodes_once:  # in float64: a small value may be a difference of large ones, and M is large there
             constant, powers = self.coefficients()
             node = self.readout((node.double() @ powers.mT + constant).to(node))
-            if self.edge_readout is not None:
-                edge = self.edge_readout((edge.double() @ powers.mT).to(edge))
+            edge = edge if self.edge_readout is None else self.edge_readout((edge.double() @ powers.mT).to(edge))
         else:  # the weights do not change, so M and the coefficients are one map
             if self.frozen_map is None:
                 constant, powers = self.coefficients()
-                weight, bias = self.readout.weight.double(), self.readout.bias
-                self.frozen_map, self.frozen_bias = (weight @ powers).to(bias), (weight @ constant + bias).to(bias)
-                if self.edge_readout is not None:
-                    self.frozen_edge_map = (self.edge_readout.weight.double() @ powers).to(bias)
-            node = nn.functional.linear(node, self.frozen_map, self.frozen_bias)
-            edge = edge if self.frozen_edge_map is None else edge @ self.frozen_edge_map.mT
+                weight = torch.cat([part.weight for part in (self.readout, self.edge_readout) if part is not None])
+                self.frozen_map = (weight.double() @ powers).to(weight)
+                self.frozen_bias = (self.readout.weight.double() @ constant + self.readout.bias).to(weight)
+            node = nn.functional.linear(node, self.frozen_map[: self.out_channels], self.frozen_bias)
+            edge = edge @ self.frozen_map[self.out_channels :].mT
         return Encoding(node, None if self.edge_readout is None else graph.spread_to_directed(edge))
 
     def coefficients(self) -> tuple[Tensor, Tensor]:

@@ -120,7 +120,14 @@ class PPGN(Encoder):
             )
         max_rows = max(largest, MAX_PAIRS // max(largest, 1))
         rows = graph.padded(max_rows=max_rows, dense_nodes=0, max_padding=MAX_PADDING)
-        inputs = self._inputs(graph, rows)
+        like, u, v = self.embedding.weight, graph.tail, graph.head
+        p, is_edge = (part.to(like.dtype) for part in _normalized(graph))
+        node = torch.arange(graph.num_nodes, device=graph.device)
+        index = torch.cat([rows.entry(*ends) for ends in ((node, node), (u, v), (v, u))])
+        at_nodes = like.new_tensor([1.0, 0.0, 0.0]).expand(graph.num_nodes, 3)
+        at_edges = torch.stack([torch.zeros_like(p), is_edge, p], dim=1)
+        # Entries of the identity, of the adjacency matrix and of P at each pair.
+        inputs = like.new_zeros(rows.num_pairs, 3).index_copy(0, index, torch.cat([at_nodes, at_edges, at_edges]))
         features, means = [inputs.new_zeros(0, width)], [inputs.new_zeros(0, 2 * width)]
         for part, are_nodes in zip(matrices(rows.buckets, inputs), rows.are_nodes(), strict=True):
             mask, size = are_nodes.to(part.dtype), are_nodes.sum(1).view(-1, 1, 1)
@@ -132,17 +139,6 @@ class PPGN(Encoder):
             features.append(h.flatten(0, 2))
             means.append((torch.cat(sums, dim=2) / size).flatten(0, 1))
         return rows, torch.cat(features), torch.cat(means)
-
-    def _inputs(self, graph: Graph, rows: PaddedRows) -> Tensor:
-        """Entries of the identity, of the adjacency matrix and of ``P`` at each pair, ``[num_pairs, 3]``."""
-        like, u, v = self.embedding.weight, graph.tail, graph.head
-        p, is_edge = (part.to(like.dtype) for part in _normalized(graph))
-        node = torch.arange(graph.num_nodes, device=graph.device)
-        index = [rows.entry(*ends) for ends in ((node, node), (u, v), (v, u))]
-        at_nodes = like.new_tensor([1.0, 0.0, 0.0]).expand(graph.num_nodes, 3)
-        at_edges = torch.stack([torch.zeros_like(p), is_edge, p], dim=1)
-        values = torch.cat([at_nodes, at_edges, at_edges])
-        return like.new_zeros(rows.num_pairs, 3).index_copy(0, torch.cat(index), values)
 
 
 class _Layer(nn.Module):

@@ -35,9 +35,8 @@ class Whitened(Encoder):
     .. math:: \operatorname{diag}(\lambda)^{-1/2}\, U^T (p - \mu) .
 
     Edge encodings are whitened in the same way, with the statistics of edges. The channels are uncorrelated on the
-    training set and sorted by their variance before scaling. Whitening keeps the information of ``p`` except its
-    smallest components, see below. The channels of textbook encodings are strongly correlated, which slows gradient
-    descent. Use this encoder as a control: it shows whether another encoding wins by information or by conditioning.
+    training set and sorted by their variance before scaling. Use this encoder as a control: it shows whether another
+    encoding wins by information or by conditioning.
 
     :meth:`fit` computes the statistics from training graphs. ``tg-lpe train`` and :func:`tg_lpe.app.training.train` do
     so with the training part of the data. Checkpoints include the statistics. The inner encoder is a frozen copy.
@@ -170,8 +169,7 @@ def moments_of(
     generator: torch.Generator | None = None,
 ) -> tuple[int, dict[str, Moments]]:
     """Encode a dataset by a float64 encoder; return the number of graphs and the moments of nodes and of edges."""
-    moments = {"node": Moments.zero(encoder.out_channels), "edge": Moments.zero(encoder.edge_out_channels)}
-    num_graphs = 0
+    moments, number = {"node": Moments.zero(encoder.out_channels), "edge": Moments.zero(encoder.edge_out_channels)}, 0
     for chunk in iterate_chunks(dataset, CHUNK, tuple(sorted(encoder.reads)), CHUNK_PAIRS):
         attributes = {name: value.to(device) for name, value in chunk.attributes.items()}
         features = [
@@ -187,11 +185,11 @@ def moments_of(
         )
         with torch.no_grad():
             encoding = encoder(features[0], graph, features[1], generator=generator)
-        num_graphs += graph.num_graphs
+        number += graph.num_graphs
         moments["node"] = moments["node"].updated(encoding.node)
         if encoding.edge is not None:
             moments["edge"] = moments["edge"].updated(encoding.edge[graph.undirected_index >= 0])
-    return num_graphs, moments
+    return number, moments
 
 
 class Moments(NamedTuple):
