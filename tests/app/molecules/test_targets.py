@@ -93,7 +93,6 @@ def test_computed_on_request(write_folder: Write, tmp_path: Path, computed: str)
         ("smiles\nC\n", {}, "computed="),
         (TABLE, {"targets": ["exp"]}, "train.csv has no column 'exp'; there are 'id', 'smiles', 'expt'"),
         (TABLE, {"targets": ["expt"], "smiles_column": 1}, "train.csv has no column 1"),
-        (TABLE, {"targets": ["expt,calc"]}, "separate columns by spaces: expt calc"),
         ("smiles,a,a\nC,1,2\n", {"targets": ["a"]}, "more than one column 'a'"),
         (TABLE, {"targets": ["expt", "expt"]}, r"each column once, got \['expt', 'expt'\]"),
         (TABLE, {"targets": ["expt"], "computed": "solubility"}, "targets="),

@@ -239,13 +239,7 @@ class MoleculeFile:
     def _at(self, column: str) -> int:
         if self.header.count(column) != 1:
             number = "no column" if column not in self.header else "more than one column"
-            several = str(column).split(",")
-            hint = "; rename all but one of them" if column in self.header else ""
-            if len(several) > 1 and set(several) <= set(self.header):
-                hint = f"; separate columns by spaces: {' '.join(several)}"
-            raise ValueError(
-                f"{self.name} has {number} {column!r}; there are {', '.join(map(repr, self.header))}{hint}"
-            )
+            raise ValueError(f"{self.name} has {number} {column!r}; there are {', '.join(map(repr, self.header))}")
         return self.header.index(column)
 
     def _smiles_places(self, header: Sequence[str]) -> list[int]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from rdkit import RDConfig, rdBase
 
@@ -150,59 +150,42 @@ def load_molecules(
             is set and a molecule is unusable.
         RuntimeError: If a worker process dies.
     """
-    if name is not None and name not in get_args(DatasetName):
-        raise ValueError(f"unknown dataset name {name!r}; allowed are {', '.join(map(repr, get_args(DatasetName)))}")
     for option, value, known in (
+        ("name", name, (None, *get_args(DatasetName))),
         ("computed", computed, (None, *get_args(ComputedTarget))),
         ("features", features, get_args(Features)),
         ("canonical", canonical, (None, True, False)),
         ("split", split, (None, *get_args(Split))),
     ):
         check_choice(option, value, known)
-    for option, names in (
-        ("targets", targets),
-        ("missing", missing),
-        ("extra_columns", extra_columns),
-        ("train_files", train_files),
-    ):
+    lists = {"targets": targets, "missing": missing, "extra_columns": extra_columns, "train_files": train_files}
+    for option, names in lists.items():
         check_strings(option, names)
-    if not train_files:
-        raise ValueError("train_files names no file")
     check_seed(seed)
     if fold is not None:
         check_fold(fold)
     resolve_num_workers(num_workers, 0)
     _check_targets(name, targets, computed, normalization, split)
-    if canonical is None and name not in _PUBLISHED:
-        canonical = True
     files, listed_types = _open(source, name, train_files, smiles_column)
+    is_single = "all" in files
+    _check_division(source, is_single, train_files, split=split, split_column=split_column, fold=fold)
     if vocabulary is not None:
         if features != "types":
             raise ArgumentError("vocabulary numbers atom types, which {features} does not use", features=features)
-        if listed_types is not None and listed_types != vocabulary:
-            types, listed = ", ".join(vocabulary), ", ".join(listed_types)
+        if listed_types not in (None, vocabulary):
+            types, listed = ", ".join(vocabulary), ", ".join(listed_types or ())
             raise ValueError(f"vocabulary has the atom types {types}, but atom_dict.txt in {source} has {listed}")
-    divided = {"split": split, "split_column": split_column, "fold": None if fold is None else ...}
-    divided = {option: value for option, value in divided.items() if value is not None}
-    if divided and "all" not in files:
-        message = f"{{{next(iter(divided))}}} is for a single file; the folder {{}} has its own split"
-        raise ArgumentError(message, source, **divided)
-    if len(divided) > 1 and divided != {"split": "random", "fold": ...}:
-        both = " and ".join(f"{{{option}}}" for option in divided)
-        raise ArgumentError(both + " exclude each other: each divides the molecules", **divided)
-    all_files = [file for part in files.values() for file in part]
-    if tuple(train_files) != _TRAIN_FILES and "all" in files:
-        raise ValueError(f"train_files={tuple(train_files)} is for a folder, but {source} is a single file")
-    others = [("extra_columns", column) for column in extra_columns or ()]
     single = [("weight_column", weight_column), ("split_column", split_column)]
+    others = [("extra_columns", column) for column in extra_columns or ()]
     others += [(option, column) for option, column in single if column is not None]
+    all_files = [file for part in files.values() for file in part]
     target = _choose_target(all_files, source, name, targets, computed, normalization, others)
     chosen = normalization or _NORMALIZATIONS.get(name or "")
-    constants = None if chosen is None or target.computed is None else SolubilityNormalization.resolve(chosen)
+    canonical = True if canonical is None and name not in _PUBLISHED else canonical
     options = BuildOptions(
         target=target,
         repair_radicals=name == "qm9-solubility",
-        normalization=constants,
+        normalization=None if chosen is None or target.computed is None else SolubilityNormalization.resolve(chosen),
         vocabulary=(vocabulary or listed_types) if features == "types" else None,
         features=features,
         canonical=bool(canonical),
@@ -211,11 +194,10 @@ def load_molecules(
         weight_column=weight_column,
         split=split or "random",
         fold=fold,
-        seed=0 if "all" not in files or split in OF_KIN else seed,
+        seed=0 if not is_single or split in OF_KIN else seed,
         num_workers=num_workers,
         progress=progress,
     )
-
     content = {
         # Names are part of the key, since the report contains them.
         "files": {part: [(file.name, digest_of_file(file.path)) for file in listed] for part, listed in files.items()},
@@ -229,31 +211,58 @@ def load_molecules(
         of_options = asdict(replace(options, num_workers=None, progress=True))
         return _cache.path_of(label, cache_dir, {**content, "options": of_options})
 
-    splits = _cache.load(path_of(options))
-    if splits is None:
-        columns = [*options.label_columns, *(column for _, column in others)]
-        rows = {part: [row for file in listed for row in file.rows(columns)] for part, listed in files.items()}
-        if split_column is not None:
-            rows = divide_by_column(rows["all"], split_column)
-        with _named(source):
-            read = read_rows(rows, options)
-            splits = build_splits(rows, options, read)
-            _cache.store(splits, path_of(options))
-            folds = [] if fold is None else [(number, fold[1]) for number in range(fold[1]) if number != fold[0]]
-            for other in folds:  # reading takes most of the time, and is the same for all folds
-                of_fold = replace(options, fold=other)
-                _cache.store(build_splits(rows, of_fold, read), path_of(of_fold))
+    splits = _cache.load(path_of(options)) or _build(source, files, split_column, others, options, path_of)
     _announce(source, splits.report, strict)
     _warn_of_training_set(source, splits)
-    if "all" not in files:
-        how: dict[str, object] = {"kind": "given"}
+    how: dict[str, object] = {"kind": options.split, **({} if options.split in OF_KIN else {"seed": seed})}
+    if not is_single:
+        how = {"kind": "given"}
     elif split_column is not None:
         how = {"kind": "column", "column": split_column}
-    else:
-        how = {"kind": options.split, **({} if options.split in OF_KIN else {"seed": seed})}
-        how |= {} if fold is None else {"fold": fold[0], "folds": fold[1]}
+    elif fold is not None:
+        how |= {"fold": fold[0], "folds": fold[1]}
     splits = replace(splits, repair_radicals=options.repair_radicals, canonical=canonical)
     return replace(splits, split=how, weight_column=weight_column, extra_columns=options.extra_columns)
+
+
+def _check_division(source: str | Path, is_single: bool, train_files: Sequence[str], **division: Any) -> None:
+    """Refuse options that divide molecules if they exclude each other or the source is divided already."""
+    if not train_files:
+        raise ValueError("train_files names no file")
+    if tuple(train_files) != _TRAIN_FILES and is_single:
+        raise ValueError(f"train_files={tuple(train_files)} is for a folder, but {source} is a single file")
+    given = {name: ... if name == "fold" else value for name, value in division.items() if value is not None}
+    if given and not is_single:
+        message = f"{{{next(iter(given))}}} is for a single file; the folder {{}} has its own split"
+        raise ArgumentError(message, source, **given)
+    if len(given) > 1 and given != {"split": "random", "fold": ...}:
+        both = " and ".join(f"{{{option}}}" for option in given)
+        raise ArgumentError(both + " exclude each other: each divides the molecules", **given)
+
+
+def _build(
+    source: str | Path,
+    files: Mapping[str, Sequence[MoleculeFile]],
+    split_column: str | None,
+    others: Sequence[tuple[str, str]],
+    options: BuildOptions,
+    path_of: Callable[[BuildOptions], Path],
+) -> MoleculeSplits:
+    """Build splits and store them, with those of the other folds: reading takes most of the time."""
+    columns = [*options.label_columns, *(column for _, column in others)]
+    rows = {part: [row for file in listed for row in file.rows(columns)] for part, listed in files.items()}
+    if split_column is not None:
+        rows = divide_by_column(rows["all"], split_column)
+    with _named(source):
+        read = read_rows(rows, options)
+        splits = build_splits(rows, options, read)
+        _cache.store(splits, path_of(options))
+        number, folds = options.fold or (0, 0)
+        for other in range(folds):
+            if other != number:
+                of_fold = replace(options, fold=(other, folds))
+                _cache.store(build_splits(rows, of_fold, read), path_of(of_fold))
+    return splits
 
 
 def _choose_target(
