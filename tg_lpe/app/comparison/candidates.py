@@ -125,7 +125,15 @@ def _candidate(entry: Any) -> Candidate:
     if text in ENCODINGS:
         return ENCODINGS[text]
     if text.endswith(FILES):
-        return _of_file(Path(text))
+        content = read_yaml(Path(text))
+        if not isinstance(content, dict) or not set(content) <= set(KEYS) or len({*KEYS[:2]} & set(content)) != 1:
+            raise ValueError(f"{text} must hold encoder or pretrained, and optionally {KEYS[2:]}; got {content!r}")
+        encoder = content.pop("encoder", None)
+        if "pretrained" in content:
+            encoder = _encoder_in(str(content.pop("pretrained")))
+        elif isinstance(encoder, str):
+            encoder = None if encoder == "none" else {"class": encoder}
+        return Candidate(encoder, **content)
     if text in ENCODERS:
         return Candidate({"class": text})
     if text not in zoo.names() and not Path(text).is_dir():
@@ -134,18 +142,6 @@ def _candidate(entry: Any) -> Candidate:
         hint = f"; did you mean {near[0]}?" if near else ""
         raise ValueError(f"an encoding is one of {names}; or a file {' or '.join(FILES)}; got {text!r}{hint}")
     return Candidate(_encoder_in(text), encoder_lr=0)
-
-
-def _of_file(path: Path) -> Candidate:
-    content = read_yaml(path)
-    if not isinstance(content, dict) or not set(content) <= set(KEYS) or len({*KEYS[:2]} & set(content)) != 1:
-        raise ValueError(f"{path} must hold encoder or pretrained, and optionally {KEYS[2:]}; got {content!r}")
-    encoder = content.pop("encoder", None)
-    if "pretrained" in content:
-        encoder = _encoder_in(str(content.pop("pretrained")))
-    elif isinstance(encoder, str):
-        encoder = None if encoder == "none" else {"class": encoder}
-    return Candidate(encoder, **content)
 
 
 def _encoder_in(name: str) -> Checkpoint:

@@ -208,24 +208,18 @@ class Predictor:
         if self.data.get("ranges") or self.data.get("bond_types") is not None:
             features = f"{len(types)} atom types" if types else "ogb's features"
             inputs = f"SMILES, RDKit molecules, or graphs (Data) with {features}"
-        text = f"Predictor of {', '.join(self.columns)}: {self._meaning(source)}\n  from: {inputs}"
+        meaning = "raw outputs of the model"
+        if self.task is not None:
+            is_regression = self.task.name == "regression"
+            unit = units_text(self.columns, self.units) if self.units else self._target.get("unit")
+            unit = unit or (PENALISED_LOGP if self._target.get("computed") else None)
+            unit = unit or (f"in the units of the labels in {source}" if is_regression else "probabilities")
+            meaning = f"{self.task.name} of {self._level}s, {unit}"
+        text = f"Predictor of {', '.join(self.columns)}: {meaning}\n  from: {inputs}"
         text += f"\n  by: {type(self.model).__name__}, {size:,} parameters"
         if self.ranges is not None:
             text += f"\n  trained on: {self.data.get('num_train', 0):,} molecules of {source}, {self.ranges}"
         return text
-
-    def _meaning(self, source: str) -> str:
-        """Describe the predicted numbers and their unit."""
-        if self.task is None:
-            return "raw outputs of the model"
-        target = self._target
-        unit = target.get("unit") or (PENALISED_LOGP if target.get("computed") else None)
-        if self.units:
-            unit = units_text(self.columns, self.units)
-        if unit is None:
-            is_regression = self.task.name == "regression"
-            unit = f"in the units of the labels in {source}" if is_regression else "probabilities"
-        return f"{self.task.name} of {self._level}s, {unit}"
 
     def predict(
         self,
@@ -286,10 +280,7 @@ class Predictor:
             if len(graphs):
                 check_graph(first)
             parts = self._of_graphs(graphs, batch_size)
-        values, graph = [torch.zeros(0, len(self.columns))], list[Tensor]()
-        spread = [torch.zeros(0, len(self.spread_columns))]
-        refused: list[Refusal] = []
-        outside: list[Outside] = []
+        done: list[PredictedPart] = []
         # Close the generator if an error ends the loop: its worker processes would outlive the traceback otherwise.
         with (
             closing(parts),
@@ -298,15 +289,13 @@ class Predictor:
             for part in parts:
                 if part.refused and on_error == "raise":
                     hidden = len(part.refused) - SHOWN
-                    rest = f"; and {hidden} more of this batch" if hidden > 0 else ""
+                    rest = f"; and {hidden} more of this batch" * (hidden > 0)
                     named = "; ".join(map(str, part.refused[:SHOWN]))
                     raise ValueError(f"no prediction for {named}{rest} (on_error='nan' predicts the others)")
-                values.append(part.values)
-                graph += [] if part.graph is None else [part.graph]
-                spread += [] if part.spread is None else [part.spread]
-                refused += part.refused
-                outside += part.outside
+                done.append(part)
                 bar.update(part.num_graphs)
+        joined = _joined(done, torch.zeros(0, len(self.columns)))
+        refused, outside = tuple(joined.refused), tuple(joined.outside)
         if outside:
             warnings.warn(
                 f"{len(outside):,} of {len(graphs):,} graphs differ from those that the model was trained on, so "
@@ -314,12 +303,12 @@ class Predictor:
                 stacklevel=2,
             )
         index = None if callable(index) else index  # list.index is a method
-        means = torch.cat(values)
-        predictions = Predictions(means, self.columns, tuple(refused), self.classes, tuple(outside), index, self.units)
+        means = joined.values
+        predictions = Predictions(means, self.columns, refused, self.classes, outside, index, self.units)
         if self._level != "graph":
-            predictions = replace(predictions, graph=torch.cat([torch.zeros(0, dtype=torch.int64), *graph]))
+            predictions = replace(predictions, graph=joined.graph)
         if self.spread_columns:
-            predictions = replace(predictions, spread=torch.cat(spread), spread_columns=self.spread_columns)
+            predictions = replace(predictions, spread=joined.spread, spread_columns=self.spread_columns)
         if intervals is not None:
             low, high = intervals.around(means, predictions.spread)
             predictions = replace(predictions, low=low, high=high, interval_columns=self.interval_columns)
@@ -420,23 +409,19 @@ class Predictor:
             else:
                 part, rows = result
                 values.append(rows)
-                outside += [Outside(start + first + i, "graph", why) for i, why in self._outside(part, rows).items()]
+                if self.ranges is None or self._level != "graph":
+                    continue
+                reasons = self.ranges.outside(part)
+                if self.task is not None and self.task.name == "regression":
+                    labels = self.ranges.outside_labels(rows, self.columns)
+                    reasons = [of_graph + of_label for of_graph, of_label in zip(reasons, labels, strict=True)]
+                outside += [Outside(start + first + i, "graph", "; ".join(why)) for i, why in enumerate(reasons) if why]
         owner = None
         if self._level in ("node", "edge"):
             is_node = self._level == "node"
             counts = torch.bincount(chunk.batch, minlength=chunk.num_graphs) if is_node else chunk.edge_ptr.diff()
             owner = start + torch.arange(chunk.num_graphs).repeat_interleave(counts.cpu())
         return PredictedPart(start, chunk.num_graphs, torch.cat(values), refused, outside, graph=owner)
-
-    def _outside(self, chunk: GraphChunk, rows: Tensor) -> dict[int, str]:
-        """Return how graphs of a batch, or their predictions, differ from the training set, by index."""
-        if self.ranges is None or self._level != "graph":
-            return {}
-        graphs = self.ranges.outside(chunk)
-        if self.task is not None and self.task.name == "regression":
-            labels = self.ranges.outside_labels(rows, self.columns)
-            graphs = [of_graph + of_label for of_graph, of_label in zip(graphs, labels, strict=True)]
-        return {i: "; ".join(why) for i, why in enumerate(graphs) if why}
 
     @property
     def _level(self) -> str:
@@ -477,6 +462,19 @@ class Predictor:
         json.dumps(card)  # fails before the model is written: without its card it would give raw outputs
         self.model.save_pretrained(folder)
         write_json(Path(folder) / DESCRIPTION, card)
+
+
+def _joined(parts: Sequence[PredictedPart], empty: Tensor) -> PredictedPart:
+    """Concatenate the predictions of consecutive parts; ``empty`` has the columns of their values."""
+    return PredictedPart(
+        0,
+        sum(part.num_graphs for part in parts),
+        torch.cat([empty, *(part.values for part in parts)]),
+        [refusal for part in parts for refusal in part.refused],
+        [other for part in parts for other in part.outside],
+        torch.cat([empty, *(part.spread for part in parts if part.spread is not None)]),
+        graph=torch.cat([empty[:, 0].long(), *(part.graph for part in parts if part.graph is not None)]),
+    )
 
 
 def load(name_or_dir: str | Path | Checkpoint, device: str | torch.device = "cpu") -> Predictor:

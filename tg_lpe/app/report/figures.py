@@ -16,12 +16,10 @@ import numpy as np
 import torch
 
 from tg_lpe.app.report.predictions import Scored
-from tg_lpe.app.report.runs import value_in
 from tg_lpe.app.report.table import BLUE, GREY, SPARE_COLORS, Table
 from tg_lpe.app.training.metrics import METRICS
 from tg_lpe.app.training.run_folder import RunFolder
 from tg_lpe.app.training.state import read_metrics
-from tg_lpe.arguments import check_type
 from tg_lpe.checkpoints.files import replacing
 from tg_lpe.encoders.base import LearnedTable
 
@@ -31,12 +29,7 @@ MAX_POINTS = 400
 
 
 def draw_curve(folder: RunFolder) -> Path | None:
-    """Draw training loss and validation error by epoch into ``curve.png``; ``None`` if matplotlib is not installed.
-
-    Raises:
-        TypeError: if ``folder`` is no :class:`~tg_lpe.app.training.run_folder.RunFolder`.
-    """
-    check_type("folder", folder, RunFolder)
+    """Draw training loss and validation error by epoch into ``curve.png``; ``None`` if matplotlib is not installed."""
     try:
         import matplotlib  # noqa: F401
     except ImportError:
@@ -48,7 +41,7 @@ def draw_curve(folder: RunFolder) -> Path | None:
     lines: dict[str, list[tuple[float, float]]] = {title: [] for title in titles.values()}
     for row in rows:
         for key, title in titles.items():
-            columns = list((value_in(row, f"{key}_columns", dict) or {}).items())[: len(SPARE_COLORS)]
+            columns = list(row.get(f"{key}_columns", {}).items())[: len(SPARE_COLORS)]
             for label, value in [(title, row.get(key)), *((f"{title}, {column}", value) for column, value in columns)]:
                 if _is_drawable(value, log) and "epoch" in row:
                     lines.setdefault(label, []).append((row["epoch"], value))

@@ -16,7 +16,6 @@ from tg_lpe.app.report.runs import Run, read_run
 from tg_lpe.app.report.table import Table, compare
 from tg_lpe.app.training.run_folder import RunFolder
 from tg_lpe.app.training.state import with_prefix
-from tg_lpe.arguments import check_type
 from tg_lpe.checkpoints.checkpoint import module_with
 from tg_lpe.checkpoints.files import load_tensors, replacing
 from tg_lpe.encoders.base import LearnedTable
@@ -37,12 +36,9 @@ def write_report(paths: Sequence[str | Path | Run], out: str | Path = "report.ht
         The path of the page.
 
     Raises:
-        TypeError: if ``paths`` is a single path.
         ValueError: if there is no run, or a folder is no run folder.
         ModuleNotFoundError: if matplotlib is not installed.
     """
-    if isinstance(paths, str | Path):
-        raise TypeError(f"paths must be a list of run folders such as [{str(paths)!r}], got a single path")
     distinct = {(path.path if isinstance(path, Run) else Path(path)).resolve(): path for path in paths}.values()
     runs = [path if isinstance(path, Run) else read_run(path) for path in distinct]
     if not runs:
@@ -119,11 +115,7 @@ def learned_pictures(run: Run, description: str) -> list[tuple[str, str]]:
     Returns:
         ``(<svg> element, caption)`` of each table; empty if the run is unfinished, or its encoder has no such tables,
         was not trained, or has a class that is not imported.
-
-    Raises:
-        TypeError: if ``run`` is no :class:`Run`.
     """
-    check_type("run", run, Run, ", which read_run makes of a folder")
     folder = RunFolder(run.path)
     if run.settings.get("encoder_lr") == 0 or not run.finished or not folder.model.is_file():
         return []

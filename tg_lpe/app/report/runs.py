@@ -36,7 +36,7 @@ class Run:
         pretrained: name or folder of the encoder's checkpoint, or ``None``.
         data: source, sizes and the list of skipped molecules.
         metrics: one row for each completed epoch.
-        result: final figures; ``None`` while the run is unfinished.
+        result: final figures; empty while the run is unfinished.
         title: label of the run's row in a table; made from the settings if ``None``.
         cells: additional cells of the run's row, by column.
     """
@@ -51,7 +51,7 @@ class Run:
     data: Mapping[str, Any]
     environment: Mapping[str, Any]
     metrics: tuple[Mapping[str, Any], ...]
-    result: Mapping[str, Any] | None
+    result: Mapping[str, Any]
     title: str | None = None
     cells: Mapping[str, str] = field(default_factory=dict)
 
@@ -68,23 +68,23 @@ class Run:
     @property
     def finished(self) -> bool:
         """Whether there is a result."""
-        return self.result is not None
+        return bool(self.result)
 
     @property
     def draw(self) -> str:
         """The seed, and the fold of a cross-validation, if any."""
-        seed, fold = self.settings.get("seed", DASH), (value_in(self.data, "split", dict) or {}).get("fold")
+        seed, fold = self.settings.get("seed", DASH), (self.data.get("split") or {}).get("fold")
         return str(seed) if fold is None else f"{seed} fold {fold}"
 
     @property
     def epochs(self) -> int:
         """Number of completed epochs."""
-        return len(self.metrics) or int(number_in(self.result, "epochs") or 0)
+        return len(self.metrics) or int(self.result.get("epochs", 0))
 
     @property
     def figure(self) -> str:
         """Name of the metric that chose the best epoch; ``"loss"`` for a pretraining."""
-        return value_in(self.task, "metric", str) or "mae" if self.kind == "train" else "loss"
+        return str(self.task["metric"]) if self.kind == "train" else "loss"
 
     @property
     def metric(self) -> str:
@@ -99,23 +99,23 @@ class Run:
     @property
     def test(self) -> float | None:
         """The value of :attr:`figure` on the test set."""
-        return number_in(self.result, f"test_{self.figure}")
+        return self.result.get(f"test_{self.figure}")
 
     @property
     def validation(self) -> float | None:
         """The value of :attr:`figure` on the validation set at the best epoch so far."""
-        value = number_in(self.result, f"val_{self.figure}")
+        value: float | None = self.result.get(f"val_{self.figure}")
         values = [value for _, value in self.curve(f"val_{self.figure}")]
         return value if value is not None else (max if self.larger_is_better else min)(values, default=None)
 
     def constant(self, part: str = "test") -> float | None:
         """Return :attr:`figure` of predicting the median training label on ``"val"`` or ``"test"``, if recorded."""
-        return number_in(self.result, f"{part}_{self.figure}_constant")
+        return self.result.get(f"{part}_{self.figure}_constant")
 
     @property
     def units(self) -> dict[str, str]:
         """Unit of :attr:`column_figure` for each label column; empty if it has no unit or none is known."""
-        target = value_in(self.data, "target", dict) or {}
+        target = self.data.get("target") or {}
         units = target.get("units") if self.column_figure in IN_UNITS else None
         return dict(zip(target.get("columns") or (), units or (), strict=False))
 
@@ -126,9 +126,8 @@ class Run:
 
     def columns(self, constant: str = "") -> dict[str, float]:
         """Return the test figure of each of several label columns by name; ``"_constant"`` for that of the constant."""
-        columns = value_in(self.result, f"test_{self.column_figure}{constant}_columns", dict) or {}
-        values = {name: number_in(columns, name) for name in columns}
-        return {name: value for name, value in values.items() if value is not None}
+        columns = self.result.get(f"test_{self.column_figure}{constant}_columns", {})
+        return {name: value for name, value in columns.items() if value is not None}
 
     @property
     def column_figure(self) -> str:
@@ -144,16 +143,15 @@ class Run:
     @property
     def precision(self) -> str | None:
         """The precision of the run; ``auto`` only if the run is unfinished."""
-        return value_in(self.result, "precision", str) or value_in(self.settings, "precision", str)
+        return self.result.get("precision") or self.settings.get("precision")
 
     def curve(self, key: str) -> list[tuple[float, float]]:
         """Return pairs ``(epoch, value)`` of a metric; rows without it are left out."""
-        pairs = ((number_in(row, "epoch"), number_in(row, key)) for row in self.metrics)
-        return [(epoch, value) for epoch, value in pairs if epoch is not None and value is not None]
+        return [(row["epoch"], row[key]) for row in self.metrics if row.get(key) is not None]
 
 
 def read_run(path: str | Path) -> Run:
-    """Read a run folder, finished or not. Only ``config.json`` must exist; unknown keys are ignored.
+    """Read a run folder, finished or not. Only ``config.json`` must exist.
 
     Raises:
         ValueError: if the folder is no run folder, or one of its files is damaged.
@@ -168,35 +166,23 @@ def read_run(path: str | Path) -> Run:
     config = read_object(folder.config)
     if lacking := [name for name in ("loop", "data") if not isinstance(config.get(name), dict)]:
         raise ValueError(f"{folder.config} is not of a run: it lacks {' and '.join(map(repr, lacking))}")
-    result = read_object(folder.result) if folder.result.is_file() else None
+    result = read_object(folder.result) if folder.result.is_file() else {}
     metrics = read_metrics(folder.metrics) if folder.metrics.is_file() else []
-    model, start = value_in(config, "model", dict) or {}, value_in(config, "start", str)
+    model, start = config.get("model", {}), config.get("start")
     arguments = {name: value for name, value in model.items() if name not in NOT_SETTINGS}
     return Run(
         path=folder.path,
         kind="pretrain" if kind_of(config) is Kind.PRETRAINING else "train",
-        model=value_in(model, "class", str) or DEFAULT_MODEL,
+        model=model.get("class", DEFAULT_MODEL),
         settings={**arguments, **config["loop"], **({} if start is None else {"start": start})},
-        encoder=value_in(config, "encoder", dict) or None,
-        pretrained=value_in(config, "pretrained", str),
-        task=value_in(config, "task", dict) or {},
+        encoder=config["encoder"],
+        pretrained=config.get("pretrained"),
+        task=config.get("task", {}),
         data=config["data"],
         environment=read_object(folder.environment) if folder.environment.is_file() else {},
-        metrics=tuple(row for row in metrics if isinstance(row, dict)),
+        metrics=tuple(metrics),
         result=result,
     )
-
-
-def value_in(values: Mapping[str, Any] | None, name: str, kind: type) -> Any:
-    """Return the value of a name; ``None`` if it is missing or has another type."""
-    value = None if values is None else values.get(name)
-    return value if isinstance(value, kind) else None
-
-
-def number_in(values: Mapping[str, Any] | None, name: str) -> float | None:
-    """Return the number of a name; ``None`` if it is missing or no number."""
-    value = None if values is None else values.get(name)
-    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
 def title_of(figure: str) -> str:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tg_lpe.app.report.format import DASH
-from tg_lpe.app.report.runs import NOT_SETTINGS, Run, number_in
+from tg_lpe.app.report.runs import NOT_SETTINGS, Run
 from tg_lpe.app.training.config import READ_BY, TrainConfig
-from tg_lpe.app.training.run_folder import checkpoint_label, defaults_of
+from tg_lpe.app.training.run_folder import checkpoint_label
 from tg_lpe.data import DataSpec
 from tg_lpe.encoders.registry import ENCODERS
 from tg_lpe.models import MODELS
@@ -30,7 +32,7 @@ def effective_settings(run: Run) -> dict[str, Any]:
     if run.kind == "train":
         loop = TrainConfig().to_dict()
         del loop["epochs"]  # all runs record it
-        defaults = defaults_of(MODELS.get(run.model))
+        defaults = _defaults_of(MODELS.get(run.model))
         arguments = {name: value for name, value in defaults.items() if name not in NOT_SETTINGS}
         settings |= {"model": run.model, "start": None, **arguments, **loop}
     # Leave out mean and std: they depend on the training set, which may depend on the seed.
@@ -53,9 +55,16 @@ def effective_settings(run: Run) -> dict[str, Any]:
     unused = {"seed"} | {name for name, schedule in READ_BY.items() if settings.get("schedule", schedule) != schedule}
     if run.kind == "train" and run.encoder is None:
         unused |= {"pe_options.norm", "encoder_lr"}
-    if number_in(run.result, "encoder_parameters") == 0:
+    if run.result.get("encoder_parameters") == 0:
         unused.add("encoder_lr")
     return {name: value for name, value in settings.items() if name not in unused}
+
+
+def _defaults_of(cls: Any) -> dict[str, Any]:
+    """Return the defaults of a constructor's arguments as JSON values; empty if ``cls`` is ``None``."""
+    parameters = {} if cls is None else inspect.signature(cls).parameters
+    values = {key: value.default for key, value in parameters.items() if value.default is not value.empty}
+    return json.loads(json.dumps(values, default=str))  # type: ignore[no-any-return]
 
 
 def _encoder_settings(encoder: Mapping[str, Any] | None, pretrained: str | None = None) -> dict[str, Any]:
@@ -63,7 +72,7 @@ def _encoder_settings(encoder: Mapping[str, Any] | None, pretrained: str | None 
     if encoder is None:
         return {"encoder": None}
     name = str(encoder.get("class", "unknown"))
-    defaults = defaults_of(ENCODERS.get(name))
+    defaults = _defaults_of(ENCODERS.get(name))
     arguments = {key: value for key, value in {**defaults, **encoder}.items() if key not in DATA_SIZES}
     settings: dict[str, Any] = {"encoder": name}
     if "edge_out_channels" in arguments:

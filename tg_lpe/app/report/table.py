@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from tg_lpe.app.report.format import DASH, duration_text, figure_form, figure_text, signed
-from tg_lpe.app.report.runs import UNNAMED, Run, number_in, title_of, value_in
+from tg_lpe.app.report.runs import UNNAMED, Run, title_of
 from tg_lpe.app.report.settings import RANKED_BY, differing, effective_settings, labels, of_encoding
 from tg_lpe.app.training.units import in_mev
-from tg_lpe.arguments import check_type
 from tg_lpe.data.splits import PARTS
 
 CONSTANT = "constant (median of the training labels)"
@@ -94,9 +93,7 @@ class Table:
         columns = dict.fromkeys(name for run in runs for name in run.columns())
         self.columns = list(columns) if len(columns) <= MAX_COLUMNS else []
         figures = [name for name in UNITLESS if name != run.figure and self.kind == "train"]
-        self.beside = [
-            name for name in figures if any(number_in(run.result, f"test_{name}") is not None for run in runs)
-        ]
+        self.beside = [name for name in figures if any(run.result.get(f"test_{name}") is not None for run in runs)]
         further = dict.fromkeys(name for run in runs for name in run.cells)
         self.further = [name for name in further if any(run.cells.get(name, DASH) != DASH for run in runs)]
         self.compares_with_none = any(self.against_none(row) is not None for row in self.rows)
@@ -119,7 +116,7 @@ class Table:
     def sizes(self) -> str:
         """Number of graphs, or of labelled nodes, in each split as text; empty if unknown."""
         for prefix, noun in (("num_labelled_", "labelled nodes"), ("num_", "graphs")):
-            counts = [(part, number_in(self.data, f"{prefix}{part}")) for part in PARTS]
+            counts = [(part, self.data.get(f"{prefix}{part}")) for part in PARTS]
             if text := ", ".join(f"{count:,.0f} {part}" for part, count in counts if count is not None):
                 return f"{text} {noun}"
         return ""
@@ -146,18 +143,15 @@ class Table:
     def cells(self, row: Row) -> dict[str, str]:
         """Return the cells of a row as text, by column."""
         run, training = row.runs[0], self.kind == "train"
-        epochs, planned = sorted({run.epochs for run in row.runs}), number_in(row.settings, "epochs")
+        epochs, planned = sorted({run.epochs for run in row.runs}), row.settings["epochs"]
         done = str(epochs[0]) if len(epochs) == 1 else f"{epochs[0]}–{epochs[-1]}"
-        weights, learned = number_in(run.result, "num_parameters"), number_in(run.result, "encoder_parameters") or 0
+        weights, learned = run.result.get("num_parameters"), run.result.get("encoder_parameters", 0)
         seconds = _spread(run.seconds for run in row.runs)
         return {
             "encoding": row.label,
             f"test {self.metric}": _text((run.test for run in row.runs), run.unit) if row.finished else "unfinished",
             **({"against none": self._difference(row)} if self.compares_with_none else {}),
-            **{
-                title_of(name): _text((number_in(run.result, f"test_{name}") for run in row.runs), "")
-                for name in self.beside
-            },
+            **{title_of(name): _text((run.result.get(f"test_{name}") for run in row.runs), "") for name in self.beside},
             **{name: run.cells.get(name, DASH) for name in self.further},
             **{
                 self._title(name): _text((run.columns().get(name) for run in row.runs), run.units.get(name, ""))
@@ -165,7 +159,7 @@ class Table:
             },
             f"validation {self.metric}": _text((run.validation for run in row.runs), run.unit),
             "seeds": ", ".join(row.seeds),
-            "epochs": done if planned is None or epochs == [planned] else f"{done} of {planned:.0f}",
+            "epochs": done if epochs == [planned] else f"{done} of {planned}",
             "model + encoder" if training else "parameters": (
                 DASH if weights is None else f"{weights - learned:,.0f}" + (f" + {learned:,.0f}" if learned else "")
             ),
@@ -251,13 +245,7 @@ class Table:
 
 
 def compare(runs: Sequence[Run]) -> list[Table]:
-    """Sort runs into tables, one for each kind of run and dataset, trainings first.
-
-    Raises:
-        TypeError: if an entry is no :class:`Run`.
-    """
-    for run in runs:
-        check_type("an entry of runs", run, Run, ", which read_run makes of a folder")
+    """Sort runs into tables, one for each kind of run and dataset, trainings first."""
     names: Counter[tuple[str, str]] = Counter()
     tables = []
     for same_words in _grouped(sorted(runs, key=lambda run: run.kind != "train"), _data_key):
@@ -275,9 +263,6 @@ def comparison_table(runs: Sequence[Run], without: Sequence[str] = ()) -> str:
     Args:
         runs: the runs.
         without: names of columns to leave out.
-
-    Raises:
-        TypeError: if an entry of ``runs`` is no :class:`Run`.
     """
     blocks = []
     for table in compare(runs):
@@ -328,7 +313,7 @@ def _data_key(run: Run) -> str:
 
     A file or folder is identified by its path, not by constants of its split, which may depend on the seed.
     """
-    split = value_in(run.data, "split", dict) or {}
+    split = run.data.get("split") or {}
     folds = split.get("folds")
     names = SIZES if folds is None else ()  # the sizes of folds may differ by one
     if run.source in _NAMED:
@@ -345,7 +330,7 @@ def _data_key(run: Run) -> str:
 
 def _target_of(data: Mapping[str, Any]) -> list[Any]:
     """Return the label columns, or the name of the computed label; empty if not recorded."""
-    target = value_in(data, "target", dict) or {}
+    target = data.get("target") or {}
     return list(target.get("columns") or []) if target.get("computed") is None else ["penalised logP", None]
 
 
@@ -357,7 +342,7 @@ def _by_digest(runs: Sequence[Run]) -> list[list[Run]]:
     """
     digests: dict[str, set[str]] = {}
     for run in runs:
-        if (digest := value_in(run.data, "digest", str)) is not None:
+        if (digest := run.data.get("digest")) is not None:
             names = ("split", "atom_types", "bond_types", "target", "weight_column", "extra_columns")
             description = [run.data.get(name) for name in names]
             digests.setdefault(json.dumps(description, sort_keys=True), set()).add(digest)
@@ -376,16 +361,12 @@ def _rows(runs: Sequence[Run]) -> list[Row]:
         copies[seed] += 1  # a repeated seed says nothing about the spread, so it gets its own row
         return f"{same}{copies[seed]}"
 
-    def seed(run: Run) -> tuple[float, str]:
-        number = number_in(run.settings, "seed")
-        return math.inf if number is None else number, str(run.path)
-
     def rank(row: Row) -> tuple[bool, bool, float]:
         spread = row.test if row.finished else row.validation
         value = spread.mean if spread is not None and math.isfinite(spread.mean) else None
         return not row.finished, value is None, (value or 0.0) * (-1 if row.runs[0].larger_is_better else 1)
 
-    by_seed = sorted(runs, key=seed)
+    by_seed = sorted(runs, key=lambda run: (run.settings["seed"], str(run.path)))
     settings = {id(run): effective_settings(run) for run in by_seed}
     groups = _grouped(by_seed, key)
     names = (name for of_run in settings.values() for name in of_run)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 import os
 import platform
@@ -19,15 +18,11 @@ from typing import Any, TextIO
 import torch
 from torch import Tensor, nn
 
-from tg_lpe.app.training.config import KernelPretrainConfig, PretrainConfig, TrainConfig
 from tg_lpe.arguments import ArgumentError, check_folder
-from tg_lpe.checkpoints.checkpoint import CLASSES, CheckpointMixin, Kind, kind_of
+from tg_lpe.checkpoints.checkpoint import CheckpointMixin, Kind, kind_of
 from tg_lpe.checkpoints.files import load_tensors, read_object, save_tensors, subfolder, write_json
 from tg_lpe.models.base import Model
 from tg_lpe.nn.parallel import num_processes
-
-LOOPS = {"train": TrainConfig, "pretrain": PretrainConfig, "pretrain-kernels": KernelPretrainConfig}
-"""Classes of the loop's settings by command."""
 
 LAYOUT = 2
 """Format version of ``config.json``."""
@@ -110,20 +105,16 @@ class RunFolder:
             message = "{} holds a run with other settings: {}. Another {folder} starts a new run"
             raise ArgumentError(message, self.path, differences, folder=...)
         if not parts:
-            self._check_place()
+            folders = (self.path.absolute().parent, *sorted(self.path.iterdir()))
+            files = (self.config.name, self.metrics.name)
+            if runs := [folder.name for folder in folders if all((folder / file).exists() for file in files)]:
+                message = "{} contains or lies in the folder of another run, {}: choose another {folder}"
+                raise ArgumentError(message, self.path, ", ".join(runs[:3]), folder=...)
             write_json(self.config, config)
         if not self.result.exists():
             command_line = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
             write_json(self.environment, {**environment(), "command": command_line})
         return self.state.exists()
-
-    def _check_place(self) -> None:
-        """Refuse a folder that lies in a run folder, or that holds run folders such as those of ``--seeds``."""
-        folders = (self.path.absolute().parent, *sorted(self.path.iterdir()))
-        files = (self.config.name, self.metrics.name)
-        if runs := [folder.name for folder in folders if all((folder / file).exists() for file in files)]:
-            message = "{} contains or lies in the folder of another run, {}: choose another {folder}"
-            raise ArgumentError(message, self.path, ", ".join(runs[:3]), folder=...)
 
     def _remove_leftovers(self) -> None:
         """Remove temporary files of a killed process; the lock ensures that no process is writing them."""
@@ -221,22 +212,13 @@ def environment() -> dict[str, Any]:
     }
 
 
-def defaults_of(cls: Any) -> dict[str, Any]:
-    """Return the defaults of a constructor's arguments as JSON values; empty if ``cls`` is ``None``."""
-    parameters = {} if cls is None else inspect.signature(cls).parameters
-    values = {key: value.default for key, value in parameters.items() if value.default is not value.empty}
-    return json.loads(json.dumps(values, default=str))  # type: ignore[no-any-return]
-
-
-def _differences(before: dict[str, Any], now: dict[str, Any], prefix: str = "", cls: Any = None) -> list[str]:
-    """List differences; an option that the run lacks has its default, that of ``cls`` if no class is named."""
+def _differences(before: dict[str, Any], now: dict[str, Any], prefix: str = "") -> list[str]:
+    """List the settings in which two runs differ."""
     changes = []
-    defaults = defaults_of(CLASSES.get(now.get("class"), cls))
     for key in sorted((set(before) | set(now)) - {"ranges"}):  # the data's digest is compared instead
-        old, new = before.get(key, defaults.get(key)), now.get(key)
+        old, new = before.get(key), now.get(key)
         if isinstance(old, dict) and isinstance(new, dict):
-            loop = LOOPS.get(now.get("command", "")) if key == "loop" else None
-            changes += _differences(old, new, f"{prefix}{key}.", loop)
-        elif old != new and (key != "canonical" or old or new):  # version 1.0 left out false
+            changes += _differences(old, new, f"{prefix}{key}.")
+        elif old != new:
             changes.append(f"{prefix}{key} was {old!r}, is {new!r}")
     return changes
