@@ -256,10 +256,10 @@ def table2_fields(entry: Entry) -> Entry:
 
 
 def layers_fields(entry: Entry) -> Entry:
-    """Show a construction of benchmarks/layers.py: layers for each tolerance."""
+    """Show a construction of benchmarks/layers.py: layers for each tolerance, their median and most."""
     counts = [
-        f"{median:,}" + (f" (≤ {most:,})" if most > median else "") + f", error {error:.1e}"
-        for median, most, error in zip(entry["layers_median"], entry["layers_max"], entry["worst_error"], strict=True)
+        f"{median:,}" + (f" (≤ {most:,})" if most > median else "")
+        for median, most in zip(entry["layers_median"], entry["layers_max"], strict=True)
     ]
     number = f" ({entry['num_graphs']})" if entry["num_graphs"] > 1 else ""
     return {"graphs": entry["graphs"] + number, **dict(zip(("loose", "middle", "tight"), counts, strict=True))}
