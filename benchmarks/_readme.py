@@ -290,7 +290,7 @@ BREC_ORACLES = {
 
 def brec_rows(content: Entry) -> Entries:
     """Select the colourings that bound a network, and the networks; of sums of encodings, those of PPGN."""
-    networks = re.compile(r"\(.*GT|Graph|sums of PPGN")
+    networks = re.compile(r"\(.*GT|Graph(?!.*(Effective|SpectralEnc|Heat))|sums of PPGN")
     return [entry for entry in results(content) if entry["row"] in BREC_ORACLES or networks.match(entry["row"])]
 
 
@@ -625,8 +625,7 @@ TABLES: dict[str, Table] = {
         layers_fields,
     ),
     "positions_share": Table(
-        "graph: {family} | nodes: {nodes:,} | share: {share:.4f} | seconds: {seconds:.2f}"
-        " | of SciPy's eigsh: {eigsh_seconds:.2f}",
+        "graph: {family} | share: {share:.4f} | seconds: {seconds:.2f} | of SciPy's eigsh: {eigsh_seconds:.2f}",
         arrange=only(lambda entry: entry["nodes"] >= 100_000),
     ),
     "positions_communities": Table(
