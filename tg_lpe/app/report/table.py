@@ -68,6 +68,13 @@ class Row:
         self.speed = statistics.median(speeds) if speeds else None
         self.label, self.color = "", BLUE
 
+    @property
+    def is_no_better_than_constant(self) -> bool:
+        """Whether the mean test figure is not better than that of the constant, over the runs that have both."""
+        pairs = [(run.test, run.constant()) for run in self.runs]
+        excess = [test - constant for test, constant in pairs if test is not None and constant is not None]
+        return bool(excess) and sum(excess) * (-1 if self.runs[0].larger_is_better else 1) >= 0
+
 
 class Table:
     """All runs of one kind on one dataset.
@@ -92,8 +99,11 @@ class Table:
         self.best = ranked[0] if len(self.ranked) > 1 else None
         columns = dict.fromkeys(name for run in runs for name in run.columns())
         self.columns = list(columns) if len(columns) <= MAX_COLUMNS else []
-        figures = [name for name in UNITLESS if name != run.figure and self.kind == "train"]
-        self.beside = [name for name in figures if any(run.result.get(f"test_{name}") is not None for run in runs)]
+        self.beside = [
+            name
+            for name in UNITLESS
+            if name != run.figure and any(run.result.get(f"test_{name}") is not None for run in runs)
+        ]
         further = dict.fromkeys(name for run in runs for name in run.cells)
         self.further = [name for name in further if any(run.cells.get(name, DASH) != DASH for run in runs)]
         self.compares_with_none = any(self.against_none(row) is not None for row in self.rows)
@@ -221,7 +231,7 @@ class Table:
         several = any(len(row.runs) > 1 for row in rows)
         uneven = len({tuple(row.seeds) for row in rows if row.finished}) > 1
         is_unfinished = not all(row.finished for row in rows)
-        useless = ", ".join(row.label for row in rows if _is_no_better_than_constant(row))
+        useless = ", ".join(row.label for row in rows if row.is_no_better_than_constant)
         others = ", ".join(differing([row.rest for row in rows])) if self.kind == "train" else ""
         splits = {json.dumps(run.data["split"], sort_keys=True) for run in self.runs if run.data.get("split")}
         computers = {str([m.get("accelerator") or m.get("processor"), m.get("threads")]) for m in machines}
@@ -292,13 +302,6 @@ def _text(values: Iterable[float | None], unit: str) -> str:
     """Format mean and deviation of figures, with the mean in meV if their unit is Hartree."""
     spread = _spread(values)
     return DASH if spread is None else f"{spread}{in_mev(spread.mean, unit)}"
-
-
-def _is_no_better_than_constant(row: Row) -> bool:
-    pairs = [(run.test, run.constant()) for run in row.runs]
-    known = [(test, constant) for test, constant in pairs if test is not None and constant is not None]
-    excess = sum(test - constant for test, constant in known) * (-1 if row.runs[0].larger_is_better else 1)
-    return bool(known) and excess >= 0
 
 
 def _grouped(runs: Iterable[Run], key: Callable[[Run], str]) -> list[list[Run]]:
