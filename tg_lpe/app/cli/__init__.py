@@ -96,7 +96,12 @@ def _message(error: Exception) -> str | None:
 def _run(command: str, *words: str) -> int:
     """Run a command and return the exit status."""
     if command in ("-h", "--help"):
-        print(_overview())
+        listed = "\n".join(f"  {name:9} {text}" for name, text in COMMANDS.items())
+        print(
+            "usage: tg-lpe COMMAND ...\n\nPositional encodings for graphs: train, compare, encode.\n\n"
+            f"commands:\n{listed}\n\noptions:\n  --help     also for a command: tg-lpe train --help\n"
+            "  --version  print the version of the package"
+        )
         return 0
     if command == "--version":
         from tg_lpe import __version__
@@ -133,13 +138,3 @@ def parse(command: str, words: Sequence[str]) -> tuple[Any, Namespace]:
     module = importlib.import_module(f"tg_lpe.app.cli.{command}")
     text = COMMANDS[command]
     return module, module.parse(Parser(prog=f"tg-lpe {command}", description=f"{text[0].upper()}{text[1:]}."), words)
-
-
-def _overview() -> str:
-    """Return the help text of the program."""
-    listed = "\n".join(f"  {name:9} {text}" for name, text in COMMANDS.items())
-    return (
-        "usage: tg-lpe COMMAND ...\n\nPositional encodings for graphs: train, compare, encode.\n\n"
-        f"commands:\n{listed}\n\noptions:\n  --help     also for a command: tg-lpe train --help\n"
-        "  --version  print the version of the package"
-    )
