@@ -1022,8 +1022,7 @@ def test_molecules_by_their_canonical_smiles(labelled: str) -> None:
     for out, words, said in (("run", [], True), ("spelled", ["--canonical", "false"], False)):
         assert main([*train, "--out", out, *words]) == 0
         config = json.loads(Path(out, "config.json").read_text())
-        assert config["data"].pop("canonical") is said
-    Path("spelled/config.json").write_text(json.dumps(config))  # as version 1.0 wrote it
+        assert config["data"]["canonical"] is said
     assert main([*train, "--out", "spelled", "--resume", "--canonical", "false"]) == 0
     assert main([*train, "--out", "spelled", "--resume"]) == 1
     Path("xylene.smi").write_text("Cc1ccccc1C\nCc1c(C)cccc1\n", encoding="utf-8")
