@@ -92,6 +92,7 @@ class Encoder(CheckpointMixin, nn.Module, ABC):
         reads: the features, of ``"x"``, ``"edge_attr"`` and ``"edge_weight"``, that the encoding depends on.
         encodes_once: whether each graph is encoded only once, as in a transform; the encoder may then spend more time
             on a better result.
+        mixes_polynomials: whether linear maps ``readout`` and ``edge_readout`` mix polynomials of the Laplacian.
         directed: whether the encoding depends on the direction in which an edge is listed. If not, an edge that is
             listed in one direction, in both, or several times is the same edge.
     """
@@ -101,6 +102,7 @@ class Encoder(CheckpointMixin, nn.Module, ABC):
     pair_out_channels: int = 0
     reads: frozenset[str] = frozenset({"edge_weight"})
     encodes_once: bool = False
+    mixes_polynomials: bool = False
     directed: bool = False
 
     @abstractmethod

@@ -182,6 +182,7 @@ class GramTransformer(Encoder):
         self.edge_out_channels = width if edge_out_channels is None else edge_out_channels
         # The bias reads Phi_0 = I, whose diagonal is one and whose entries at the edges are zero.
         self.readout = None if out_channels is None else nn.Linear(width, out_channels)
+        self.mixes_polynomials = self.readout is not None
         self.edge_readout = nn.Linear(width, edge_out_channels, bias=False) if edge_out_channels else None
         self.pair_out_channels = width if pair_out_channels is None else pair_out_channels
         self.pair_readout = nn.Linear(width, pair_out_channels, bias=False) if pair_out_channels else None

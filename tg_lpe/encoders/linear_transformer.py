@@ -168,7 +168,7 @@ class LinearTransformer(Encoder):
                 **node_sizes,
                 **edge_sizes,
             )
-            self.reads = self.polynomials.reads
+            self.reads, self.mixes_polynomials = self.polynomials.reads, True
         else:
             of_identity = {"edge_out_channels": edge_out_channels, "num_filters": num_filters, **edge_sizes}
             defaults = {"edge_out_channels": 0, "num_filters": 4}

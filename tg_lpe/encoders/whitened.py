@@ -43,10 +43,8 @@ class Whitened(Encoder):
     Components whose standard deviation is less than 1e-5 of the first one's are dropped: their channels, the last ones,
     are zero. Pairs of nodes are not whitened.
 
-    Signs of eigenvectors are arbitrary. Without a ``generator``, :meth:`fit` and transforms use the canonical signs of
-    :class:`~tg_lpe.encoders.LaplacianEigenvectors`. Training draws random signs for the statistics too: means and
-    correlations then vanish, and only the scale of each column is normalised. If an eigenvector changes its sign, all
-    channels that it contributes to change.
+    Training draws random signs of eigenvectors for the statistics too: means and correlations then vanish, and only the
+    scale of each column is normalised. If an eigenvector changes its sign, all channels that contain it change.
 
     Args:
         encoder: the inner encoder; or its class and arguments, such as ``{"class": "RandomWalk", "steps": 16}``; or the
@@ -171,11 +169,10 @@ def moments_of(
     """Encode a dataset by a float64 encoder; return the number of graphs and the moments of nodes and of edges."""
     moments, number = {"node": Moments.zero(encoder.out_channels), "edge": Moments.zero(encoder.edge_out_channels)}, 0
     for chunk in iterate_chunks(dataset, CHUNK, tuple(sorted(encoder.reads)), CHUNK_PAIRS):
-        attributes = {name: value.to(device) for name, value in chunk.attributes.items()}
-        features = [
-            value.double() if value is not None and value.is_floating_point() else value
-            for value in (attributes.get("x"), attributes.get("edge_attr"))
-        ]
+        attributes = {
+            name: value.to(device, torch.float64 if value.is_floating_point() else value.dtype)
+            for name, value in chunk.attributes.items()
+        }
         graph = Graph(
             chunk.edge_index.to(device),
             chunk.num_nodes,
@@ -184,7 +181,7 @@ def moments_of(
             num_graphs=chunk.num_graphs,
         )
         with torch.no_grad():
-            encoding = encoder(features[0], graph, features[1], generator=generator)
+            encoding = encoder(attributes.get("x"), graph, attributes.get("edge_attr"), generator=generator)
         number += graph.num_graphs
         moments["node"] = moments["node"].updated(encoding.node)
         if encoding.edge is not None:

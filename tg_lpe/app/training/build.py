@@ -10,7 +10,7 @@ from typing import Any
 
 from torch_geometric.data import Data
 
-from tg_lpe.app.training.readouts import has_polynomials, principal_readouts
+from tg_lpe.app.training.readouts import principal_readouts
 from tg_lpe.app.training.tasks import Task
 from tg_lpe.arguments import ArgumentError, check_flags, check_seed, check_type
 from tg_lpe.checkpoints.checkpoint import Checkpoint
@@ -86,7 +86,7 @@ def build_model(
             encoder = without_edges(encoder)
             if encoder.edge_out_channels:
                 raise ValueError(f"{type(encoder).__name__} cannot leave the edges out")
-        if is_new and dataset is not None and has_polynomials(encoder):
+        if is_new and dataset is not None and encoder is not None and encoder.mixes_polynomials:
             principal_readouts(encoder, dataset)
         defaults = {**spec.to_dict(), "encoder": encoder, "out_channels": task.out_channels}
         defaults = {name: value for name, value in defaults.items() if name in known}

@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeGuard
+from typing import cast
 
 import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from tg_lpe.encoders import Encoder, GramTransformer, LinearTransformer
+from tg_lpe.encoders.base import Encoder
 from tg_lpe.encoders.whitened import Moments, moments_of
 
 CONSTANT = 1e-9
 """Largest standard deviation of a value that counts as constant; values are at most one."""
-
-
-def has_polynomials(encoder: Encoder | None) -> TypeGuard[GramTransformer | LinearTransformer]:
-    """Return whether an encoder maps polynomials of the Laplacian linearly to its channels."""
-    if isinstance(encoder, LinearTransformer):
-        return encoder.polynomials is not None
-    return isinstance(encoder, GramTransformer) and encoder.readout is not None
 
 
 @torch.no_grad()
@@ -45,12 +38,14 @@ def principal_readouts(encoder: Encoder, dataset: Sequence[Data]) -> Encoder:
         TypeError: if ``encoder`` is another one.
         ValueError: if a feature that the encoder reads is missing.
     """
-    if not has_polynomials(encoder) or (readout := encoder.readout) is None:
+    if not encoder.mixes_polynomials:
         kinds = "a LinearTransformer with probes='identity' or a GramTransformer with out_channels"
         raise TypeError(f"encoder must be {kinds}, got {encoder}")
-    width, device, maps, state = readout.in_features, readout.weight.device, {"node": readout}, encoder.state_dict()
-    if encoder.edge_readout is not None:
-        maps["edge"] = encoder.edge_readout
+    children, state = dict(encoder.named_children()), encoder.state_dict()
+    maps = {"node": cast("nn.Linear", children["readout"])}
+    width, device = maps["node"].in_features, maps["node"].weight.device
+    if "edge_readout" in children:
+        maps["edge"] = cast("nn.Linear", children["edge_readout"])
         state["edge_readout.weight"] = torch.eye(width)
     exact = encoder.made_anew(out_channels=width, edge_out_channels=width * (len(maps) - 1))
     exact.load_state_dict({**state, "readout.weight": torch.eye(width), "readout.bias": torch.zeros(width)})
