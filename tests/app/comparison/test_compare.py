@@ -107,7 +107,7 @@ def test_files_say_the_same_and_the_page_describes_each_key(graphs: list[Data], 
     assert torch.equal(torch.get_rng_state(), before), "the global generator is the caller's"
     stored = json.loads((tmp_path / "comparison.json").read_text())
     assert stored == json.loads(json.dumps(table.to_dict()))
-    described = set(re.findall(r"`(\w+)`", PAGE.read_text(encoding="utf-8").partition("| key |")[2]))
+    described = set(re.findall(r"`(\w+)`", PAGE.read_text(encoding="utf-8").partition("under these keys")[2]))
     row = stored["rows"][1]
     assert {*stored, *row, *row["differences"]["none"], *row["test"]} <= described
     with (tmp_path / "comparison.csv").open() as file:
