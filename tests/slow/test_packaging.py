@@ -114,7 +114,7 @@ def test_distributions_hold_the_package_alone(sdist: Path, pure: Path) -> None:
     package = {
         str(path.relative_to(ROOT))
         for path in (ROOT / "tg_lpe").rglob("*")
-        if path.suffix in (".py", ".typed", ".html", ".md", ".json", ".safetensors")
+        if path.suffix in (".py", ".typed", ".html", ".md", ".json", ".yaml", ".safetensors")
     }
     own = {name for name in names(pure) if ".dist-info/" not in name}
     assert own == package
