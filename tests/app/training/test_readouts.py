@@ -80,10 +80,10 @@ def test_channels_are_uncorrelated_of_variance_one(encoder: GramTransformer, gra
     before = {name: tensor.clone() for name, tensor in encoder.state_dict().items()}
     assert principal_readouts(encoder, graphs) is encoder
     (_, node), (_, edge) = values_and_channels(encoder, graphs)
-    torch.testing.assert_close(node.mean(0), torch.zeros(6, dtype=node.dtype), rtol=0, atol=1e-7)
+    torch.testing.assert_close(node.mean(0), torch.zeros(6, dtype=node.dtype), rtol=0, atol=1e-8)
     for channels in (node, edge):
         identity = torch.eye(channels.size(1), dtype=channels.dtype)
-        torch.testing.assert_close(channels.mT.cov(correction=0), identity, rtol=0, atol=1e-6)
+        torch.testing.assert_close(channels.mT.cov(correction=0), identity, rtol=0, atol=1e-8)
     changed = [name for name, tensor in encoder.state_dict().items() if not torch.equal(tensor, before[name])]
     assert changed == ["readout.weight", "readout.bias", "edge_readout.weight"]
 

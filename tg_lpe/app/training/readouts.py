@@ -47,9 +47,9 @@ def principal_readouts(encoder: Encoder, dataset: Sequence[Data]) -> Encoder:
     if "edge_readout" in children:
         maps["edge"] = cast("nn.Linear", children["edge_readout"])
         state["edge_readout.weight"] = torch.eye(width)
-    exact = encoder.made_anew(out_channels=width, edge_out_channels=width * (len(maps) - 1))
+    exact = encoder.made_anew(out_channels=width, edge_out_channels=width * (len(maps) - 1)).double().to(device)
     exact.load_state_dict({**state, "readout.weight": torch.eye(width), "readout.bias": torch.zeros(width)})
-    _, moments = moments_of(exact.double().to(device), dataset, device)
+    _, moments = moments_of(exact, dataset, device)
     for level, part in maps.items():
         axes = principal_axes(moments[level], part.out_features).to(device)
         part.weight.copy_(axes)
