@@ -177,10 +177,9 @@ class LinearTransformer(Encoder):
             self.reads = frozenset({"edge_weight", "x"} if probes == "features" else {"edge_weight"})
             self.probes = make_probes(probes, k, max_nodes=max_nodes, **node_sizes, seed=seed)
         absent = set() if independent_scaling else {"beta_1", "beta_2", "beta_3", "beta_4"}
-        if not update_incidence:
-            absent |= {"alpha_v", "beta_1", "beta_2"}
-            if normalize or self.polynomials:  # the normalisation cancels alpha^R
-                absent.add("alpha_r")
+        absent |= set() if update_incidence else {"alpha_v", "beta_1", "beta_2"}
+        if not update_incidence and (normalize or self.polynomials):  # the normalisation cancels alpha^R
+            absent.add("alpha_r")
         absent |= {"w_q", "w_k", "beta_4"} if self.polynomials else set()
         full: tuple[int, ...] = (k,) if diagonal else (k, k)
         shapes = {**dict.fromkeys(SCALARS, ()), **dict.fromkeys(("w_q", "w_k", "w_v"), full)}
@@ -206,7 +205,9 @@ class LinearTransformer(Encoder):
         of Corollary 7; the ``P`` term adds a little orthogonalisation. From the identity, columns differ more.
         """
         residual, spread = (0.0, 0.5) if self.polynomials else (0.5, 0.1)
-        for name, parameter in self._tensors().items():
+        for name, parameter in {**self._parameters, **self._buffers}.items():
+            if parameter is None:
+                continue
             if name in SCALARS:
                 parameter.fill_(SCALARS[name])
             else:
@@ -244,18 +245,21 @@ class LinearTransformer(Encoder):
         if graph.conductance is not None:
             graph = of_mean_weight_one(graph)
         node, edge = self.polynomials.gram(graph, inputs.x, inputs.edge_attr, generator=inputs.generator)
-        if not self.encodes_once:  # in float64: a small value may be a difference of large ones, and M is large there
+        if self.readout.weight.requires_grad:  # in float64: small values may be differences of large ones
             constant, powers = self.coefficients()
             node = self.readout((node.double() @ powers.mT + constant).to(node))
             edge = edge if self.edge_readout is None else self.edge_readout((edge.double() @ powers.mT).to(edge))
-        else:  # the weights do not change, so M and the coefficients are one map
-            if self.frozen_map is None:
+        else:  # M and the coefficients are one map
+            total, bias = self.frozen_map, self.frozen_bias
+            if total is None:
                 constant, powers = self.coefficients()
                 weight = torch.cat([part.weight for part in (self.readout, self.edge_readout) if part is not None])
-                self.frozen_map = (weight.double() @ powers).to(weight)
-                self.frozen_bias = (self.readout.weight.double() @ constant + self.readout.bias).to(weight)
-            node = nn.functional.linear(node, self.frozen_map[: self.out_channels], self.frozen_bias)
-            edge = edge @ self.frozen_map[self.out_channels :].mT
+                total = (weight.double() @ powers).to(weight)
+                bias = (self.readout.weight.double() @ constant + self.readout.bias).to(weight)
+                if self.encodes_once:  # the weights do not change
+                    self.frozen_map, self.frozen_bias = total, bias
+            node = nn.functional.linear(node, total[: self.out_channels], bias)
+            edge = edge @ total[self.out_channels :].mT
         return Encoding(node, None if self.edge_readout is None else graph.spread_to_directed(edge))
 
     def coefficients(self) -> tuple[Tensor, Tensor]:
@@ -280,18 +284,14 @@ class LinearTransformer(Encoder):
         powers = value.new_zeros(self.k, num_filters, value.size(1) - 1)
         return value[:, 0], powers.index_put((column, column % num_filters), value[:, 1:]).flatten(1)
 
-    def _tensors(self) -> dict[str, Tensor]:
-        """Return the weights of the layers by name."""
-        held = {**self._parameters, **self._buffers}
-        return {name: weight for name, weight in held.items() if weight is not None and not name.startswith("frozen")}
-
     def _similarity(self) -> Tensor:
         """Return ``alpha^Q alpha^K beta_3 W^V`` of each block, ``[num_blocks, k]`` or ``[num_blocks, k, k]``."""
         return self._scale("alpha_q", "alpha_k", "beta_3").view(-1, *[1] * (self.w_v.dim() - 1)) * self.w_v
 
     def _scale(self, *names: str) -> Tensor:
         """Return the product of scalars of each block that has all of them; absent ones are one."""
-        values = [weight for name, weight in self._tensors().items() if name in names]
+        held = {**self._parameters, **self._buffers}
+        values = [weight for name in names if (weight := held[name]) is not None]
         return math.prod([value[: min(map(len, values))] for value in values], start=self.w_v.new_ones(()))
 
     def learned(self) -> list[LearnedTable]:
