@@ -81,8 +81,10 @@ def load_data(
     is_graph = args.source.lower().endswith(".npz")
     if args.directed and not is_graph:
         raise ValueError(f"--directed would have no effect with {args.source}; it is for .npz files")
-    load = _load_graphs if is_graph or args.source in GENERATED else _load_molecules
-    splits = load(args, chosen, start, seed, targets)
+    if is_graph or args.source in GENERATED:
+        splits = _load_graphs(args, chosen, seed, targets)
+    else:
+        splits = _load_molecules(args, chosen, start, seed, targets)
     split = splits.split or {}
     if args.split_seed is not None and args.source not in GENERATED and not split.keys() & {"seed", "number"}:
         reason = f"{args.source}, whose split is {split.get('kind')}: only random splits have a seed"
@@ -91,11 +93,7 @@ def load_data(
 
 
 def _load_graphs(
-    args: Namespace,
-    chosen: Mapping[str, Any] | Checkpoint | None,
-    start: Predictor | None,
-    seed: int,
-    targets: Mapping[str, Any],
+    args: Namespace, chosen: Mapping[str, Any] | Checkpoint | None, seed: int, targets: Mapping[str, Any]
 ) -> GraphSplits:
     """Draw the graphs of a block model, or load a graph with classes of its nodes and pick or draw a split."""
     names = ("data", "smiles_column", "split", "split_column", "cache", "features", "canonical", "strict")

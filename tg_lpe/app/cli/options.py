@@ -140,10 +140,7 @@ def _merged(files: Sequence[str], typed: Mapping[str, Any]) -> dict[str, Any]:
     if {"encoder", "pretrained"} <= typed.keys():
         raise ValueError("--encoder and --pretrained exclude each other: a pretrained encoder brings its own class")
     modules = content.get("import", [])
-    typed = {
-        "import": [],
-        **typed,
-    }
+    typed = {"import": [], **typed}
     for option, other in (("encoder", "pretrained"), ("pretrained", "encoder")):
         if option in typed:
             content.pop(other, None)

@@ -167,8 +167,9 @@ def _train(args: Namespace, chosen: Mapping[str, Any] | Checkpoint | None, devic
     splits = load_data(args, chosen, start, **of_target(args))
     task = task_for(splits, **task_arguments(args))
     options = chosen_model(args, task.level)
-    options |= {"seed": config.seed, "edge_encoding": args.edge_encoding, "dataset": splits.train}
-    model = build_model(splits.spec, task, chosen, **options)
+    options |= {"seed": config.seed, "edge_encoding": args.edge_encoding}
+    dataset = splits.train if start is None else None  # the start brings its own read-outs
+    model = build_model(splits.spec, task, chosen, dataset=dataset, **options)
     label = encoder_label(chosen)
     if (name := options["model"].__name__) != DEFAULT_MODEL:
         label = f"{name}-{label}"
