@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from helpers import few, normal, randomize_, relative_error
+from helpers import few, normal, randomize_, refusals, relative_error
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
@@ -162,53 +162,6 @@ def test_against_loops_over_edges(drawn, nodes: str, edges: str, given_pe, reado
     assert relative_error(got, expected) < 1e-10
 
 
-def relabelled(arguments: dict[str, Tensor], edge_index: Tensor, seed: int) -> tuple[dict[str, Tensor], Tensor]:
-    """The batch with nodes permuted within their graphs and edges in another order."""
-    generator = torch.Generator().manual_seed(seed)
-    label = torch.cat([torch.randperm(4, generator=generator), 4 + torch.randperm(3, generator=generator)])
-    order = torch.randperm(edge_index.size(1), generator=generator)
-    moved = {name: torch.empty_like(v).index_copy(0, label, v) for name, v in arguments.items() if name != "edge_attr"}
-    return {**moved, "edge_attr": arguments["edge_attr"][order]}, label[edge_index][:, order]
-
-
-@pytest.mark.parametrize("train", [False, True])
-@pytest.mark.parametrize("seed", range(3))
-def test_labels_and_edge_order_do_not_matter(train: bool, seed: int) -> None:
-    model = typed().train(train)
-    arguments, edges = relabelled(inputs(), EDGES, seed)
-    expected = model(edge_index=EDGES, batch=BATCH, **inputs())
-    torch.testing.assert_close(model(edge_index=edges, batch=BATCH, **arguments), expected, rtol=1e-10, atol=1e-12)
-
-
-def test_a_graph_does_not_depend_on_its_batch_in_eval_mode() -> None:
-    model = typed()
-    arguments = inputs()
-    together = model.eval()(edge_index=EDGES, batch=BATCH, **arguments)
-    for graph, nodes, edges in ((0, slice(0, 4), slice(0, 6)), (1, slice(4, 7), slice(6, 10))):
-        alone = model(
-            arguments["x"][nodes],
-            EDGES[:, edges] - nodes.start,
-            arguments["edge_attr"][edges],
-            pe=arguments["pe"][nodes],
-        )
-        torch.testing.assert_close(alone[0], together[graph], rtol=1e-11, atol=1e-12)
-    model.train()
-    in_training = model(edge_index=EDGES, batch=BATCH, **arguments)
-    assert relative_error(in_training, together) > 1e-3, "batch norm uses the batch's own statistics in training"
-
-
-def test_gradients() -> None:
-    model = small(in_channels=2, edge_dim=2, pe_channels=2, num_layers=2).train()
-
-    def of(x: Tensor, edge_attr: Tensor, pe: Tensor, *values: Tensor) -> Tensor:
-        names = [name for name, _ in model.named_parameters()]
-        state = dict(zip(names, values, strict=True))
-        return torch.func.functional_call(model, state, (x, EDGES, edge_attr, BATCH), {"pe": pe})
-
-    arguments = [normal(7, 2), normal(10, 2, seed=1), normal(7, 2, seed=2), *(p.detach() for p in model.parameters())]
-    assert torch.autograd.gradcheck(of, [a.clone().requires_grad_() for a in arguments], fast_mode=True)
-
-
 def test_small_and_empty_graphs() -> None:
     none = torch.zeros(2, 0, dtype=torch.int64)
     model = small(num_node_types=4).eval()
@@ -228,78 +181,6 @@ def test_tiny_batches_train(attention: str, num_nodes: int) -> None:
     x, none = torch.zeros(num_nodes, dtype=torch.int64), torch.zeros(2, 0, dtype=torch.int64)
     out = model(x, none, none[0], num_graphs=1)
     assert out.shape == (1, 1) and bool(out.isfinite().all())
-
-
-def test_number_of_nodes_without_features() -> None:
-    model = small().eval()
-    edge = torch.tensor([[0], [1]])
-    by_batch = model(None, edge, batch=torch.tensor([0, 0, 1]))
-    assert torch.equal(by_batch, model(None, edge, batch=torch.tensor([0, 0, 1]), num_nodes=3))
-    torch.testing.assert_close(model(None, edge), by_batch[:1], rtol=1e-12, atol=1e-14)
-    assert model(None, edge[:, :0]).isfinite().all()
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"readout": "sum"}, r"readout must be one of \('mlp', 'paper', 'pyramid'\), .* got 'sum'"),
-        ({"num_layers": 0}, "num_layers must be an integer from 1 to 1,000, got 0"),
-        ({"heads": 3}, "heads must divide hidden_channels, got heads=3 and hidden_channels=8"),
-        ({"num_node_types": 2, "in_channels": 3}, "nodes have either .* got 2 types and 3 channels"),
-        ({"num_edge_types": 2, "edge_dim": 3}, "edges have either .* got 2 types and 3 channels"),
-        ({"pe_channels": 5, "encoder": LinearTransformer(k=4)}, "pe_channels=5 contradicts the encoder's 4"),
-        (
-            {"pe_options": {"edge_channels": 5}, "encoder": LinearTransformer(k=4)},
-            "edge_channels=5 contradicts the encoder's None",
-        ),
-        ({"pe_channels": 5, "encoder": GramTransformer(4, 3)}, "pe_channels=5 contradicts the encoder's 4"),
-        (
-            {"pe_options": {"edge_channels": 5}, "encoder": GramTransformer(4, 3)},
-            "edge_channels=5 contradicts the encoder's 3",
-        ),
-        (
-            {"pe_options": {"edge_channels": 5}, "encoder": GramTransformer(4, 0)},
-            "edge_channels=5 contradicts the encoder's None",
-        ),
-        ({"encoder": {"class": "GramTransformer", "num_philters": 3}}, "num_philters"),
-        ({"readout": {"pooling": "min"}}, r"pooling must be one of \('mean', 'sum', .*got 'min'"),
-    ],
-)
-def test_constructor_refuses(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        GraphTransformer(**{**SMALL, **options})
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"x": None, "num_nodes": 7}, "built for node features, but none were given"),
-        ({"x": torch.zeros(7)}, r"node types must be int64 \[7\] or .* got torch.float32 \[7\]"),
-        ({"x": torch.zeros(7, 2, dtype=torch.int64)}, r"got torch.int64 \[7, 2\]"),
-        ({"edge_attr": None}, "built for edge features, but none were given"),
-        ({"edge_attr": torch.zeros(9, dtype=torch.int64)}, r"edge types must be .* got torch.int64 \[9\]"),
-        ({"pe": None}, r"pe must have shape \(7, 2\), got None"),
-        ({"pe": torch.zeros(7, 3)}, r"pe must have shape \(7, 2\), got \(7, 3\)"),
-        ({"pe": torch.zeros(7, 2) + 1j}, "pe must be real, got torch.complex64"),
-        ({"batch": BATCH[:5]}, r"batch must be int64 of shape \[7\], got torch.int64 \[5\]"),
-    ],
-)
-def test_forward_refuses(change: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        typed()(**{"edge_index": EDGES, "batch": BATCH, **inputs(), **change})
-
-
-def test_an_unused_encoding_is_refused() -> None:
-    pe = torch.zeros(7, 3)
-    with pytest.raises(ValueError, match="built without pe_channels or encoder"):
-        small()(None, EDGES, pe=pe)
-    with pytest.raises(ValueError, match="has an encoder of its own"):
-        small(encoder=LinearTransformer(k=3))(None, EDGES, pe=pe)
-    with pytest.raises(ValueError, match=r"floating point \[7, 3\], got torch.int64 \[7\]"):
-        small(in_channels=3)(inputs()["x"], EDGES)
-    for types in ([0, 1, 4], [0, -1, 2]):
-        with pytest.raises(ValueError, match=r"node types must lie in 0..3"):
-            small(num_node_types=4)(torch.tensor(types), EDGES[:, :6])
 
 
 # Encodings of edges, and encoders that make them.
@@ -365,14 +246,20 @@ def test_every_parameter_of_a_gram_encoder_receives_a_gradient(probes: str, pool
     assert dead == []
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"edge_pe": None}, r"edge_pe must have shape \(10, 3\), got None"),
-        ({"edge_pe": torch.zeros(10, 2)}, r"edge_pe must have shape \(10, 3\), got \(10, 2\)"),
-        ({"edge_pe": torch.zeros(7, 3)}, r"edge_pe must have shape \(10, 3\), got \(7, 3\)"),
-    ],
+def fed(options: dict[str, Any], change: dict[str, Any]) -> None:
+    """Run a model that reads types and both encodings unless other options are given."""
+    model = small(**(options or {**WITH_EDGES, "pe_options": {"edge_channels": 3}}))
+    model(**{"edge_index": EDGES, "batch": BATCH, **({} if options else encoded_inputs()), **change})
+
+
+test_forward_refuses = refusals(
+    fed,
+    (({}, {"edge_attr": None}), "built for edge features, but none were given"),
+    (({}, {"pe": torch.zeros(7, 2) + 1j}), "pe must be real, got torch.complex64"),
+    (({}, {"edge_pe": None}), r"edge_pe must have shape \(10, 3\), got None"),
+    (({}, {"edge_pe": torch.zeros(10, 2)}), r"edge_pe must have shape \(10, 3\), got \(10, 2\)"),
+    *((({}, {"x": torch.tensor(6 * [0] + [bad])}), "node types must lie in 0..3") for bad in (4, -1)),
+    (({"heads": 2}, {"x": None, "pe": torch.zeros(7, 3)}), "built without pe_channels or encoder"),
+    (({"encoder": LinearTransformer(k=3)}, {"x": None, "pe": torch.zeros(7, 3)}), "has an encoder of its own"),
+    (({"in_channels": 3}, {"x": torch.arange(7)}), r"floating point \[7, 3\], got torch.int64 \[7\]"),
 )
-def test_edge_encodings_are_checked(change: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        with_edges()(edge_index=EDGES, batch=BATCH, **{**encoded_inputs(), **change})
