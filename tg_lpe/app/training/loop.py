@@ -229,19 +229,10 @@ class TrainingLoop(ABC):
         self.folder.save_state(tensors, metadata)
 
     def _restore(self) -> None:
-        tensors: dict[str, Tensor] = {}
-
-        def read() -> dict[str, Any] | None:
-            state = self.folder.load_state() if self.folder is not None else None
-            if state is None:
-                return None
-            tensors.update(state[0])
-            return state[1]
-
-        metadata = processes.from_first(read)
-        if metadata is None:
+        state = processes.from_first(lambda: self.folder.load_state() if self.folder is not None else None)
+        if state is None:
             return
-        tensors = processes.tensors_from_first(tensors)
+        tensors, metadata = state
         self.model.load_state_dict(with_prefix(tensors, "model."))
         self.best_state = {k: v.to(self.device) for k, v in with_prefix(tensors, "best.").items()}
         unpack_optimizer(self.optimizer, tensors)
@@ -270,22 +261,19 @@ def run_in_folder(
         model: receives the weights of a complete run, in evaluation mode.
     """
 
-    weights: dict[str, Tensor] = {}
-
-    def start() -> tuple[bool, dict[str, Any] | None]:
+    def start() -> tuple[bool, dict[str, Any] | None, dict[str, Tensor]]:
         has_checkpoint = folder.start(command, settings, resume)
         if not folder.result.exists():
-            return has_checkpoint, None
-        if model is not None:
-            weights.update(load_tensors(folder.model)[0])
-        return has_checkpoint, read_object(folder.result)
+            return has_checkpoint, None, {}
+        weights = {} if model is None else load_tensors(folder.model)[0]
+        return has_checkpoint, read_object(folder.result), weights
 
     try:
-        has_checkpoint, result = processes.from_first(start)
+        has_checkpoint, result, weights = processes.from_first(start)
         if result is None:
             return make().fit(resume=has_checkpoint)
         if model is not None:
-            model.load_state_dict(processes.tensors_from_first(weights))
+            model.load_state_dict(weights)
             model.eval()
         return result
     finally:

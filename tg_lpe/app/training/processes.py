@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import atexit
-import json
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
-from safetensors.torch import load, save
 from torch import Tensor, nn
 from torch.utils.data import BatchSampler, RandomSampler, Sampler, SequentialSampler
 from torch_geometric.data import Batch, InMemoryDataset
 
 from tg_lpe.app.training.batches import batch_loader
 from tg_lpe.nn.norms import RowBatchNorm
-from tg_lpe.nn.parallel import communication_device, divided, num_processes, process_number
+from tg_lpe.nn.parallel import divided, num_processes, process_number
 
 T = TypeVar("T")
 
@@ -78,26 +76,19 @@ def check(model: nn.Module, batch_size: int, num_graphs: int) -> None:
 
 
 def from_first(make: Callable[[], T]) -> T:
-    """Call on rank 0 and broadcast the JSON-able result; a ``ValueError`` or ``OSError`` is raised on all ranks."""
+    """Call on rank 0 and return the result on all ranks; a ``ValueError`` or ``OSError`` is raised on all ranks."""
     if num_processes() == 1:
         return make()
-    if process_number() > 0:
-        document = json.loads(_broadcast(b""))
-        if "error" in document:
-            raise ValueError(document["error"])
-        return document["value"]  # type: ignore[no-any-return]
-    try:
-        value = make()
-    except (ValueError, OSError) as error:
-        _broadcast(json.dumps({"error": str(error)}).encode())
-        raise
-    _broadcast(json.dumps({"value": value}).encode())
-    return value
-
-
-def tensors_from_first(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Return the first process's tensors, on CPU, in all processes."""
-    return tensors if num_processes() == 1 else load(_broadcast(save(tensors) if process_number() == 0 else b""))
+    answer: list[Any] = [None, None]
+    if process_number() == 0:
+        try:
+            answer[0] = make()
+        except (ValueError, OSError) as error:
+            answer[1] = error
+    dist.broadcast_object_list(answer, 0)
+    if answer[1] is not None:
+        raise answer[1]
+    return answer[0]  # type: ignore[no-any-return]
 
 
 def copy_from_first(model: nn.Module) -> None:
@@ -171,15 +162,3 @@ class _OwnRows(Sampler[list[int]]):
             size = len(indices)
             start, stop = (size * n // processes for n in (number, number + 1))
             yield indices[start:stop] if size >= processes else indices
-
-
-def _broadcast(content: bytes) -> bytes:
-    """Return the first process's bytes in all processes."""
-    device = communication_device()
-    size = torch.tensor([len(content)], device=device)
-    dist.broadcast(size, 0)
-    values = torch.empty(int(size), dtype=torch.uint8, device=device)
-    if process_number() == 0:
-        values.copy_(torch.frombuffer(bytearray(content), dtype=torch.uint8))
-    dist.broadcast(values, 0)
-    return values.cpu().numpy().tobytes()
