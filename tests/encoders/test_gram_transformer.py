@@ -261,16 +261,6 @@ def test_a_module_without_parameters_can_be_cast() -> None:
     )
 
 
-def test_number_of_nodes_comes_from_batch_or_features() -> None:
-    model = gram(num_node_types=4)
-    x = torch.zeros(9, dtype=torch.int64)
-    assert model(x, RING).node.shape == (9, 8)
-    assert model(x, RING, batch=torch.zeros(9, dtype=torch.int64)).node.shape == (9, 8)
-    assert gram()(None, RING).node.shape == (6, 8)
-    graph = tg_lpe.Graph(RING, 9)
-    assert torch.equal(model(x, graph).node, model(x, RING).node)
-
-
 test_constructor_refuses = refusals(
     GramTransformer,
     ({"conductances": "fixed", "num_node_types": 3}, "conductances"),
