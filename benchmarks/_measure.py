@@ -27,17 +27,17 @@ def measure(run: Callable[[], Any], repeats: int, limit: float = 60.0) -> tuple[
     return middle, high - low
 
 
-def timed(run: Callable[[], Any], clock: Callable[[], Any] = time.perf_counter) -> tuple[Any, Any]:
-    """Return the result of a call and its seconds, by one clock or by an array of several."""
+def timed(run: Callable[[], Any], clock: Callable[[], float] = time.perf_counter) -> tuple[Any, float]:
+    """Return the result of a call and its seconds."""
     start = clock()
     return run(), clock() - start
 
 
 def take_turns(
-    runs: Mapping[Name, Callable[[], Any]], rounds: int, clock: Callable[[], Any] = time.process_time
-) -> dict[Name, list[Any]]:
+    runs: Mapping[Name, Callable[[], Any]], rounds: int, clock: Callable[[], float] = time.process_time
+) -> dict[Name, list[float]]:
     """Return the seconds of calls that take turns, so that other load affects all of them; a first round warms up."""
-    seconds: dict[Name, list[Any]] = {name: [] for name in runs}
+    seconds: dict[Name, list[float]] = {name: [] for name in runs}
     for _ in range(rounds + 1):
         for name, run in runs.items():
             seconds[name].append(timed(run, clock)[1])

@@ -4,17 +4,12 @@
 
 Lemma 1 runs on a random regular graph of degree 6 with eight demands and as many layers as the bound requires. It is
 compared with `scipy.sparse.linalg.cg` on the same Laplacian, one demand after the other, stopped at the same residual.
-For a 2-D grid of the same size, only the number of layers is reported.
 """
 
 from __future__ import annotations
 
 import statistics
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -27,10 +22,9 @@ from torch import Tensor
 
 from tg_lpe import Graph
 from tg_lpe import theory as c
-from tg_lpe.data.synthetic import grid_edges, random_regular_edges
+from tg_lpe.data.synthetic import random_regular_edges
 
 DEGREE, DEMANDS, TOLERANCE = 6, 8, 1e-4
-MAX_LAYERS = 10_000
 
 
 def scipy_laplacian(graph: Graph) -> csr_matrix:
@@ -44,35 +38,6 @@ def residual(graph: Graph, potential: Tensor, demands: Tensor) -> float:
     """Return the largest ``|psi - L phi| / |psi|``."""
     rest = torch.linalg.vector_norm(demands - graph.laplacian(potential), dim=0)
     return float((rest / torch.linalg.vector_norm(demands, dim=0)).max())
-
-
-@contextmanager
-def peak_memory() -> Iterator[list[float]]:
-    """Return the peak of resident memory in MiB, minus the memory in use before."""
-
-    def resident() -> float:
-        return int(Path("/proc/self/statm").read_text().split()[1]) * 4096 / 2**20
-
-    before, peak, done = resident(), [0.0], threading.Event()
-
-    def watch() -> None:
-        while not done.wait(0.005):
-            peak[0] = max(peak[0], resident() - before)
-
-    watcher = threading.Thread(target=watch)
-    watcher.start()
-    try:
-        yield peak
-    finally:
-        done.set()
-        watcher.join()
-
-
-def measure(run: Callable[[], Tensor], repeats: int) -> tuple[list[float], float, Tensor]:
-    """Return the seconds of each run, the peak memory of an extra one, and the result."""
-    with peak_memory() as peak:
-        result = run()
-    return [timed(run)[1] for _ in range(repeats)], peak[0], result
 
 
 def conjugate_gradients(laplacian: csr_matrix, demands: Tensor, rtol: float) -> tuple[Tensor, int]:
@@ -109,7 +74,7 @@ def main() -> None:
     rows = []
     for what, (count, run) in methods.items():
         with torch.no_grad():
-            times, peak, potential = measure(run, repeats)
+            potential, *times = run(), *(timed(run)[1] for _ in range(repeats))
         rows.append(
             {
                 "what": what,
@@ -120,29 +85,10 @@ def main() -> None:
                 "residual": residual(graph, potential, demands),
                 "seconds": statistics.median(times),
                 "spread": [min(times), max(times)],
-                "peak_mib": peak,
-                "mib_of_m_plus_nk": (2 * graph.num_edges + DEMANDS * graph.num_nodes) * 8 / 2**20,
             }
         )
         show(rows[-1])
-    grid = grid_refusal(round(num_nodes**0.5))
-    show(grid)
-    write_results(args.json, rows, lambda_min=low, lambda_max=high, interval_seconds=interval_seconds, grid=grid)
-
-
-def grid_refusal(side: int) -> dict[str, Any]:
-    """Return how the library refuses a grid, which needs too many layers, and how soon."""
-    grid = Graph(grid_edges(side), side**2)
-
-    def refusal() -> str | None:
-        try:
-            c.electric_potential(grid, torch.ones(grid.num_nodes, 1), TOLERANCE, max_layers=MAX_LAYERS)
-        except ValueError as error:
-            return str(error)
-        return None
-
-    text, seconds = timed(refusal)
-    return {"num_nodes": grid.num_nodes, "refusal": text, "seconds": seconds}
+    write_results(args.json, rows, lambda_min=low, lambda_max=high, interval_seconds=interval_seconds)
 
 
 if __name__ == "__main__":

@@ -3,9 +3,8 @@
     python benchmarks/primal.py [--quick] [--sizes N ...] [--rounds N] [--json FILE]
 
 Each attention of the hybrid layer is measured by itself, with 64 channels and 4 heads in float32: microseconds per node
-for the forward pass, and for forward and backward with the regulariser; and bytes per node kept for the backward pass.
-Rounds go through all rows in turn, so that other load affects all rows; a row is the median of its rounds. Softmax
-stops at 10,000 nodes, Performer at 100,000.
+for forward and backward with the regulariser. Rounds go through all rows in turn, so that other load affects all rows;
+a row is the median of its rounds. Softmax stops at 10,000 nodes, Performer at 100,000.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from typing import Any
 
 import torch
 from _arguments import Parser
-from _measure import saved_bytes, take_turns
+from _measure import take_turns
 from _results import show, write_results
 from torch import Tensor
 
@@ -61,25 +60,18 @@ class Case:
         out, state = self.attention(self.h, self.neighbourhoods, self.shared(self.neighbourhoods))
         return out.sum() if state is None else out.sum() + state.penalty
 
-    @torch.no_grad()
-    def forward(self) -> None:
-        self.loss()
-
     def train(self) -> None:
         self.loss().backward()
 
-    def row(self, forward: list[float], training: list[float]) -> dict[str, Any]:
-        """Return the figures of this case, from the seconds of both passes."""
+    def row(self, training: list[float]) -> dict[str, Any]:
+        """Return the figures of this case, from the seconds of training."""
         nodes = self.size * self.graphs
-        own = (*self.attention.parameters(), self.h, self.neighbourhoods.batch)
         return {
             "attention": self.name,
             "nodes_a_graph": self.size,
             "graphs": self.graphs,
             "seconds": statistics.median(training),
-            "forward_us_a_node": 1e6 * statistics.median(forward) / nodes,
             "training_us_a_node": 1e6 * statistics.median(training) / nodes,
-            "saved_bytes_a_node": saved_bytes(self.loss, own) / nodes,
             "rounds": [1e6 * seconds / nodes for seconds in training],
         }
 
@@ -96,10 +88,10 @@ def main() -> None:
     rows = []
     for size, graphs in shapes:  # one size at a time: all of them would not fit into memory
         cases = [Case(name, size, graphs) for name in args.attentions if size <= ROWS[name][2]]
-        runs = {f"{case.name} {run.__name__}": run for case in cases for run in (case.forward, case.train)}
+        runs = {case.name: case.train for case in cases}
         seconds = take_turns(runs, 1 if args.quick else args.rounds, time.perf_counter)
         for case in cases:
-            rows.append(case.row(seconds[f"{case.name} forward"], seconds[f"{case.name} train"]))
+            rows.append(case.row(seconds[case.name]))
             show(rows[-1])
     write_results(args.json, rows)
 

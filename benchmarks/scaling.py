@@ -1,12 +1,11 @@
-"""Encode one graph of a thousand to ten million nodes: time per edge, compared with the memory bandwidth.
+"""Encode one graph of a thousand to ten million nodes: time per edge, and memory.
 
     python benchmarks/scaling.py [--quick] [--sizes N ...] [--rounds N] [--json FILE]
 
 The linear transformer with 8 columns and 9 layers runs on a 2-D grid, whose neighbours are close in memory, and on a
 random graph of degree 10 with its nodes in random order and in reverse Cuthill-McKee order. Each size runs in a
 separate process, so that its peak memory can be measured. All sizes run three times in turn, so that other load affects
-all sizes; a row is the median of its three runs. The floor is the time for the least memory traffic of a layer, which
-reads adjacency and Phi once and writes Phi once, at the memory bandwidth of a copy in the same process.
+all sizes; a row is the median of its three runs.
 """
 
 from __future__ import annotations
@@ -59,31 +58,15 @@ def encoder() -> LinearTransformer:
     return LinearTransformer(k=K, num_blocks=LAYERS // 3, num_loops=3).eval().requires_grad_(False)
 
 
-def copy_bandwidth() -> float:
-    """Measure the bytes per second, read and written, of copying a large array with all threads."""
-    source = torch.zeros(2**26)
-    target = torch.zeros_like(source)
-    times = [timed(lambda: target.copy_(source))[1] for _ in range(5)]
-    return 2 * source.numel() * source.element_size() / statistics.median(times)
-
-
-def floor_bytes(num_nodes: int, num_edges: int) -> int:
-    """Return the memory traffic of a layer in bytes: a row of Phi in and out per node, two indices per edge."""
-    return num_nodes * 2 * 4 * K + num_edges * 2 * 4
-
-
 def measure(kind: str, num_nodes: int, repeats: int) -> dict[str, Any]:
     """Measure times and memory of one graph."""
     edges, num_nodes = edges_of(kind, num_nodes)
     model = encoder()
-    bandwidth = copy_bandwidth()
     graph, built = timed(lambda: Graph(edges, num_nodes))
     probes = model.probes(graph, None, None)
     with torch.inference_mode():
         first, *rest = (timed(lambda: model.encode(graph, Inputs(), probes=probes))[1] for _ in range(repeats + 1))
-    bandwidth = max(bandwidth, copy_bandwidth())  # other load can only lower the measured bandwidth
     middle = statistics.median(rest)
-    floor = LAYERS * floor_bytes(num_nodes, graph.num_edges) / bandwidth
     return {
         "graph": kind,
         "num_nodes": num_nodes,
@@ -93,8 +76,6 @@ def measure(kind: str, num_nodes: int, repeats: int) -> dict[str, Any]:
         "seconds": middle,
         "spread": [min(rest), max(rest)],
         "ns_per_edge_and_layer": 1e9 * middle / LAYERS / graph.num_edges,
-        "copy_gb_per_second": bandwidth / 1e9,
-        "times_floor": middle / floor,
         "peak_gib": peak_gib(),
     }
 

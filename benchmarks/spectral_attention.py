@@ -1,4 +1,4 @@
-"""Measure the speed of spectral attention: missing pairs, eigenpairs of a dataset, training steps.
+"""Measure the speed of spectral attention: missing pairs, training steps.
 
     python benchmarks/spectral_attention.py [--data ZINC12K_DIR] [--quick] [--json FILE]
 
@@ -7,7 +7,6 @@
   batched products of padded graphs under a mask; a list of all pairs; and a list in which each pair has its own
   projected edge feature, as in the published code. Edges have one common feature, as in CLUSTER, or a feature each, as
   with an encoding of edges; then all three methods gather at edges.
-- Precomputation of the eigenpairs of a dataset: eigenvectors, and values at nodes and edges.
 - A training step of the published model for ZINC-12k with batches of 32: with feed-forward nets of 2048 channels in its
   encoding, with 64 channels, and with the encodings that do not depend on signs and bases.
 
@@ -17,7 +16,6 @@ process with one thread. Without --data, the molecules are those that ship with 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -37,8 +35,7 @@ from tg_lpe.app.training.config import TrainConfig
 from tg_lpe.app.training.joint import JointTraining
 from tg_lpe.app.training.presets import san
 from tg_lpe.app.training.tasks import Regression
-from tg_lpe.encoders import SpectralEncoder, SpectralKernel
-from tg_lpe.encoders.precompute import store_precomputed
+from tg_lpe.encoders import SpectralKernel
 from tg_lpe.graph.graph import Graph
 from tg_lpe.nn.attention.spectral import MissingPairs, SpectralAttention, missing_pairs
 from tg_lpe.ops.attention import SCORE_BOUND
@@ -132,17 +129,6 @@ def attention_groups() -> dict[str, Group]:
     }
 
 
-def eigenpairs_group(splits: Any, quick: bool) -> Group:
-    """Return precomputations of a dataset."""
-    dataset = splits.train.copy(torch.arange(min(len(splits.train), 500 if quick else 10_000)))
-    encoders = {
-        "eigenvectors": SpectralEncoder(8, 0, tokens="eigenvectors"),
-        "eigenspaces": SpectralEncoder(8, 0),
-        "eigenspaces, at edges too": SpectralEncoder(8, 8),
-    }
-    return {name: (len(dataset), partial(store_precomputed, encoder, dataset)) for name, encoder in encoders.items()}
-
-
 def step_group(splits: Any) -> Group:
     """Return training steps of the published model."""
     options = san("train", "zinc12k", {"class": "SpectralEncoder"})
@@ -180,21 +166,15 @@ def step_group(splits: Any) -> Group:
     return group
 
 
-def cpu_and_wall() -> np.ndarray:
-    """Return both clocks."""
-    return np.array([time.process_time(), time.perf_counter()])
-
-
 def measure(what: str, group: Group, repeats: int) -> list[dict[str, Any]]:
     """Measure the methods of a group in turn, and return their rows."""
-    seconds = take_turns({name: run for name, (_, run) in group.items()}, repeats, cpu_and_wall)
+    seconds = take_turns({name: run for name, (_, run) in group.items()}, repeats)
     first, rows = np.array(next(iter(seconds.values()))), []
     for name, times in seconds.items():
-        cpu, wall = np.median(times, axis=0).tolist()
+        cpu = float(np.median(times))
         # The median of ratios of the same turn varies less than the ratio of medians.
-        ratio = float(np.median(first[:, 0] / np.array(times)[:, 0]))
-        row = {"what": what, "method": name, "seconds": cpu, "wall_seconds": wall}
-        rows.append({**row, "graphs_per_second": group[name][0] / cpu, "ratio": ratio})
+        row = {"what": what, "method": name, "seconds": cpu, "ratio": float(np.median(first / np.array(times)))}
+        rows.append({**row, "graphs_per_second": group[name][0] / cpu})
         show(rows[-1])
     return rows
 
@@ -210,7 +190,6 @@ def main() -> None:
     results = []
     for what, group in attention_groups().items():
         results += measure(what, group, repeats)
-    results += measure("eigenpairs of a dataset", eigenpairs_group(splits, args.quick), max(2, repeats // 4))
     results += measure("a step of the model for ZINC-12k", step_group(splits), repeats)
     write_results(args.json, results, data="zinc12k" if args.data else "nci")
 

@@ -5,10 +5,8 @@
 The same batches of 128 molecules go through all models in turn, step by step, so that other load affects all models.
 All models have 4 layers of 128 channels and 8 heads, and similar numbers of parameters. Times are medians over the
 steps; a step is forward, backward, clipping and AdamW, without collation. Encodings computed beforehand (laplacian,
-random-walk) only cost their embedding here. The encoder's share is the time of its forward and backward passes by
-themselves, divided by the time of the step. Peak memory is the memory that a model's step adds, in a separate process.
-Work is the number of operations in the matrix products of a forward pass over one batch, as torch counts it, without
-the encoder, whose compiled passes cannot be counted. Without --data, the molecules are those that ship with RDKit.
+random-walk) only cost their embedding here. Peak memory is the memory that a model's step adds, in a separate process.
+Without --data, the molecules are those that ship with RDKit.
 """
 
 from __future__ import annotations
@@ -25,7 +23,6 @@ from _arguments import Parser
 from _measure import in_own_process, synchronize
 from _results import show, write_results
 from torch import Tensor, nn
-from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
 from torch_geometric.data import Batch
 from torch_geometric.loader import DataLoader
 from torch_geometric.nn import GINEConv, GPSConv, TransformerConv, global_add_pool, global_mean_pool
@@ -35,7 +32,6 @@ from tg_lpe.app.training.build import build_model
 from tg_lpe.app.training.config import TrainConfig
 from tg_lpe.app.training.joint import JointTraining, resolved_precision
 from tg_lpe.app.training.tasks import Regression
-from tg_lpe.ops import cpu
 
 BATCH, CHANNELS, HEADS, LAYERS = 128, 128, 8, 4
 
@@ -180,30 +176,6 @@ def step(training: Any, batch: Batch, generator: torch.Generator) -> float:
     return time.perf_counter() - start
 
 
-def encoder_step(encoder: nn.Module, batch: Batch) -> float:
-    """Run only the encoder, forward and backward, and return the seconds."""
-    synchronize(batch.edge_index.device)
-    start = time.perf_counter()
-    out = encoder(batch.x, batch.edge_index, batch.edge_attr, batch.batch, num_graphs=batch.num_graphs)
-    parts = [part for part in out if part is not None]
-    torch.autograd.backward(parts, [torch.ones_like(part) for part in parts])
-    encoder.zero_grad(set_to_none=True)
-    synchronize(batch.edge_index.device)
-    return time.perf_counter() - start
-
-
-def forward_gflop(training: Any, batch: Batch) -> float:
-    """Count the operations in matrix products of a forward pass without the encoder, in 1e9."""
-    # GPSConv's attention: the counter supports only the CUDA version of this operation.
-    flash = {
-        torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: lambda q, k, v, *_, **__: sdpa_flop_count(q, k, v)
-    }
-    with cpu.switched_off(), FlopCounterMode(display=False, custom_mapping=flash) as counter:
-        training.loss(batch, torch.Generator().manual_seed(0))
-    encoder = counter.get_flop_counts().get(f"{type(training.model).__name__}.encoder", {})
-    return (counter.get_total_flops() - sum(encoder.values())) / 1e9
-
-
 def load(data: str | None, num_batches: int) -> Any:
     splits = load_molecules(data or "nci", name="zinc" if data else "nci", progress=False)
     return type(splits)(**{**vars(splits), "train": splits.train.copy(torch.arange(BATCH * num_batches))})
@@ -253,14 +225,11 @@ def main() -> None:
         row: [batch.to(str(args.device)) for batch in DataLoader(training.train_set, BATCH)]
         for row, training in trainings.items()
     }
-    seconds, encoder_seconds = times_of_steps(trainings, batches, num_steps)
+    seconds = times_of_steps(trainings, batches, num_steps)
     results = []
     for row, times in seconds.items():
         # The median of ratios of the same batch varies less than the ratio of medians.
         ratio = statistics.median(ours / base for ours, base in zip(times, seconds["none"], strict=True))
-        share = None
-        if encoder_seconds[row]:
-            share = statistics.median(own / step for own, step in zip(encoder_seconds[row], times, strict=True))
         low, middle, high = statistics.quantiles(times, n=4)
         peak = None
         if args.device.type == "cuda":
@@ -274,8 +243,6 @@ def main() -> None:
                 "iqr_seconds": high - low,
                 "graphs_per_second": BATCH / middle,
                 "ratio_to_none": ratio,
-                "encoder_share": share,
-                "gflop": forward_gflop(trainings[row], batches[row][0]),
                 "num_parameters": sum(p.numel() for p in trainings[row].model.parameters()),
                 "peak_mib": peak,
             }
@@ -293,21 +260,15 @@ def main() -> None:
 
 def times_of_steps(
     trainings: dict[str, Any], batches: dict[str, list[Batch]], num_steps: int
-) -> tuple[dict[str, list[float]], dict[str, list[float]]]:
-    """Return the seconds of steps, in which the models take turns, and of the steps of encoders that are trained."""
+) -> dict[str, list[float]]:
+    """Return the seconds of steps, in which the models take turns."""
     generator = torch.Generator().manual_seed(0)
     seconds: dict[str, list[float]] = {row: [] for row in trainings}
-    encoder_seconds: dict[str, list[float]] = {row: [] for row in trainings}
     for number in range(num_steps + 2):
         for row, training in trainings.items():
             training.model.train()
-            batch = batches[row][number % len(batches[row])]
-            seconds[row].append(step(training, batch, generator))
-            encoder = getattr(training.model, "encoder", None)
-            if encoder is not None and any(p.requires_grad for p in encoder.parameters()):
-                encoder_seconds[row].append(encoder_step(encoder, batch))
-    after_warm_up = [{row: times[2:] for row, times in part.items()} for part in (seconds, encoder_seconds)]
-    return after_warm_up[0], after_warm_up[1]
+            seconds[row].append(step(training, batches[row][number % len(batches[row])], generator))
+    return {row: times[2:] for row, times in seconds.items()}
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Compare transforms for textbook encodings with those of PyTorch Geometric, one graph at a time and in batches.
+"""Compare transforms for textbook encodings with those of PyTorch Geometric, one graph at a time and in datasets.
 
 The graphs are random connected graphs of 10 to 300 nodes, and molecules; for random walks and effective resistances
 also a grid and an expander. Times are medians after a warm-up, in seconds for one graph. A ratio is the time of a peer
@@ -21,14 +21,14 @@ from _results import show, write_results
 from numpy.typing import NDArray
 from scipy.sparse.linalg import splu
 from throughput import one_by_one
-from torch_geometric.data import Batch, Data
+from torch_geometric.data import Data
 from torch_geometric.transforms import AddLaplacianEigenvectorPE, AddRandomWalkPE
 from torch_geometric.utils import get_laplacian, to_scipy_sparse_matrix, to_undirected
 
-from tg_lpe import AddPositionalEncoding, Graph
+from tg_lpe import AddPositionalEncoding
 from tg_lpe.app.molecules import load_molecules
 from tg_lpe.data.synthetic import grid_edges, random_regular_edges
-from tg_lpe.encoders import HeatKernel, LaplacianEigenvectors, RandomWalk, ResistiveEmbedding
+from tg_lpe.encoders import HeatKernel, RandomWalk, ResistiveEmbedding
 from tg_lpe.transforms import AddEffectiveResistance, AddLaplacianEigenvectors
 
 K = 8
@@ -130,14 +130,6 @@ def main() -> None:
     with_walk = {**ours, WALK: AddPositionalEncoding(RandomWalk(16))}
     for name, transform in with_walk.items():
         add(name, where, len(few), one_by_one(transform, few), of_walk if name == WALK else reference)
-    for size in (num_few, len(molecules)):
-        batch = Batch.from_data_list(molecules[:size])
-        graph, where = Graph.from_data(batch), f"molecules, batch of {batch.num_graphs}"
-        eigenvectors = partial(LaplacianEigenvectors(K).precompute, graph)
-        add(f"LaplacianEigenvectors({K}).precompute", where, batch.num_graphs, eigenvectors, reference)
-        for name, transform in with_walk.items():
-            base = of_walk if name == WALK else reference
-            add(name, where, batch.num_graphs, partial(transform, batch), base)
     for name, transform in ours.items():
         run = partial(transform.encode_dataset, molecules, False)
         add(name, "molecules, encode_dataset", len(molecules), run, reference)
