@@ -247,7 +247,6 @@ def test_a_nan_prediction_gives_no_good_figure() -> None:
 
 
 def test_what_tasks_say_and_predict() -> None:
-    assert Regression().direction == "min" and Binary().direction == "max"
     assert Multiclass(num_classes=4).out_channels == 4 and Multilabel(num_targets=7).out_channels == 7
     assert Binary().predict(torch.zeros(2, 1)).tolist() == [[0.5], [0.5]]
     assert Multiclass(num_classes=2).predict(torch.zeros(1, 2)).tolist() == [[0.5, 0.5]]
@@ -375,13 +374,18 @@ def test_a_few_labels_do_not_decide_how_all_are_scaled() -> None:
 
 def test_labels_are_scaled() -> None:
     """The loss uses scaled labels; predictions and metrics are in the labels' units; missing labels stay missing."""
+
+    def of_training(labels: Tensor) -> dict[str, Any]:
+        found = Regression.arguments_for(labels, labels)
+        return {name: found[name] for name in ("mean", "std")}
+
     labels = torch.tensor([[300.0, 0.5], [340.0, torch.nan], [torch.nan, 1.5]], dtype=torch.float64)
-    found = Regression.arguments_for_training(labels)
+    found = of_training(labels)
     assert found == {"mean": [320.0, 1.0], "std": [20.0, 0.5]}
-    assert Regression.arguments_for_training(labels[:, 1:]) == {"mean": [1.0], "std": [0.5]}
-    assert Regression.arguments_for_training(torch.full((3, 1), 7.0)) == {"mean": [7.0], "std": [1.0]}
+    assert of_training(labels[:, 1:]) == {"mean": [1.0], "std": [0.5]}
+    assert of_training(torch.full((3, 1), 7.0)) == {"mean": [7.0], "std": [1.0]}
     constant = torch.full((33, 1), 0.1, dtype=torch.float64)  # whose deviation from its mean is rounding noise
-    assert Regression.arguments_for_training(torch.cat([300 * torch.ones(33, 1), constant], dim=1))["std"] == [1.0, 1.0]
+    assert of_training(torch.cat([300 * torch.ones(33, 1), constant], dim=1))["std"] == [1.0, 1.0]
     scaled, plain = Regression(num_targets=2, **found), Regression(num_targets=2)
     assert make_task(scaled.to_dict()) == scaled and make_task(json.loads(json.dumps(scaled.to_dict()))) == scaled
     assert "mean" not in plain.to_dict()
@@ -410,7 +414,8 @@ def test_a_loss_of_ones_own_is_given_the_labels_as_they_are() -> None:
         def loss(self, prediction: Tensor, target: Tensor) -> Tensor:
             return (prediction - target).square().mean()
 
-    assert Own.arguments_for_training(torch.full((3, 1), 300.0)) == {}
+    labels = torch.full((3, 1), 300.0)
+    assert Own.arguments_for(labels, labels) == {"num_targets": 1}
 
 
 def test_a_class_that_may_mark_missing_labels(caplog: pytest.LogCaptureFixture) -> None:
@@ -493,8 +498,8 @@ def test_figures_without_units_can_choose_the_epoch() -> None:
     labels = torch.tensor([[1.0], [2.0], [4.0], [NAN]])
     for name in ("r2", "spearman"):
         task = Regression(metric=name)
-        assert task.direction == "max" and task.figures[0] == task.column_figures[0] == name
+        assert task.figures[0] == task.column_figures[0] == name
         assert task.evaluate(labels, labels)[name] == pytest.approx(1.0)
         assert math.isnan(task.evaluate(labels * NAN, labels)[name])
-        assert task.undefined_columns(torch.ones(3, 1)) == [0]
+        assert task.undefined_columns(torch.ones(3, 1), name) == [0]
     assert {"mae", "rmse", "r2", "spearman"} <= set(Regression().evaluate(labels, labels))

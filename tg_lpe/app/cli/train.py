@@ -217,7 +217,7 @@ def _train(args: Namespace, chosen: Mapping[str, Any] | Checkpoint | None, devic
     for column, value in result.get(f"test_{figure}_columns", {}).items():
         unit = units.get(column, "") if figure in IN_UNITS else ""
         print(f"  {column}: test {_beside(METRICS[figure].title, value, constants.get(column), unit)}")
-    if constant is not None and (test <= constant if task.direction == "max" else test >= constant):
+    if constant is not None and (test <= constant if METRICS[task.metric].direction == "max" else test >= constant):
         print("  no better than predicting the median of the training labels", file=sys.stderr)
     return folder
 

@@ -15,6 +15,7 @@ import torch
 
 from tg_lpe.app.report import Run, Spread, comparison_table, read_run, write_report
 from tg_lpe.app.report.format import DASH, signed
+from tg_lpe.app.training.metrics import METRICS
 from tg_lpe.app.training.paired import paired_difference
 from tg_lpe.app.training.run_folder import environment
 from tg_lpe.app.training.state import read_metrics
@@ -70,7 +71,7 @@ class Comparison:
             "data": {"source": grid.source, **_sizes(grid.data)},
             "task": grid.task.to_dict(),
             "metric": grid.task.metric,
-            "direction": grid.task.direction,
+            "direction": METRICS[grid.task.metric].direction,
             "model": model,
             "budget": budget,
             "seeds": list(grid.seeds),

@@ -65,7 +65,7 @@ def scored(table: Table) -> tuple[bool, list[Scored]]:
             labels = test.labels[:, min(column, task.num_targets - 1)].double()
             known = ~labels.isnan()
             if task.class_names:
-                labels = (task.references(labels, task.metric) == column).double()
+                labels = (task.compared(test.values, test.labels, task.metric)[1][:, 0] == column).double()
             scores, labels = test.values[known, column].double(), labels[known]
             figures = {title_of(name): METRICS[name].column(scores, labels) for name in names} if len(labels) else {}
             remarks = [f"{name} {value:.3f}" for name, value in figures.items() if value is not None]

@@ -20,6 +20,7 @@ from tg_lpe.app.training.build import hash_seed
 from tg_lpe.app.training.config import Precision, TrainConfig
 from tg_lpe.app.training.loggers import import_logger, opened
 from tg_lpe.app.training.loop import TrainingLoop, count_parameters, run_in_folder
+from tg_lpe.app.training.metrics import METRICS
 from tg_lpe.app.training.outputs import write_outputs
 from tg_lpe.app.training.processes import Parts, join
 from tg_lpe.app.training.run_folder import RunFolder, describe_model
@@ -166,8 +167,7 @@ class JointTraining(TrainingLoop):
         progress: bool = True,
         logger: str | None = None,
     ) -> None:
-        check_training(model, splits, task)
-        self.metric, self.larger_is_better = f"val_{task.metric}", task.direction == "max"
+        self.metric, self.larger_is_better = f"val_{task.metric}", METRICS[task.metric].direction == "max"
         model = model.to(checked_device("device", device))
         self.encoder = model.encoder
         parts = [part._data.edge_index for part in (splits.train, splits.val, splits.test) if len(part) == 1]
@@ -395,7 +395,7 @@ def _label_figures(task: Task, splits: GraphSplits) -> dict[str, Any]:
         labels = splits.labels(part)
         missing = int(labels.isnan().sum())
         counts |= {f"{part}_num_labels": labels.numel() - missing, f"{part}_num_missing": missing}
-        if undefined := task.undefined_columns(labels):
+        if undefined := task.undefined_columns(labels, task.metric):
             counts[f"{part}_undefined_columns"] = [columns[number] for number in undefined]
         if constant is None:
             continue

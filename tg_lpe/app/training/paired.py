@@ -121,7 +121,7 @@ def figures_by_part(task: Task, outputs: Tensor, targets: Tensor, part: Tensor |
     if num_parts > MAX_PARTS:
         number, num_parts = number * MAX_PARTS // num_parts, MAX_PARTS
     metric, name = METRICS[task.metric], task.metric
-    scores, references = task.scores(outputs, name).double(), task.references(targets, name).double()
+    scores, references = (values.double() for values in task.compared(outputs, targets, name))
     of_all = metric(scores, references).mean
     if of_all is None:
         raise ValueError(f"{metric.title} needs a column with {metric.needs}; {len(targets):,} rows have none")

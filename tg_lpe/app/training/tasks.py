@@ -10,14 +10,14 @@ import logging
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tg_lpe.app.training.metrics import METRICS, ColumnScores
+from tg_lpe.app.training.metrics import METRICS
 from tg_lpe.arguments import ArgumentError, check_count, check_flags, check_type, checked_numbers
 from tg_lpe.checkpoints.checkpoint import CheckpointMixin, described_arguments
 from tg_lpe.checkpoints.registry import Registry
@@ -74,11 +74,6 @@ class Task(ABC):
         check_count("num_targets", self.num_targets)
 
     @property
-    def direction(self) -> str:
-        """Return whether ``"min"`` or ``"max"`` of the metric is best."""
-        return str(METRICS[self.metric].direction)
-
-    @property
     def out_channels(self) -> int:
         """Return the number of outputs of a model per row."""
         return self.num_targets
@@ -111,14 +106,14 @@ class Task(ABC):
         """Raise ``ValueError`` if a label does not belong to this task; called once per dataset."""
 
     @classmethod
-    def arguments_for(cls, labels: Tensor) -> dict[str, Any]:
-        """Return constructor arguments that follow from all labels ``[num_rows, num_targets]``."""
-        return {"num_targets": labels.size(1)}
+    def arguments_for(cls, labels: Tensor, training: Tensor) -> dict[str, Any]:
+        """Return constructor arguments that follow from all labels and from those for training.
 
-    @classmethod
-    def arguments_for_training(cls, labels: Tensor) -> dict[str, Any]:
-        """Return constructor arguments that follow from the labels of the training set: here none."""
-        return {}
+        Args:
+            labels: all labels, ``[num_rows, num_targets]``.
+            training: labels of the training set.
+        """
+        return {"num_targets": labels.size(1)}
 
     @property
     def figures(self) -> tuple[str, ...]:
@@ -130,13 +125,9 @@ class Task(ABC):
         """Return the ``metrics`` that are reported for each of several columns: here :attr:`figures`."""
         return self.figures
 
-    def scores(self, prediction: Tensor, metric: str) -> Tensor:
-        """Return the scores ``[num_rows, num_targets]`` that a metric reads: here the outputs themselves."""
-        return prediction
-
-    def references(self, target: Tensor, metric: str) -> Tensor:
-        """Return the values ``[num_rows, num_targets]`` that a metric compares with :meth:`scores`: here the labels."""
-        return target
+    def compared(self, prediction: Tensor, target: Tensor, metric: str) -> tuple[Tensor, Tensor]:
+        """Return the values ``[num_rows, num_targets]`` that a metric compares: here the outputs and the labels."""
+        return prediction, target
 
     def constant(self, labels: Tensor) -> Tensor | None:
         """Return the best constant outputs ``[1, out_channels]``, a baseline for results; here ``None``.
@@ -166,7 +157,7 @@ class Task(ABC):
         """
         predictions, targets = self.rows(precise(predictions.detach(), targets), targets.detach())
         names = dict.fromkeys([self.metric, *self.figures, *self.column_figures])
-        scores = {name: self._column_scores(name, predictions, targets) for name in names}
+        scores = {name: METRICS[name](*self.compared(predictions, targets, name)) for name in names}
         chosen, missing = scores[self.metric], int(targets.isnan().sum())
         if chosen.mean is None:
             needed = f"{METRICS[self.metric].title} needs a column with {METRICS[self.metric].needs}"
@@ -180,13 +171,10 @@ class Task(ABC):
             figures["columns"] = {name: list(scores[name].columns) for name in self.column_figures}
         return figures
 
-    def _column_scores(self, metric: str, predictions: Tensor, targets: Tensor) -> ColumnScores:
-        return METRICS[metric](self.scores(predictions, metric), self.references(targets, metric))
-
-    def undefined_columns(self, targets: Tensor, metric: str | None = None) -> list[int]:
+    def undefined_columns(self, targets: Tensor, metric: str) -> list[int]:
         """Return the numbers of the columns of ``targets`` for which a metric is not defined."""
         ranks = torch.arange(targets.size(0), dtype=torch.float64).unsqueeze(1).expand(-1, self.out_channels)
-        return self._column_scores(metric or self.metric, ranks, targets).undefined
+        return METRICS[metric](*self.compared(ranks, targets, metric)).undefined
 
     def check_model(self, model: nn.Module) -> None:
         """Raise ``ValueError`` if the model has another ``level`` or number of ``out_channels``."""
@@ -207,12 +195,10 @@ class Task(ABC):
         columns, level = splits.target.columns, splits.target.level
         if not columns:
             raise ValueError(NO_TARGET)
-        if level != self.level:
-            raise ValueError(f"the task has level={self.level!r}, the labels of the data have level={level!r}")
         names = ", ".join(columns)
-        if len(columns) != self.num_targets:
-            count = f"{len(columns)} columns of labels: {names}"
-            raise ValueError(f"the task has num_targets={self.num_targets}, the data has {count}")
+        if (level, len(columns)) != (self.level, self.num_targets):
+            needs = f"level={self.level!r} and num_targets={self.num_targets}"
+            raise ValueError(f"the task has {needs}, the data has level={level!r} and the columns {names}")
         labels = {part: splits.labels(part) for part in PARTS}
         self.check(torch.cat(list(labels.values())))
         unlabelled = labels["train"].isnan().all(0)
@@ -229,9 +215,8 @@ class Task(ABC):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the name and the arguments that are set, JSON-able; :func:`make_task` reads them."""
-        values = asdict(self)
-        absent = {field.name for field in fields(self) if values[field.name] is None and field.default is None}
-        return {"name": self.name, **{name: value for name, value in values.items() if name not in absent}}
+        values = {field.name: (getattr(self, field.name), field.default) for field in fields(self)}
+        return {"name": self.name, **{name: pair[0] for name, pair in values.items() if pair != (None, None)}}
 
     def rows(self, prediction: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
         """Reshape to ``[num_rows, out_channels]`` and ``[num_rows, num_targets]``, or raise ``ValueError``."""
@@ -292,12 +277,13 @@ class Regression(Task):
             object.__setattr__(self, name, numbers)
 
     @classmethod
-    def arguments_for_training(cls, labels: Tensor) -> dict[str, Any]:
-        """Return the mean and standard deviation of each column, see :func:`label_scale`."""
+    def arguments_for(cls, labels: Tensor, training: Tensor) -> dict[str, Any]:
+        """Return the number of columns, and the mean and standard deviation of each, see :func:`label_scale`."""
+        arguments = super().arguments_for(labels, training)
         if cls.loss is not Regression.loss:  # an overridden loss may not scale the labels
-            return {}
-        scales = [label_scale(column) for column in labels.unbind(1)]
-        return {"mean": [scale.mean for scale in scales], "std": [scale.std for scale in scales]}
+            return arguments
+        scales = [label_scale(column) for column in training.unbind(1)]
+        return {**arguments, "mean": [scale.mean for scale in scales], "std": [scale.std for scale in scales]}
 
     @property
     def figures(self) -> tuple[str, ...]:
@@ -327,11 +313,10 @@ class Regression(Task):
             return target
         return (target - _row(self.mean, target)) / _row(self.std, target)
 
-    def scores(self, prediction: Tensor, metric: str) -> Tensor:
-        return prediction if metric == "scaled_mae" else self.predict(prediction)
-
-    def references(self, target: Tensor, metric: str) -> Tensor:
-        return self._scaled(target) if metric == "scaled_mae" else target
+    def compared(self, prediction: Tensor, target: Tensor, metric: str) -> tuple[Tensor, Tensor]:
+        if metric == "scaled_mae":
+            return prediction, self._scaled(target)
+        return self.predict(prediction), target
 
     def constant(self, labels: Tensor) -> Tensor | None:
         """Return the median of the training labels, the constant with the smallest absolute error."""
@@ -344,9 +329,13 @@ class Regression(Task):
             raise ValueError("labels of regression must be finite, or NaN where missing; some are infinite")
 
 
+@register_task
 @dataclass(frozen=True, kw_only=True)
-class _BinaryLabels(Task):
-    """Predict labels 0 and 1 with one logit per column."""
+class Multilabel(Task):
+    """Predict columns of labels 0 and 1 with one logit each and binary cross entropy, averaged over all labels."""
+
+    name: ClassVar[str] = "multilabel"
+    metrics: ClassVar[tuple[str, ...]] = ("average_precision", "roc_auc", "accuracy")
 
     def loss(self, prediction: Tensor, target: Tensor, weight: Tensor | None = None) -> Tensor:
         prediction, target = self.rows(prediction, target)
@@ -358,11 +347,10 @@ class _BinaryLabels(Task):
     def predict(self, prediction: Tensor) -> Tensor:
         return prediction.sigmoid()
 
-    def scores(self, prediction: Tensor, metric: str) -> Tensor:
-        if metric != "accuracy":
-            return prediction
-        # A prediction of NaN is no class, so it is never correct.
-        return torch.where(prediction.isnan(), torch.nan, (prediction > 0).to(prediction.dtype))
+    def compared(self, prediction: Tensor, target: Tensor, metric: str) -> tuple[Tensor, Tensor]:
+        if metric == "accuracy":  # a prediction of NaN is no class, so it is never correct
+            prediction = torch.where(prediction.isnan(), torch.nan, (prediction > 0).to(prediction.dtype))
+        return prediction, target
 
     def check(self, target: Tensor) -> None:
         values = target[~target.isnan()].unique()
@@ -372,7 +360,7 @@ class _BinaryLabels(Task):
 
 @register_task
 @dataclass(frozen=True, kw_only=True)
-class Binary(_BinaryLabels):
+class Binary(Multilabel):
     """Predict one column of labels 0 and 1 with binary cross entropy."""
 
     name: ClassVar[str] = "binary"
@@ -382,15 +370,6 @@ class Binary(_BinaryLabels):
         super().__post_init__()
         if self.num_targets != 1:
             raise ValueError(f"binary labels are one column, got num_targets={self.num_targets}; use multilabel")
-
-
-@register_task
-@dataclass(frozen=True, kw_only=True)
-class Multilabel(_BinaryLabels):
-    """Predict several columns of labels 0 and 1 with binary cross entropy, averaged over all labels."""
-
-    name: ClassVar[str] = "multilabel"
-    metrics: ClassVar[tuple[str, ...]] = ("average_precision", "roc_auc", "accuracy")
 
 
 @register_task
@@ -429,10 +408,10 @@ class Multiclass(Task):
             object.__setattr__(self, "values", values)
 
     @classmethod
-    def arguments_for(cls, labels: Tensor) -> dict[str, Any]:
+    def arguments_for(cls, labels: Tensor, training: Tensor) -> dict[str, Any]:
         known = labels[~labels.isnan()].unique()
         largest = int(known.max()) if known.numel() else 0
-        arguments = {**super().arguments_for(labels), "num_classes": max(2, largest + 1)}
+        arguments = {**super().arguments_for(labels, training), "num_classes": max(2, largest + 1)}
         if len(known) > 1 and bool((known == known.floor()).all()) and known.tolist() != list(range(len(known))):
             arguments |= {"num_classes": len(known), "values": known.tolist()}
             if known.tolist() == list(range(-1, len(known) - 1)):
@@ -451,7 +430,7 @@ class Multiclass(Task):
     def loss(self, prediction: Tensor, target: Tensor, weight: Tensor | None = None) -> Tensor:
         prediction, target = self.rows(prediction, target)
         labelled = ~target.isnan()
-        known = torch.where(labelled, self.references(target, self.metric), 0).long().squeeze(1)
+        known = torch.where(labelled, self._numbers(target), 0).long().squeeze(1)
         each = F.cross_entropy(prediction, known, reduction="none").unsqueeze(1)
         if not self.balanced:
             return masked_mean(torch.where(labelled, each, 0.0), labelled, weight)
@@ -466,11 +445,11 @@ class Multiclass(Task):
     def predict(self, prediction: Tensor) -> Tensor:
         return prediction.softmax(1)
 
-    def scores(self, prediction: Tensor, metric: str) -> Tensor:
-        best, column = prediction.max(1, keepdim=True)
-        return torch.where(best.isnan(), torch.nan, column.double())  # NaN is no class, so it is never correct
+    def compared(self, prediction: Tensor, target: Tensor, metric: str) -> tuple[Tensor, Tensor]:
+        best, column = prediction.max(1, keepdim=True)  # NaN is no class, so it is never correct
+        return torch.where(best.isnan(), torch.nan, column.double()), self._numbers(target)
 
-    def references(self, target: Tensor, metric: str) -> Tensor:
+    def _numbers(self, target: Tensor) -> Tensor:
         """Return class numbers."""
         if self.values is None:
             return target
@@ -538,16 +517,15 @@ def task_for(splits: GraphSplits, name: str | None = None, metric: str | None = 
     if named and issubclass(cls, Regression):
         message = "the labels of {} are names, {}: choose {task}, or multilabel for several columns of two names"
         raise ArgumentError(message, columns, ", ".join(map(repr, named[0][:6])), task="multiclass")
-    of_training = cls.arguments_for_training(splits.labels("train"))
-    if of_training.keys() & options.keys():
-        of_training = {}
-    arguments = {**cls.arguments_for(labels), **of_training}
+    arguments = cls.arguments_for(labels, splits.labels("train"))
+    if options.keys() & {"mean", "std"}:
+        arguments = {name: value for name, value in arguments.items() if name not in ("mean", "std")}
     if "num_classes" in options or (named and "num_classes" in arguments):
         arguments.pop("values", None)
         arguments |= {"num_classes": len(named[0])} if named else {}
     task = make_task({"name": name, "level": splits.target.level, "metric": metric or "", **arguments, **options})
     task.check(labels)
-    if "mean" in of_training:
+    if "mean" in arguments:
         _warn_of_outliers(splits)
     return task
 
