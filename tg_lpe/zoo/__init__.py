@@ -15,7 +15,7 @@ from tg_lpe.checkpoints.zoo import card, names, path
 if TYPE_CHECKING:
     import torch
 
-    from tg_lpe.app.prediction import Ensemble, Predictor
+    from tg_lpe.app.prediction import Predictor
 
 __all__ = ["card", "load", "load_many", "names", "path"]
 
@@ -41,8 +41,8 @@ def load(name_or_dir: str | Path, device: str | torch.device = "cpu") -> Predict
     return load(name_or_dir, device)
 
 
-def load_many(names_or_dirs: Sequence[str | Path], device: str | torch.device = "cpu") -> Ensemble:
-    """Load an ensemble of models, such as the seeds of one run, see :func:`tg_lpe.app.prediction.load_many`."""
+def load_many(names_or_dirs: Sequence[str | Path], device: str | torch.device = "cpu") -> Predictor:
+    """Load several models that predict together, see :func:`tg_lpe.app.prediction.load_many`."""
     from tg_lpe.app.prediction import load_many
 
     return load_many(names_or_dirs, device)

@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-import csv
 import logging
 import sys
-from collections import deque
-from collections.abc import Iterator
 from contextlib import ExitStack, closing
+from itertools import islice, tee
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
-import torch
 from tqdm import tqdm
 
-from tg_lpe.app.prediction.predictions import most_probable
 from tg_lpe.app.prediction.predictor import BATCH_SIZE, Predictor
-from tg_lpe.app.training.outputs import digits, new_names
+from tg_lpe.app.training.outputs import new_names
 from tg_lpe.checkpoints.files import check_writable, replacing
-
-if TYPE_CHECKING:
-    from tg_lpe.app.molecules.files import Row
 
 _LOGGER = logging.getLogger("tg_lpe.app.prediction")
 
@@ -53,7 +46,7 @@ def predict_file(
 
     - ``line``, the line in ``source`` from 1, and ``smiles``
     - the other columns of ``source``; ``name`` if it is a plain list
-    - the predictor's columns, empty if the molecule is refused; for an ensemble also the spread of each, and with
+    - the predictor's columns, empty if the molecule is refused; for several models also the spread of each, and with
       ``coverage`` the ends of an interval around each
     - ``class``, the most probable class, if there are several
     - ``outside``: how the molecule differs from those that the model was trained on
@@ -62,7 +55,7 @@ def predict_file(
     written.
 
     Args:
-        predictor: the model, or an :class:`Ensemble`.
+        predictor: one model or several.
         source: a file that :class:`tg_lpe.app.molecules.MoleculeFile` reads.
         out: csv file to write, or ``"-"`` for standard output.
         smiles_column: column of the SMILES; ``smiles`` or a common variant if absent.
@@ -86,6 +79,8 @@ def predict_file(
         OSError: if ``out`` or ``refused`` cannot be written; this is checked first.
         ModuleNotFoundError: if RDKit is not installed.
     """
+    from pandas import DataFrame
+
     from tg_lpe.app.molecules.files import MoleculeFile
 
     paths = [Path(path) for path in (source, out, refused) if path is not None and str(path) != "-"]
@@ -103,57 +98,39 @@ def predict_file(
     if total == 0:
         raise ValueError(f"{source} holds no molecule")
     others = file.label_columns if file.has_columns else ("name",) * named
-    rows: deque[Row] = deque()
-    extra_places = [others.index(name) for name in predictor.extra_columns]
-    extra: deque[list[str]] = deque()
-
-    def strings() -> Iterator[str]:
-        for row in file.rows(None):
-            rows.append(row)
-            if extra_places:
-                extra.append([row.labels[place] for place in extra_places])
-            yield row.smiles
-
+    places = [others.index(name) for name in predictor.extra_columns]
+    rows, read, *again = tee(file.rows(None), 3 if places else 2)
+    parts = predictor.stream(
+        (row.smiles for row in read),
+        extra=([row.labels[place] for place in places] for row in again[0]) if places else None,
+        batch_size=batch_size,
+        num_workers=num_workers,
+        canonical=canonical,
+    )
     num_refused = num_outside = 0
     with ExitStack() as stack:
-        table = _table(stack, out)
-        ends = () if intervals is None else predictor.interval_columns
-        predicted = [*predictor.columns, *predictor.spread_columns, *ends, *["class"] * bool(predictor.classes)]
-        line, smiles_name, *added = new_names(["line", "smiles", *predicted, "outside"], others)
-        table.writerow([line, smiles_name, *others, *added])
-        listed = None if refused is None else _table(stack, refused)
-        if listed is not None:
-            listed.writerow(["line", "smiles", "reason"])
+        table, listed = _opened(stack, out), None if refused is None else _opened(stack, refused)
+        stack.enter_context(closing(parts))
         hidden = None if progress else True
         bar = stack.enter_context(tqdm(total=total, desc="predicting", unit="mol", disable=hidden))
-        stream = predictor.stream(
-            strings(),
-            extra=iter(extra.popleft, None) if extra_places else None,
-            batch_size=batch_size,
-            num_workers=num_workers,
-            canonical=canonical,
-        )
-        for batch in stack.enter_context(closing(stream)):
-            reasons = {refusal.index: refusal.reason for refusal in batch.refused}
-            outside = {graph.index: graph.reason for graph in batch.outside}
-            classes = most_probable(batch.values, predictor.classes)
-            numbers = batch.values if batch.spread is None else torch.cat([batch.values, batch.spread], 1)
-            if intervals is not None:
-                pair = torch.stack(intervals.around(batch.values, batch.spread), 2)
-                numbers = torch.cat([numbers, pair.flatten(1)], 1)
-            for place, values in enumerate(digits(numbers), batch.start):
-                row, reason = rows.popleft(), reasons.get(place)
-                if reason is not None and strict:
-                    raise ValueError(f"{file.name}:{row.line}: {row.smiles!r}: {reason}")
-                if reason is not None and listed is not None:
-                    listed.writerow([row.line, row.smiles, reason])
-                cells = values if reason is None else [""] * len(values)
-                cells += [classes[place - batch.start] or ""] if classes else []
-                table.writerow([row.line, row.smiles, *row.labels[: len(others)], *cells, outside.get(place, "")])
-            num_refused, num_outside = num_refused + len(reasons), num_outside + len(outside)
-            bar.update(batch.num_graphs)
-            done = batch.start + batch.num_graphs
-            if progress and not sys.stderr.isatty() and 10 * batch.start // total < 10 * done // total:
+        for part in parts:
+            given, frame = list(islice(rows, part.num_graphs)), part.within(intervals).to_frame()
+            reasons, is_first = frame.pop("refused"), part.start == 0
+            if strict and part.refused:
+                row = given[part.refused[0].index - part.start]
+                raise ValueError(f"{file.name}:{row.line}: {row.smiles!r}: {part.refused[0].reason}")
+            if listed is not None:
+                why = DataFrame([(row.line, row.smiles) for row in given], columns=["line", "smiles"])
+                _append(why.assign(reason=reasons)[reasons != ""], listed, is_first)
+            cells = DataFrame([(row.line, row.smiles, *row.labels[: len(others)]) for row in given])
+            line, smiles, *added = new_names(["line", "smiles", *frame], others)
+            frame = cells.join(frame)
+            frame.columns = [line, smiles, *others, *added]
+            _append(frame, table, is_first)
+            num_refused, num_outside = num_refused + len(part.refused), num_outside + len(part.outside)
+            bar.update(part.num_graphs)
+            done = part.start + part.num_graphs
+            if progress and not sys.stderr.isatty() and 10 * part.start // total < 10 * done // total:
                 _LOGGER.info("predicted %s of %s molecules", f"{done:,}", f"{total:,}")
     if num_outside:
         _LOGGER.warning(
@@ -163,10 +140,17 @@ def predict_file(
     return FilePredictions(total, num_refused, num_outside)
 
 
-def _table(stack: ExitStack, path: str | Path) -> Any:
-    """Return a csv writer for a file, complete when the stack closes, or for standard output if the path is ``-``."""
+def _opened(stack: ExitStack, path: str | Path) -> IO[str]:
+    """Open a file to write, complete when the stack closes, or standard output if the path is ``-``."""
     if str(path) == "-":
-        return csv.writer(sys.stdout, lineterminator="\n")
+        return sys.stdout
     temporary = stack.enter_context(replacing(Path(path).resolve()))
-    file = stack.enter_context(temporary.open("w", newline="", encoding="utf-8"))
-    return csv.writer(file, lineterminator="\n")
+    return stack.enter_context(temporary.open("w", newline="", encoding="utf-8"))
+
+
+def _append(frame: Any, file: IO[str], header: bool) -> None:
+    frame.to_csv(file, header=header, index=False, lineterminator="\n", float_format=_digits)
+
+
+def _digits(number: object) -> str:
+    return str(number).removesuffix(".0")  # with the fewest digits that identify it in its dtype

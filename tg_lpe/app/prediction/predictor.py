@@ -7,10 +7,10 @@ import warnings
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
-from functools import cached_property
-from itertools import islice
+from functools import cached_property, partial
+from itertools import islice, tee
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -27,28 +27,25 @@ from tg_lpe.app.prediction.inputs import (
     strings,
 )
 from tg_lpe.app.prediction.intervals import Intervals
-from tg_lpe.app.prediction.predictions import Outside, Predictions, Refusal
+from tg_lpe.app.prediction.predictions import Outside, Predictions, Refusal, averaged, joined, with_ends
 from tg_lpe.app.ranges import MoleculeRanges
 from tg_lpe.app.training.outputs import Outputs, class_names, output_columns, read_outputs
 from tg_lpe.app.training.run_folder import RunFolder
-from tg_lpe.app.training.tasks import Regression, Task, make_task
+from tg_lpe.app.training.tasks import Regression, Task
 from tg_lpe.app.training.units import units_text
 from tg_lpe.arguments import (
     ArgumentError,
     check_choice,
     check_count,
     check_form,
-    check_positive,
     check_shares,
     check_type,
-    checked_device,
 )
-from tg_lpe.checkpoints.checkpoint import DATA, DESCRIPTION, Checkpoint, CheckpointMixin, Kind, module_with
-from tg_lpe.checkpoints.files import load_tensors, write_json
+from tg_lpe.checkpoints.checkpoint import DATA, DESCRIPTION, CheckpointMixin
+from tg_lpe.checkpoints.files import write_json
 from tg_lpe.data.storage import GraphChunk, in_halves, iterate_chunks, with_attribute
 from tg_lpe.encoders.precompute import reads_edge_weight
-from tg_lpe.encoders.registry import ENCODERS
-from tg_lpe.models import Model, make_model
+from tg_lpe.models import Model
 
 if TYPE_CHECKING:
     from tg_lpe.app.molecules import MoleculeReader
@@ -68,26 +65,13 @@ ATTRIBUTES = ("x", "edge_attr", "edge_weight", "graph_attr")
 """Attributes that a model may read."""
 
 
-class PredictedPart(NamedTuple):
-    """Predictions for consecutive graphs of the input."""
-
-    start: int
-    """Index of the first graph in the input."""
-    num_graphs: int
-    values: Tensor
-    """``[num_rows, num_columns]``; rows of refused graphs are NaN."""
-    refused: list[Refusal]
-    outside: list[Outside]
-    spread: Tensor | None = None
-    """``[num_rows, num_columns]`` for an ensemble, else ``None``."""
-    smiles: Sequence[str | None] = ()
-    """The SMILES; empty for graphs."""
-    graph: Tensor | None = None
-    """Index in the input of the graph of each row, int64 ``[num_rows]``; ``None`` if each row is a graph."""
-
-
 class Predictor:
     """Predict from SMILES or graphs. :func:`load` makes a predictor from a checkpoint or a run folder.
+
+    With several models, which :func:`load_many` loads, ``values`` are the means of the models' values or probabilities,
+    and ``spread`` is the standard deviation over the models (divisor ``num_models - 1``); it shows how far they agree,
+    but is no error bar. A molecule that one of the models refuses is refused, and one that is outside for one of them
+    is outside. Each model reads SMILES with its own atom types.
 
     Args:
         model: a :class:`~tg_lpe.models.Model`, such as a :class:`~tg_lpe.GraphTransformer`, in evaluation mode. It is
@@ -95,6 +79,9 @@ class Predictor:
         task: what the model predicts; if absent, its raw outputs are returned.
         data: description of the training data by ``splits.describe()``: names of the targets, and for SMILES the atom
             and bond types.
+
+    Attributes:
+        others: the predictors of further models; empty for a single model.
 
     Raises:
         TypeError: if ``model`` or ``task`` has another type.
@@ -116,6 +103,7 @@ class Predictor:
             task.check_model(model)
         self.model, self.task = model, task
         self.run: RunFolder | None = None
+        self.others: tuple[Predictor, ...] = ()
         data = {} if data is None else data
         check_form("data", data, DATA)
         self.data = {name: value for name, value in data.items() if name in DATA and value is not None}
@@ -155,15 +143,7 @@ class Predictor:
     @property
     def spread_columns(self) -> tuple[str, ...]:
         """Names of the spread of each of :attr:`columns`; empty for a single model."""
-        return ()
-
-    @property
-    def interval_columns(self) -> tuple[str, ...]:
-        """Names of the interval ends of each of :attr:`columns`: ``COLUMN_low``, ``COLUMN_high``, ..."""
-        ends = ("_low", "_high")
-        while any(name + end in self.columns for name in self.columns for end in ends):
-            ends = (f"_interval{ends[0]}", f"_interval{ends[1]}")
-        return tuple(name + end for name in self.columns for end in ends)
+        return with_ends(self.columns, "_spread") if self.others else ()
 
     def intervals(self, coverage: float) -> Intervals:
         """Calibrate intervals on the validation predictions in the model's run folder.
@@ -172,24 +152,31 @@ class Predictor:
             coverage: share of labels that the intervals should hold, between 0 and 1, such as 0.9.
 
         Raises:
-            ValueError: if ``coverage`` is out of range, the task is no regression, the model was not loaded from a run
-                folder with predictions, or the models of an ensemble were validated on different rows.
+            ValueError: if ``coverage`` is out of range, the task is no regression, a model was not loaded from a run
+                folder with predictions, or several models were validated on different rows.
         """
-        check_positive("coverage", coverage)
-        check_shares(coverage=coverage)
+        check_shares(or_zero=False, coverage=coverage)
         if not isinstance(self.task, Regression):
             kind = "a model without a task" if self.task is None else f"the task {self.task.name}"
             raise ArgumentError("{coverage} is for regression, got " + kind, coverage=coverage)
         return Intervals.of(self._run_outputs("val"), self._run_outputs("test"), coverage)
 
     def _run_outputs(self, part: str) -> list[Outputs]:
-        """Read the run's predictions for its validation or test set."""
-        if self.run is None or self.task is None:
-            raise ValueError("coverage needs the validation predictions in a run folder: load the model from its run")
-        path = {"val": self.run.val_predictions, "test": self.run.test_predictions}[part]
-        if not path.is_file():
-            raise ValueError(f"coverage needs {path}, which earlier versions did not write: train again")
-        return [read_outputs(path, self.task, self._target)]
+        """Read the predictions of each model's run for its validation or test set."""
+        outputs: list[Outputs] = []
+        for one in self._all:
+            if one.run is None or one.task is None:
+                message = "coverage needs the validation predictions in a run folder: load the model from its run"
+                raise ValueError(message)
+            path = {"val": one.run.val_predictions, "test": one.run.test_predictions}[part]
+            if not path.is_file():
+                raise ValueError(f"coverage needs {path}, which earlier versions did not write: train again")
+            outputs.append(read_outputs(path, one.task, one._target))
+            is_same = outputs[-1].rows == outputs[0].rows and outputs[-1].smiles == outputs[0].smiles
+            if not is_same or not torch.allclose(outputs[-1].labels, outputs[0].labels, equal_nan=True):
+                hint = "tg-lpe train --seeds 0 1 2 trains on one split"
+                raise ValueError(f"coverage needs models trained on one split, but {path} has other rows: {hint}")
+        return outputs
 
     @property
     def _target(self) -> dict[str, Any]:
@@ -219,7 +206,7 @@ class Predictor:
         text += f"\n  by: {type(self.model).__name__}, {size:,} parameters"
         if self.ranges is not None:
             text += f"\n  trained on: {self.data.get('num_train', 0):,} molecules of {source}, {self.ranges}"
-        return text
+        return "\n".join([text, *map(repr, self.others)])
 
     def predict(
         self,
@@ -263,7 +250,6 @@ class Predictor:
             ModuleNotFoundError: if ``graphs`` are SMILES and RDKit is not installed.
         """
         check_choice("on_error", on_error, ("raise", "nan"))
-        check_choice("canonical", canonical, (None, True, False))
         check_collection(graphs)
         intervals = None if coverage is None else self.intervals(coverage)
         index = None
@@ -280,7 +266,9 @@ class Predictor:
             if len(graphs):
                 check_graph(first)
             parts = self._of_graphs(graphs, batch_size)
-        done: list[PredictedPart] = []
+        empty = torch.zeros(0, len(self.columns))
+        done = [self._made(empty, graph=None if self._level == "graph" else empty[:, 0].long())]
+        done = [replace(done[0], spread=empty if self.others else None)]
         # Close the generator if an error ends the loop: its worker processes would outlive the traceback otherwise.
         with (
             closing(parts),
@@ -294,25 +282,15 @@ class Predictor:
                     raise ValueError(f"no prediction for {named}{rest} (on_error='nan' predicts the others)")
                 done.append(part)
                 bar.update(part.num_graphs)
-        joined = _joined(done, torch.zeros(0, len(self.columns)))
-        refused, outside = tuple(joined.refused), tuple(joined.outside)
-        if outside:
+        predictions = joined(done)
+        if outside := predictions.outside:
             warnings.warn(
                 f"{len(outside):,} of {len(graphs):,} graphs differ from those that the model was trained on, so "
                 f"their predictions may be far off: {outside[0]}; .outside lists them all",
                 stacklevel=2,
             )
         index = None if callable(index) else index  # list.index is a method
-        means = joined.values
-        predictions = Predictions(means, self.columns, refused, self.classes, outside, index, self.units)
-        if self._level != "graph":
-            predictions = replace(predictions, graph=joined.graph)
-        if self.spread_columns:
-            predictions = replace(predictions, spread=joined.spread, spread_columns=self.spread_columns)
-        if intervals is not None:
-            low, high = intervals.around(means, predictions.spread)
-            predictions = replace(predictions, low=low, high=high, interval_columns=self.interval_columns)
-        return predictions
+        return replace(predictions, index=index).within(intervals)
 
     def stream(
         self,
@@ -322,14 +300,14 @@ class Predictor:
         batch_size: int = BATCH_SIZE,
         num_workers: int | None = None,
         canonical: bool | None = None,
-    ) -> Generator[PredictedPart, None, None]:
+    ) -> Generator[Predictions, None, None]:
         """Predict for a stream of strings, which need not fit into memory.
 
         Args:
             smiles: the strings; ``None`` is refused.
             extra: a row with the values of :attr:`extra_columns` for each string, if the model has such columns.
             batch_size, num_workers, canonical: as in :meth:`predict`; ``num_workers=None`` starts processes only if
-                ``smiles`` has a length.
+                ``smiles`` has a length. Each vocabulary of atom types has its own processes.
 
         Yields:
             A batch of predictions. Refused molecules are listed and raise no error.
@@ -338,10 +316,21 @@ class Predictor:
             ValueError: if an option is out of range, or the model was not trained on molecules.
             ModuleNotFoundError: if RDKit is not installed.
         """
-        reader, start, rows = self._reader(batch_size, canonical), 0, self._extra_rows(extra)
-        for batch in reader.read(smiles, batch_size=batch_size, num_workers=num_workers):
-            yield self._of_molecules(batch, start, batch_size, list(islice(rows, len(batch.smiles))))
-            start += len(batch.smiles)
+        reader_of = [one._reader(batch_size, canonical) for one in self._all]
+        readers = [reader for index, reader in enumerate(reader_of) if reader not in reader_of[:index]]
+        copies = [smiles] * len(readers) if isinstance(smiles, Sequence) else tee(smiles, len(readers))
+        reads = [partial(reader.read, batch_size=batch_size, num_workers=num_workers) for reader in readers]
+        start, extra_rows = 0, self._extra_rows(extra)
+        # Only the loop holds the generators, so that an error ends their worker processes at once.
+        for batches in zip(*(read(copy) for read, copy in zip(reads, copies, strict=True)), strict=True):
+            rows = list(islice(extra_rows, len(batches[0].smiles)))
+            yield averaged(
+                [
+                    one._of_molecules(batches[readers.index(reader)], start, batch_size, rows)
+                    for one, reader in zip(self._all, reader_of, strict=True)
+                ]
+            )
+            start += len(batches[0].smiles)
 
     def _extra_rows(self, extra: Iterable[Sequence[Any]] | None) -> Iterator[Sequence[Any]]:
         """Iterate over the rows of ``extra``, which must be given exactly if the model reads extra columns."""
@@ -360,7 +349,8 @@ class Predictor:
 
     def _of_molecules(
         self, batch: MoleculeBatch, start: int, batch_size: int, extra: Sequence[Sequence[Any]]
-    ) -> PredictedPart:
+    ) -> Predictions:
+        """Predict with the first model alone."""
         usable = [index for index, reason in enumerate(batch.reasons) if reason is None]
         reasons = {index: reason for index, reason in enumerate(batch.reasons) if reason is not None}
         values = torch.full((len(batch.smiles), len(self.columns)), torch.nan)
@@ -374,24 +364,24 @@ class Predictor:
             for row, column in (~numbers.isfinite()).nonzero().tolist():
                 cell, name = extra[usable[row]][column], self.extra_columns[column]
                 wrong.setdefault(usable[row], f"{cell!r} in column {name!r} must be a number")
-        parts = list(self._of_graphs(graphs, batch_size))
+        parts = [self._of_chunk(chunk, first) for first, chunk in _chunks(graphs, batch_size)]
         values[usable] = torch.cat([values[:0], *(part.values for part in parts)])
         reasons |= {usable[refusal.index]: refusal.reason for part in parts for refusal in part.refused} | wrong
         differences = {usable[graph.index]: graph.reason for part in parts for graph in part.outside}
         names = [repr(text) for text in batch.smiles]
         refused = [Refusal(start + i, names[i], reasons[i]) for i in sorted(reasons)]
         outside = [Outside(start + i, names[i], differences[i]) for i in sorted(differences)]
-        return PredictedPart(start, len(batch.smiles), values, refused, outside, smiles=batch.smiles)
+        return self._made(values, start, len(batch.smiles), refused, outside)
 
-    def _of_graphs(self, graphs: Any, batch_size: int) -> Generator[PredictedPart, None, None]:
+    def _of_graphs(self, graphs: Any, batch_size: int) -> Generator[Predictions, None, None]:
         check_count("batch_size", batch_size)
-        start = 0
-        # _run checks edges, so that a graph with invalid edges is refused without the others of its chunk.
-        for chunk in iterate_chunks(graphs, batch_size, ATTRIBUTES, MAX_PAIRS, check_edges=False):
-            yield self._of_chunk(chunk, start)
-            start += chunk.num_graphs
+        if len({tuple(one.data.get("atom_types") or ()) for one in self._all}) > 1:
+            raise ValueError("the models number atom types differently, so graphs do not fit all of them: pass SMILES")
+        for start, chunk in _chunks(graphs, batch_size):
+            yield averaged([one._of_chunk(chunk, start) for one in self._all])
 
-    def _of_chunk(self, chunk: GraphChunk, start: int) -> PredictedPart:
+    def _of_chunk(self, chunk: GraphChunk, start: int) -> Predictions:
+        """Predict with the first model alone."""
         values: list[Tensor] = []
         refused: list[Refusal] = []
         outside: list[Outside] = []
@@ -421,7 +411,32 @@ class Predictor:
             is_node = self._level == "node"
             counts = torch.bincount(chunk.batch, minlength=chunk.num_graphs) if is_node else chunk.edge_ptr.diff()
             owner = start + torch.arange(chunk.num_graphs).repeat_interleave(counts.cpu())
-        return PredictedPart(start, chunk.num_graphs, torch.cat(values), refused, outside, graph=owner)
+        return self._made(torch.cat(values), start, chunk.num_graphs, refused, outside, owner)
+
+    def _made(
+        self,
+        values: Tensor,
+        start: int = 0,
+        num_graphs: int = 0,
+        refused: Iterable[Refusal] = (),
+        outside: Iterable[Outside] = (),
+        graph: Tensor | None = None,
+    ) -> Predictions:
+        return Predictions(
+            values,
+            self.columns,
+            tuple(refused),
+            self.classes,
+            tuple(outside),
+            units=self.units,
+            start=start,
+            num_graphs=num_graphs,
+            graph=graph,
+        )
+
+    @property
+    def _all(self) -> tuple[Predictor, ...]:
+        return (self, *self.others)
 
     @property
     def _level(self) -> str:
@@ -450,11 +465,13 @@ class Predictor:
         """Write a checkpoint for :func:`load`: the model, and ``card.json`` with its task and training data.
 
         Raises:
-            TypeError: if the model is no ``tg_lpe.models.Model``, or an argument of its constructor, the task or the
-                data is not JSON-able.
+            TypeError: if there are several models, the model is no ``tg_lpe.models.Model``, or an argument of its
+                constructor, the task or the data is not JSON-able.
             ValueError: if the model could not be loaded again, because its submodules were replaced, pruned or
                 parametrised.
         """
+        if self.others:
+            raise TypeError("several models are saved one by one; load the folders with load_many([...])")
         if not isinstance(self.model, CheckpointMixin):
             raise TypeError(f"a {type(self.model).__name__} cannot be saved; a tg_lpe.models.Model can")
         task = None if self.task is None else self.task.to_dict()
@@ -464,76 +481,10 @@ class Predictor:
         write_json(Path(folder) / DESCRIPTION, card)
 
 
-def _joined(parts: Sequence[PredictedPart], empty: Tensor) -> PredictedPart:
-    """Concatenate the predictions of consecutive parts; ``empty`` has the columns of their values."""
-    return PredictedPart(
-        0,
-        sum(part.num_graphs for part in parts),
-        torch.cat([empty, *(part.values for part in parts)]),
-        [refusal for part in parts for refusal in part.refused],
-        [other for part in parts for other in part.outside],
-        torch.cat([empty, *(part.spread for part in parts if part.spread is not None)]),
-        graph=torch.cat([empty[:, 0].long(), *(part.graph for part in parts if part.graph is not None)]),
-    )
-
-
-def load(name_or_dir: str | Path | Checkpoint, device: str | torch.device = "cpu") -> Predictor:
-    """Load a trained model, ready to predict::
-
-        tg_lpe.zoo.load("transformer-zinc").predict(["CC(=O)Nc1ccc(O)cc1"]).values  # [1, 1]
-
-    Args:
-        name_or_dir: name of a shipped model, the folder of a finished training run, a folder written by
-            :meth:`Predictor.save` or ``save_pretrained``, or ``OWNER/NAME`` on the Hugging Face Hub. Without a
-            ``card.json``, as after ``save_pretrained``, the model predicts only from graphs, and returns raw outputs.
-        device: where to compute.
-
-    Warns:
-        UserWarning: if a run folder has weights but no ``result.json``.
-
-    Raises:
-        ValueError: if there is no such checkpoint, it is damaged, unfinished or no model, or ``device`` is not usable.
-    """
-    device = checked_device("device", device)
-    checkpoint = Checkpoint.open(name_or_dir)
-    config, folder = checkpoint.config, checkpoint.folder
-    if checkpoint.kind is Kind.TRAINING:
-        return _of_run(RunFolder(folder), config, device)
-    if checkpoint.kind is Kind.PRETRAINING:
-        raise ValueError(f"{folder} holds a pretraining; its encoder is the checkpoint {folder / 'encoder'}")
-    if config.get("class") in ENCODERS:
-        hint = "load it with tg_lpe.AddPositionalEncoding.from_pretrained"
-        raise ValueError(f"{checkpoint.name} holds an encoder, {config['class']}, which predicts nothing: {hint}")
-    return _predictor(checkpoint.load(device), checkpoint.card, folder / DESCRIPTION)
-
-
-def _predictor(model: Model, described: Mapping[str, Any], file: Path) -> Predictor:
-    """Make the predictor of a model from the ``"task"`` and the ``"data"`` in a file."""
-    task = described.get("task")
-    try:
-        return Predictor(model, None if task is None else make_task(task), described.get("data"))
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{file} does not describe its model: {error}") from error
-
-
-def _of_run(run: RunFolder, config: Mapping[str, Any], device: str | torch.device) -> Predictor:
-    if not run.model.is_file():
-        if run.result.exists():
-            message = "{} holds a complete run without its weights: {} is missing; remove {}, and a training with "
-            message += "{resume} writes both from {}"
-            raise ArgumentError(message, run.path, run.model.name, run.result.name, run.state.name, resume=True)
-        message = "{} holds an unfinished run: {} is missing; a training with {resume} continues it"
-        raise ArgumentError(message, run.path, run.model.name, resume=True)
-    if not run.result.exists():
-        fault = f"{run.result.name} is missing, so {run.model.name} may be of an earlier run"
-        warnings.warn(f"{run.path} holds an unfinished run: {fault}", stacklevel=3)
-    if lacking := [name for name in ("model", "task", "data") if not isinstance(config.get(name), dict)]:
-        raise ValueError(f"{run.config} is not of a training: it lacks {' and '.join(map(repr, lacking))}")
-    described, tensors = {**config["model"], "encoder": config.get("encoder")}, load_tensors(run.model)[0]
-    try:
-        model = module_with(tensors, lambda: make_model(described))
-    except RuntimeError as error:
-        raise ValueError(f"{run.model} does not fit {run.config}: {error}") from error
-    predictor = _predictor(model.to(device).eval(), config, run.config)
-    predictor.run = run
-    return predictor
+def _chunks(graphs: Any, batch_size: int) -> Iterator[tuple[int, GraphChunk]]:
+    """Iterate over chunks of graphs, each after the number of its first graph."""
+    start = 0
+    # Predictor._run checks edges, so that a graph with invalid edges is refused without the others of its chunk.
+    for chunk in iterate_chunks(graphs, batch_size, ATTRIBUTES, MAX_PAIRS, check_edges=False):
+        yield start, chunk
+        start += chunk.num_graphs

@@ -1,9 +1,11 @@
-"""Ensembles predict NumPy's mean and standard deviation of the single predictions."""
+"""Several models predict NumPy's mean and standard deviation of the single predictions."""
 
 from __future__ import annotations
 
 import csv
+import tempfile
 import warnings
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ from torch_geometric.data import Data
 
 from tg_lpe import GraphTransformer, zoo
 from tg_lpe.app.cli import main
-from tg_lpe.app.prediction import Ensemble, Predictor, load_many, predict_file
+from tg_lpe.app.prediction import Predictor, load_many, predict_file
 from tg_lpe.app.training.tasks import make_task
 
 ATOMS = ("C", "O", "N")
@@ -39,10 +41,19 @@ def ring(size: int) -> Data:
     return Data(x=node.unsqueeze(1) % 3, edge_index=torch.stack([node, (node + 1) % size]), edge_attr=node % 4)
 
 
-def check(ensemble: Ensemble, graphs: Any, **options: Any) -> Any:
-    """Compare with the single predictions, and return the ensemble's predictions."""
-    got = ensemble.predict(graphs, on_error="nan", **options)
-    single = np.stack([one.predict(graphs, on_error="nan", **options).numpy() for one in ensemble.predictors])
+def together(predictors: Iterable[Predictor]) -> Predictor:
+    """Return a predictor as load_many does."""
+    first, *others = predictors
+    predictor = Predictor(first.model, first.task, first.data)
+    predictor.others = tuple(others)
+    return predictor
+
+
+def check(predictors: Iterable[Predictor], graphs: Any, **options: Any) -> Any:
+    """Compare with the single predictions, and return those of all models together."""
+    predictors = list(predictors)
+    got = together(predictors).predict(graphs, on_error="nan", **options)
+    single = np.stack([one.predict(graphs, on_error="nan", **options).numpy() for one in predictors])
     np.testing.assert_allclose(got.numpy(), single.mean(0), rtol=1e-5, atol=1e-6)
     assert got.spread is not None and got.spread.dtype == torch.float32
     np.testing.assert_allclose(got.spread.numpy(), single.std(0, ddof=1), rtol=1e-4, atol=1e-6)
@@ -51,10 +62,10 @@ def check(ensemble: Ensemble, graphs: Any, **options: Any) -> Any:
 
 @pytest.mark.parametrize("batch_size", [1, 2, 100])
 def test_mean_and_spread_of_graphs(batch_size: int) -> None:
-    got = check(Ensemble(map(model, range(3))), [ring(size) for size in (3, 4, 7, 5)], batch_size=batch_size)
+    got = check(map(model, range(3)), [ring(size) for size in (3, 4, 7, 5)], batch_size=batch_size)
     assert got.columns == ("a", "b") and got.spread_columns == ("a_spread", "b_spread")
     assert bool((got.spread > 1e-4).all()), "three models that differ"
-    empty = Ensemble([model(0), model(1)]).predict([])
+    empty = together([model(0), model(1)]).predict([])
     assert empty.values.shape == (0, 2) and empty.spread is not None and empty.spread.shape == (0, 2)
     assert model(0).predict([ring(3)]).spread is None
 
@@ -70,7 +81,7 @@ def test_graphs_are_fetched_once() -> None:
             return super().__getitem__(index)
 
     graphs, alone = Counted(map(ring, (3, 4, 5))), Counted(map(ring, (3, 4, 5)))
-    Ensemble(map(model, range(3))).predict(graphs)
+    together(map(model, range(3))).predict(graphs)
     model(0).predict(alone)
     assert graphs.fetched == alone.fetched > 0
 
@@ -79,7 +90,7 @@ def test_levels_and_classes() -> None:
     graphs = [ring(3), ring(5), ring(4)]
     task = {"name": "multiclass", "num_classes": 3}
     named = {"columns": ["tox"], "classes": [["high", "low", "none"]]}
-    got = check(Ensemble([model(seed, task, target=named) for seed in range(3)]), graphs)
+    got = check([model(seed, task, target=named) for seed in range(3)], graphs)
     torch.testing.assert_close(got.values.sum(1), torch.ones(3))
     assert got.names == [got.classes[k] for k in got.values.argmax(1).tolist()]
     assert got.spread_columns == ("tox_high_spread", "tox_low_spread", "tox_none_spread")
@@ -87,43 +98,44 @@ def test_levels_and_classes() -> None:
     assert [*got.to_frame().columns] == [*got.columns, *got.spread_columns, "class", "outside", "refused"]
     np.testing.assert_array_equal(got.to_frame()["tox_low_spread"].to_numpy(), got.spread[:, 1].numpy())
     binary = {"name": "binary", "num_targets": 1}
-    assert check(Ensemble([model(s, binary, target={"columns": ["t"]}) for s in (0, 1)]), graphs).columns == ("t",)
+    assert check([model(s, binary, target={"columns": ["t"]}) for s in (0, 1)], graphs).columns == ("t",)
 
 
 def test_a_graph_that_one_model_refuses_is_refused() -> None:
     small = Predictor(GraphTransformer(num_node_types=2, num_edge_types=4, hidden_channels=8).eval())
     large = Predictor(GraphTransformer(num_node_types=9, num_edge_types=4, hidden_channels=8).eval())
-    ensemble = Ensemble([large, small])
     fine = Data(x=torch.tensor([[0], [1]]), edge_index=torch.tensor([[0], [1]]), edge_attr=torch.tensor([0]))
-    got = check(ensemble, [fine, ring(5), fine])
+    got = check([large, small], [fine, ring(5), fine])
     assert [refusal.index for refusal in got.refused] == [1] and got.values.isnan().flatten().tolist() == [0, 1, 0]
     with pytest.raises(ValueError, match="graph at place 1"):
-        ensemble.predict([fine, ring(5)])
+        together([large, small]).predict([fine, ring(5)])
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])
 def test_each_reads_molecules_with_its_own_atom_types(num_workers: int) -> None:
     pytest.importorskip("rdkit")
-    ensemble = Ensemble([model(0), model(1, atom_types=("N", "Cl", "C", "O")), model(2)])
-    got = check(ensemble, SMILES, num_workers=num_workers, batch_size=2)
+    models = [model(0), model(1, atom_types=("N", "Cl", "C", "O")), model(2)]
+    got = check(models, SMILES, num_workers=num_workers, batch_size=2)
     assert {refusal.index: refusal.what for refusal in got.refused} == {i: repr(SMILES[i]) for i in (1, 3, 5, 6)}
     assert [refusal.index for refusal in got.refused] == [1, 3, 5, 6]
     for canonical in (True, False):
-        check(ensemble, SMILES, canonical=canonical, num_workers=0)
-    streamed = torch.cat([part.values for part in ensemble.stream(iter(SMILES), batch_size=3)])
+        check(models, SMILES, canonical=canonical, num_workers=0)
+    streamed = torch.cat([part.values for part in together(models).stream(iter(SMILES), batch_size=3)])
     torch.testing.assert_close(streamed, got.values, rtol=1e-5, atol=1e-6, equal_nan=True)
     with pytest.raises(ValueError, match="pass SMILES"):
-        ensemble.predict([ring(3)])
+        together(models).predict([ring(3)])
 
 
 def test_outside_for_one_is_outside() -> None:
     pytest.importorskip("rdkit")
-    ensemble = zoo.load_many(["transformer-zinc12k", "san-zinc12k"])
+    names = ["transformer-zinc12k", "san-zinc12k"]
+    models = [zoo.load(name) for name in names]
     smiles = ["CC(=O)Nc1ccc(O)cc1", "CCO", "O" + "C" * 45]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        got = check(ensemble, smiles)
-        single = [{other.index for other in one.predict(smiles).outside} for one in ensemble.predictors]
+        got = check(models, smiles)
+        assert torch.equal(zoo.load_many(names).predict(smiles).values, got.values)
+        single = [{other.index for other in one.predict(smiles).outside} for one in models]
     assert {other.index for other in got.outside} == single[0] | single[1] >= {1, 2}
     for other in got.outside:
         reasons = other.reason.split("; ")
@@ -136,16 +148,23 @@ def test_a_refused_molecule_is_not_outside() -> None:
     known = ("C", "O", "N", "Cl")
     sizes = {"atoms": [5, 9], "bonds": [0, 9], "rings": [0, 0], "labels": {}}
     sizes["atom_types"] = {name: [9, 9] for name in known}
-    ensemble = Ensemble([model(0), model(1, atom_types=known, ranges=sizes)])
+    both = together([model(0), model(1, atom_types=known, ranges=sizes)])
     with pytest.warns(UserWarning, match="1 of 2 graphs"):
-        got = ensemble.predict(["CCO", "CCCl"], on_error="nan")
+        got = both.predict(["CCO", "CCCl"], on_error="nan")
     assert [other.index for other in got.outside] == [0] and "3 atoms" in got.outside[0].reason
     assert [refusal.index for refusal in got.refused] == [1]
 
 
+def load_both(**other: Any) -> Predictor:
+    with tempfile.TemporaryDirectory() as folder:
+        model(0).save(f"{folder}/0")
+        model(1, **other).save(f"{folder}/1")
+        return load_many([f"{folder}/0", f"{folder}/1"])
+
+
 test_models_that_do_not_fit_are_refused = refusals(
-    lambda **other: Ensemble([model(0), model(1, **other)]),
-    ({"target": {"columns": ["a", "c"]}}, r"target of .*1.*'c'"),
+    load_both,
+    ({"target": {"columns": ["a", "c"]}}, r"target of .*/1 .*'c'"),
     ({"target": {"columns": ["a", "b"], "units": ["Hartree", "Hartree"]}}, "units"),
     ({"target": {"columns": ["a", "b"], "computed": "solubility"}}, "computed"),
     ({"task": {"name": "multilabel", "num_targets": 2}}, "task of .*'multilabel'.*'regression'"),
@@ -157,23 +176,18 @@ test_models_that_do_not_fit_are_refused = refusals(
 )
 
 
-PAIR = [model(0), model(1)]
 test_refusals = refusals(
     lambda make, *arguments: make(*arguments),
-    ((Ensemble, [model(0)]), "predictors .* got 1"),
-    ((Ensemble, []), "predictors .* got 0"),
-    ((Ensemble, [model(0), model(1).model]), TypeError, "predictors.*GraphTransformer"),
-    ((Ensemble, [Ensemble(PAIR), model(2)]), TypeError, "predictors.*Ensemble"),
     ((load_many, "transformer-zinc"), TypeError, "names_or_dirs"),
     ((load_many, ["somewhere", "somewhere/"]), "models"),
-    ((Ensemble(PAIR).save, "both"), TypeError, "load_many"),
+    ((load_many, []), "models"),
+    ((load_both().save, "both"), TypeError, "load_many"),
 )
 
 
 def test_names_of_columns_do_not_clash() -> None:
-    assert "Ensemble of 2 models" in repr(Ensemble(PAIR))
-    clash = Ensemble([model(seed, target={"columns": ["a", "a_spread"]}) for seed in (0, 1)])
-    assert len({*clash.columns, *clash.spread_columns}) == 4
+    clash = together([model(seed, target={"columns": ["a", "a_spread"]}) for seed in (0, 1)])
+    assert len({*clash.columns, *clash.spread_columns}) == 4 and repr(clash).count("Predictor of") == 2
 
 
 def test_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -204,10 +218,10 @@ def test_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str])
 def test_a_class_in_the_file(tmp_path: Path) -> None:
     pytest.importorskip("rdkit")
     task, named = {"name": "multiclass", "num_classes": 2}, {"columns": ["t"], "classes": [["no", "yes"]]}
-    ensemble = Ensemble([model(seed, task, target=named) for seed in (0, 1)])
+    both = together([model(seed, task, target=named) for seed in (0, 1)])
     (tmp_path / "in.smi").write_text("CCO\nCCN\n", encoding="utf-8")
-    assert predict_file(ensemble, tmp_path / "in.smi", tmp_path / "out.csv", progress=False) == (2, 0, 0)
+    assert predict_file(both, tmp_path / "in.smi", tmp_path / "out.csv", progress=False) == (2, 0, 0)
     with (tmp_path / "out.csv").open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     assert [*rows[0]] == ["line", "smiles", "t_no", "t_yes", "t_no_spread", "t_yes_spread", "class", "outside"]
-    assert [row["class"] for row in rows] == ensemble.predict(["CCO", "CCN"]).names
+    assert [row["class"] for row in rows] == both.predict(["CCO", "CCN"]).names
