@@ -133,10 +133,14 @@ def worst_first(content: Entry) -> Entries:
     return sorted(results(content), key=lambda entry: -entry[figure_of(entry)])
 
 
-def groups(entries: Entries, by: str, of: Callable[[Entry], str]) -> Entries:
-    """Return one dictionary for each value of a key, with the entries of this value by ``of``."""
+def grouped(by: str, of: str) -> Callable[[Entry], Entries]:
+    """Make one dictionary for each value of a key, with the entries of this value by the value of another."""
+    return lambda content: groups(results(content), by, of)
+
+
+def groups(entries: Entries, by: str, of: str) -> Entries:
     return [
-        {by: value, **{of(entry): entry for entry in entries if entry[by] == value}}
+        {by: value, **{str(entry[of]): entry for entry in entries if entry[by] == value}}
         for value in dict.fromkeys(entry[by] for entry in entries)
     ]
 
@@ -155,24 +159,15 @@ def budgets_fields(entry: Entry) -> Entry:
     return {f"of {n}": f"{entry[n]['val_mae']:.3f} / {entry[n]['test_mae']:.3f}" for n in BUDGETS if n in entry}
 
 
-def properties(names: tuple[str, ...]) -> Table:
-    """Make the table of encodings with the error of each of several properties of QM9; energies are in meV."""
+ENERGIES = ("homo", "lumo", "gap")
 
-    def fields(entry: Entry) -> Entry:
-        errors = {
-            name: f"{MEV_IN[QM9_UNITS[name]] * value:.1f}" if QM9_UNITS[name] in MEV_IN else f"{value:.4g}"
-            for name, value in entry["test_mae_columns"].items()
-        }
-        pair, scale = entry.get("difference"), MEV_IN.get(entry.get("unit", ""))
-        if pair is None or scale is None:
-            return {**errors, "difference": None}
-        return {**errors, "difference": minus(f"{scale * pair['mean']:+.1f} ± {scale * pair['error']:.1f}")}
 
-    units = {name: "meV" if QM9_UNITS[name] in MEV_IN else QM9_UNITS[name] for name in names}
-    errors = cells({f"{name}, {unit}": name for name, unit in units.items()})
-    differences = "difference to random walks: {difference}"
-    columns = f"encoding: {{label}} | test error: {{error ±}} | {errors} | {differences} | seeds: {{num_seeds}}"
-    return Table(columns, fields, worst_first)
+def energies_fields(entry: Entry) -> Entry:
+    """Show the error of each energy of QM9 and the difference to random walks, in meV."""
+    scale, pair = MEV_IN[QM9_UNITS["gap"]], entry.get("difference")
+    errors = {name: f"{scale * entry['test_mae_columns'][name]:.1f}" for name in ENERGIES}
+    difference = None if pair is None else minus(f"{scale * pair['mean']:+.1f} ± {scale * pair['error']:.1f}")
+    return {**errors, "difference": difference}
 
 
 def minus(text: str) -> str:
@@ -183,30 +178,16 @@ def minus(text: str) -> str:
 def by_attention(*names: str) -> Table:
     """Make the table of encodings by attention; a row without the name of one belongs to the first."""
 
-    def split(entry: Entry) -> tuple[str, str]:
+    def split(entry: Entry) -> Entry:
         attention, _, encoding = entry["row"].partition(", ")
-        return (attention, encoding) if attention in names else (names[0], entry["row"])
+        is_named = attention in names
+        return {**entry, "of": attention if is_named else names[0], "name": encoding if is_named else entry["row"]}
 
     return Table(
-        f"encoding: {{encoding}} | {cells(names)}",
+        f"encoding: {{name}} | {cells(names)}",
         lambda entry: {name: common(entry[name])["error ±"] for name in names if name in entry},
-        lambda content: groups(
-            [{**entry, "encoding": split(entry)[1]} for entry in worst_first(content)],
-            "encoding",
-            lambda entry: split(entry)[0],
-        ),
+        lambda content: groups([split(entry) for entry in worst_first(content)], "name", "of"),
     )
-
-
-def further_fields(entry: Entry) -> Entry:
-    """Show a row of benchmarks/further.py: errors, and the paired difference to the reference on further molecules."""
-
-    def figure(values: Entry, name: str, sign: str) -> str | None:
-        return f"{values[name]:{sign}.4f} ± {values[f'{name}_error']:.4f}" if name in values else None
-
-    further, difference = entry["further"], entry["further"]["difference"] or {}
-    differences = {name: figure(difference, name, "+") for name in ("mean", "median")}
-    return {"further": figure(further, "mae", ""), **differences, "seed_error": difference.get("seed_error")}
 
 
 def comparison_fields(entry: Entry) -> Entry:
@@ -239,11 +220,6 @@ def moleculenet_fields(entry: Entry) -> Entry:
         return " / ".join(f"{row[start][f'test_{metric}']:.3f}" for start in ("scratch", "zinc") if row[start])
 
     return {"title": METRICS[metric].title, **{name: text(row) for name, row in rows.items()}}
-
-
-def small_tables_fields(entry: Entry) -> Entry:
-    """Show a table and start of benchmarks/small_tables.py: errors by seed."""
-    return {name: ", ".join(f"{value:.4g}" for value in entry[name].values()) for name in ("mae", "constant")}
 
 
 def table2_fields(entry: Entry) -> Entry:
@@ -279,7 +255,7 @@ def synthetic_panels(content: Entry) -> Entries:
     """Group the curves by panel; those of single eigenvectors are in the figure alone."""
     rows = [entry for entry in results(content) if "-" in entry["curve"] or entry["figure"] != 2]
     named = [{**row, "name": f"{row['panel'][0]}({row['panel'][1]}), {row['curve'].replace('_', ' ')}"} for row in rows]
-    return groups(named, "name", lambda entry: str(entry["graphs"]))
+    return groups(named, "name", "graphs")
 
 
 BREC_ORACLES = {
@@ -306,12 +282,14 @@ def communities_fields(entry: Entry) -> Entry:
     return {"accuracy": f"{entry['accuracy']:.3f}" + ("" if entry["spread"] is None else f" ± {entry['spread']:.3f}")}
 
 
-def graph_sizes(entry: Entry) -> str:
-    """Return number and size of the graphs of an entry of benchmarks/primal.py."""
-    return f"{entry['graphs']} x {entry['nodes_a_graph']:,}"
-
-
 PRIMAL_SIZES = ("1 x 1,000", "1 x 10,000", "1 x 100,000", "1 x 1,000,000", "128 x 25")
+
+
+def primal_sizes(content: Entry) -> Entries:
+    """Group the attentions of benchmarks/primal.py by number and size of the graphs."""
+    rows = [row for row in results(content) if row["attention"] not in ("primal, published form", "ksvd")]
+    sized = [{**row, "sizes": f"{row['graphs']} x {row['nodes_a_graph']:,}"} for row in rows]
+    return groups(sized, "attention", "sizes")
 
 
 def primal_fields(entry: Entry) -> Entry:
@@ -332,16 +310,11 @@ ALIKE = ("photo", "tolokers", "cs", "cs, links")
 """Tasks of benchmarks/nodes.py on which no encoding helps; the text says so."""
 
 
-def nodes_by_task(content: Entry) -> Entries:
-    """Group the encodings of benchmarks/nodes.py by the task."""
-    return groups(content["results"], "data", lambda entry: str(entry["encoding"]))
-
-
 def nodes_by_figure(content: Entry) -> Entries:
     """Group the encodings of benchmarks/nodes.py by the task, once for each of its figures."""
     return [
         {**task, "figure": figure}
-        for task in nodes_by_task(content)
+        for task in groups(results(content), "data", "encoding")
         if task["data"] not in ALIKE
         for figure in next(row for row in task.values() if "runs" in row)["runs"][0]["test"]
     ]
@@ -378,7 +351,7 @@ GRID_SHOWN = ("cycles", "whitened gram-k16", "universal-k32", "GramTransformer",
 
 def grid_by_row(content: Entry) -> Entries:
     """Group the cells of benchmarks/grid.py by the encoding: those of most columns, and some others."""
-    rows = groups(content["results"], "row", lambda cell: str(cell["column"]))
+    rows = groups(results(content), "row", "column")
     return [row for row in rows if len(row) > 9 or row["row"] in GRID_SHOWN]
 
 
@@ -416,7 +389,7 @@ def with_shares(content: Entry) -> Entries:
     BREC, where nothing is trained, and encodings of fewer than half of the columns are left out.
     """
     trained = [entry for entry in content["results"] if entry["column"] != "BREC"]
-    columns = groups(trained, "column", lambda cell: str(cell["row"]))
+    columns = groups(trained, "column", "row")
     shares: dict[str, dict[str, float]] = {}
     for column in columns:
         cells = {row: cell for row, cell in column.items() if row != "column"}
@@ -452,12 +425,7 @@ TRANSFORMED = ("molecules, one at a time", "molecules, encode_dataset", "300 nod
 def transforms_by_name(content: Entry) -> Entries:
     """Group the graphs of benchmarks/transforms.py by our transform."""
     ours = [{**entry, "what": entry["what"].split(", over")[0]} for entry in content["results"]]
-    return groups([e for e in ours if e["what"].startswith("Add") and e["graphs"] in TRANSFORMED], "what", graphs_of)
-
-
-def graphs_of(entry: Entry) -> str:
-    """Return the graphs of an entry."""
-    return str(entry["graphs"])
+    return groups([e for e in ours if e["what"].startswith("Add") and e["graphs"] in TRANSFORMED], "what", "graphs")
 
 
 def ratios(entry: Entry) -> Entry:
@@ -490,7 +458,7 @@ TABLES: dict[str, Table] = {
     "zinc12k_budget": Table(
         f"encoding: {{label}} | {cells({f'{n} epochs': f'of {n}' for n in BUDGETS})}",
         budgets_fields,
-        lambda content: groups(content["results"], "row", lambda entry: str(entry["epochs"])),
+        grouped("row", "epochs"),
     ),
     "qm9_gap_random_10": Table("encoding: {label} | test MAE: {error ±}", arrange=worst_first),
     "zinc12k_15": Table(
@@ -502,20 +470,11 @@ TABLES: dict[str, Table] = {
         lambda entry: {"what": entry["row"].replace(", nodes alone", "")},
         worst_first,
     ),
-    **{
-        f"qm9_{target}_{split}_{epochs}": properties(names)
-        for target, names in (("frontier", ("homo", "lumo", "gap")), ("all", tuple(QM9_UNITS)))
-        for split in ("random", "scaffold", "standard")
-        for epochs in (10, 40)
-    },
-    **dict.fromkeys(
-        [f"zinc12k_{epochs}_further" for epochs in (15, 40, 100, 300)],
-        Table(
-            "encoding: {row} | official test MAE: {test_mae ±} | MAE, 23,413 further molecules: {further}"
-            " | mean difference to random walks: {mean} | its error over seeds: {seed_error:.4f}"
-            " | median difference: {median} | seeds: {num_seeds}",
-            further_fields,
-        ),
+    "qm9_frontier_scaffold_10": Table(
+        f"encoding: {{label}} | test error: {{error ±}} | {cells({f'{name}, meV': name for name in ENERGIES})}"
+        " | difference to random walks: {difference} | seeds: {num_seeds}",
+        energies_fields,
+        worst_first,
     ),
     "esol_compare": Table(
         "encoding: {name} | test MAE: {test} | against none: {none} | against walks: {walks}"
@@ -527,17 +486,13 @@ TABLES: dict[str, Table] = {
     "moleculenet": Table(
         f"data: {{set}} | figure: {{title}} | {cells(MOLECULENET_ROWS)}",
         moleculenet_fields,
-        lambda content: groups(content["results"], "set", lambda entry: str(entry["row"])),
-    ),
-    "small_tables": Table(
-        "table: {table} | rows: {rows:,} | start: {start} | test MAE by seed: {mae} | MAE of the constant: {constant}",
-        small_tables_fields,
+        grouped("set", "row"),
     ),
     **{
         name: Table(
             f"data: {{experiment}}, {{title}} | {cells(columns)}",
             systems_fields,
-            lambda content: groups(content["results"], "experiment", lambda entry: str(entry["row"])),
+            grouped("experiment", "row"),
         )
         for name, columns in {
             "primphormer": ("none", "primal", "dual", "softmax", "performer", "sgformer"),
@@ -581,9 +536,7 @@ TABLES: dict[str, Table] = {
     "positions_large": Table(
         f"method: {{method}} | {cells(LARGE)}",
         seconds_by_family,
-        lambda content: groups(
-            [one for one in content["results"] if one["method"] not in TIGHT], "method", lambda one: str(one["family"])
-        ),
+        lambda content: groups(only(lambda one: one["method"] not in TIGHT)(content), "method", "family"),
     ),
     "encoding_costs, pairs": Table(
         "pairs of: `{what}` | molecules a second: {graphs_per_second:,.0f}",
@@ -607,11 +560,7 @@ TABLES: dict[str, Table] = {
     "primal": Table(
         f"attention: {{attention}} | {cells(PRIMAL_SIZES)}",
         primal_fields,
-        lambda content: groups(
-            [entry for entry in content["results"] if entry["attention"] not in ("primal, published form", "ksvd")],
-            "attention",
-            graph_sizes,
-        ),
+        primal_sizes,
     ),
     "tuples": Table(
         "tuples, attention: {row} | tokens, mean: {tokens_mean:,.0f} | ms a molecule in training: {training_ms:.2f}"
@@ -621,7 +570,7 @@ TABLES: dict[str, Table] = {
     "pooled_exchange": Table(
         f"attention: {{attention}} | {cells(('recall', 'recall, fixed keys'))}",
         lambda entry: {task: f"{one['r2']:.3f}" for task, one in entry.items() if task != "attention"},
-        lambda content: groups(content["results"], "attention", lambda entry: str(entry["task"])),
+        grouped("attention", "task"),
     ),
     "layers": Table(
         "graphs: {graphs} | lemma: {lemma}: {construction}  | tolerance 1e-2: {loose} | 1e-6: {tight}",
@@ -664,7 +613,7 @@ TABLES: dict[str, Table] = {
         with_shares,
     ),
 }
-TABLES |= {f"gpu_{name}": TABLES[name] for name in ("throughput", "training", "table2")}
+TABLES |= {f"gpu_{name}": TABLES[name] for name in ("throughput", "training")}
 
 
 def main() -> None:

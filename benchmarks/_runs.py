@@ -10,8 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from _readme import markdown
-from _results import write_results
+from _results import show, write_results
 from rdkit import RDConfig
 
 from tg_lpe.app.cli import main as tg_lpe
@@ -116,15 +115,16 @@ def machine_of(folder: RunFolder) -> dict[str, Any]:
     return machine
 
 
-def write_runs(file: Path, entries: Sequence[Mapping[str, Any]], base: Path, table: str, **about: Any) -> None:
-    """Print collected figures as the pages show them, and write them with the machine of a complete run in a folder.
+def write_runs(file: Path, entries: Sequence[Mapping[str, Any]], base: Path, **about: Any) -> None:
+    """Print collected figures, and write them with the machine of a complete run in a folder.
 
     Raises:
         SystemExit: if there are none.
     """
     if not entries:
         sys.exit(f"no run under {base} is complete")
-    print(markdown(table, {"results": entries}))
+    for entry in entries:
+        show(entry)
     first = min(base.glob("*-s[0-9]*/result.json")).parent
     write_results(file, entries, machine_of(RunFolder(first)), **about)
 

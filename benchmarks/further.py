@@ -28,8 +28,7 @@ from typing import Any
 import molecules
 import torch
 from _arguments import Parser
-from _readme import markdown
-from _results import RESULTS, write_results
+from _results import RESULTS, show, write_results
 from _runs import complete_runs, nci_smiles, slug, write_csv
 from rdkit import Chem, rdBase
 from torch import Tensor
@@ -119,7 +118,8 @@ def compare(args: argparse.Namespace) -> None:
             }
         )
     results.sort(key=lambda entry: -entry["further"]["mae"])
-    print(markdown("zinc12k_100_further", {"results": results}))
+    for entry in results:
+        show({"row": entry["row"], "test_mae": entry["test_mae"], **entry["further"]})
     name = args.runs.resolve().name
     sizes = {part: sum(map(len, datasets)) for part, datasets in parts.items()}
     about = {"set": name, "reference": titles.get(reference, reference), "molecules": sizes}

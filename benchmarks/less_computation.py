@@ -65,7 +65,7 @@ def main() -> None:
             encoder = load_encoder(pretrained(base, name)) if layers else LaplacianEigenvectors(WIDTH) if k else None
             times = {} if encoder is None else encoding_times(encoder, graphs)
             entries.append({"row": name, "layers": layers, "k": k, "epochs": args.epochs, **summary(runs), **times})
-    write_runs(args.json, entries, base, "less_computation", set=source, model=model, probes=args.probes)
+    write_runs(args.json, entries, base, set=source, model=model, probes=args.probes)
     if any(entry["layers"] for entry in entries):
         draw_less_computation(entries, args.json.with_suffix(".png"))
 

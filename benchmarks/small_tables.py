@@ -76,7 +76,7 @@ def main() -> None:
         for start in STARTS
         if (runs := complete_runs(args.out, f"{name}--{start}"))
     ]
-    write_runs(args.json, entries, args.out, "small_tables", epochs=20)
+    write_runs(args.json, entries, args.out, epochs=20)
 
 
 def entry(name: str, start: str, runs: dict[int, RunFolder]) -> dict[str, Any]:

@@ -158,7 +158,7 @@ def main() -> None:
         for row in experiment.rows
         if (entry := collect(name, experiment, row, base)) is not None
     ]
-    write_runs(args.json, entries, base, args.system)
+    write_runs(args.json, entries, base)
 
 
 def quick(experiments: dict[str, Experiment]) -> dict[str, Experiment]:

@@ -88,7 +88,7 @@ def main() -> None:
     for entry in collect(args.out):
         earlier = found.get(place(entry))
         found[place(entry)] = with_earlier_seeds(entry, earlier) if earlier else entry
-    write_runs(args.json, [found[key] for key in sorted(found)], args.out, "table2")
+    write_runs(args.json, [found[key] for key in sorted(found)], args.out)
 
 
 def train(cell: str, seed: int, args: argparse.Namespace) -> None:
