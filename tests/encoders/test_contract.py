@@ -121,16 +121,6 @@ def test_a_linear_transformer_in_a_model_that_is_trained_again() -> None:
     assert model.train().encoder.training
 
 
-def test_the_global_generator_is_left_alone(tmp_path: Path) -> None:
-    encoder = GramTransformer(4, 4)
-    encoder.save_pretrained(tmp_path)
-    state = torch.get_rng_state()
-    load_encoder(tmp_path)
-    without_edges(encoder)
-    AddPositionalEncoding(frozen(encoder))(ring())
-    assert torch.equal(torch.get_rng_state(), state)
-
-
 def test_without_edges_stays_frozen() -> None:
     """A training would switch dropout on in an encoder that is not to change."""
     dropping = frozen(SpectralEncoder(4, 4, dropout=0.5))

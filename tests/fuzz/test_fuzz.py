@@ -113,19 +113,3 @@ def test_findings(run: Callable[[Any, int], list[Output]], kind: str) -> None:
     (finding,) = judge.try_graph(seed, [Target("mine", "mine", run)], graph, seconds=0.2)
     assert (finding.kind, finding.seed, finding.target) == (kind, seed, "mine")
     assert torch.equal(graph.node_features, before)
-
-
-@pytest.mark.parametrize(
-    ("error", "kind"), [(ValueError("edge_index is wrong"), "refused"), (ValueError("edge_indexes"), "unnamed")]
-)
-def test_refusals(error: Exception, kind: str) -> None:
-    def call() -> list[Output]:
-        raise error
-
-    assert judge.judge(call, ["edge_index"], True)[0] == kind
-    assert judge.judge(call, ["edge_index"], False)[0] == "error"
-
-
-def test_seeds_decide() -> None:
-    first, second = (random_graph(Random(5), 30, 8) for _ in range(2))
-    assert all(map(judge.same, first.tensors(), second.tensors()))

@@ -66,35 +66,6 @@ def test_few_reads_from_the_device(with_encoder: bool, attention: str, is_compil
         assert all(parameter.grad is not None for parameter in encoder.parameters())
 
 
-def test_a_graph_is_checked_and_sorted_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: list[str] = []
-
-    def counted(module: Any, name: str) -> None:
-        original = getattr(module, name)
-
-        def call(*arguments: Any, **options: Any) -> Any:
-            calls.append(name)
-            return original(*arguments, **options)
-
-        monkeypatch.setattr(module, name, call)
-
-    counted(tg_lpe.graph.graph, "check_edge_index")
-    for name in ("undirected_edges", "checked_edges"):
-        counted(tg_lpe.graph.graph.edges, name)
-    for name in ("argsort", "sort"):
-        counted(torch, name)
-    encoder = GramTransformer(num_filters=2, num_layers=4, **TYPES)
-    model = GraphTransformer(encoder=encoder, hidden_channels=16, heads=2, num_layers=3, **TYPES)
-    batch = rings(64)
-    calls.clear()
-    with HostReads() as reads:
-        model(**batch)
-    assert calls.count("check_edge_index") == calls.count("undirected_edges") == 1 and "checked_edges" not in calls
-    assert len(reads.seen) <= 2, reads.seen
-    if cpu.is_available():  # by target, and of these by source
-        assert calls.count("argsort") + calls.count("sort") == 2
-
-
 @pytest.fixture
 def no_scatter() -> Iterator[None]:
     with tg_lpe.ops.segment.without_torch_scatter():

@@ -20,7 +20,6 @@ from tg_lpe.encoders import Inputs
 from tg_lpe.ops import edges, estimates, layers, polynomials, segment
 from tg_lpe.ops.operator import Operator
 from tg_lpe.ops.segment import RowGroups, has_torch_scatter
-from tg_lpe.testing.host_reads import HostReads
 
 REGISTERED = (name for name in torch._C._dispatch_get_all_op_names() if name.startswith("tg_lpe::"))
 NAMES = sorted({name.removeprefix("tg_lpe::").partition(".")[0] for name in REGISTERED})
@@ -187,13 +186,3 @@ def test_the_incidence_is_one_graph_break(model: Any) -> None:
     arguments = batch_of(PARTS, torch.float32).arguments(weighted=False)
     explained = torch._dynamo.explain(lambda: model(None, **arguments))()
     assert explained.graph_break_count <= 1, explained.break_reasons
-
-
-@pytest.mark.usefixtures("backend")
-@pytest.mark.parametrize("kind", [GramTransformer, LinearTransformer])
-def test_a_step_reads_no_scalar(kind: Any) -> None:
-    model, arguments = kind(out_channels=3), batch_of(PARTS * 3, torch.float32).arguments(weighted=False)
-    with HostReads() as reads:
-        out = model(None, **arguments)
-        sum(part.square().sum() for part in out if part is not None).backward()
-    assert "aten::_local_scalar_dense" not in reads.seen
