@@ -115,13 +115,10 @@ def test_duplicate_edges_and_self_loops() -> None:
 
 
 def test_rows_that_may_be_of_nodes_or_of_edges() -> None:
-    ring = Data(x=torch.rand(3, 1), edge_index=torch.tensor([[0, 1, 2], [1, 2, 0]]), edge_weight=torch.rand(3))
-    relabel_nodes([ring], torch.Generator())
-    ring.mark = torch.rand(3)
-    with pytest.raises(ValueError, match="mark has"):
-        relabel_nodes([ring], torch.Generator())
+    """The name decides, as in PyG."""
+    ring = Data(x=torch.rand(3, 1), edge_index=torch.tensor([[0, 1, 2], [1, 2, 0]]), mark=torch.arange(3))
+    ring.mark_of_edge, ring.unread = ring.mark, torch.eye(3).to_sparse()
+    [moved] = relabel_nodes([ring], torch.Generator().manual_seed(1))
+    assert torch.equal(moved.x, ring.x[moved.mark]) and torch.equal(moved.mark[moved.edge_index[0]], moved.mark_of_edge)
     with pytest.raises(TypeError, match="generator must"):
         relabel_nodes([ring], 0)  # type: ignore[arg-type]
-    ring.mark = torch.eye(3).to_sparse()
-    with pytest.raises(ValueError, match="sparse matrices, such as mark"):
-        relabel_nodes([ring], torch.Generator())
