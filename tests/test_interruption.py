@@ -13,7 +13,7 @@ from torch_geometric.data import Data
 from tg_lpe.app.cli import main
 from tg_lpe.app.training.run_folder import RunFolder
 from tg_lpe.app.training.state import MetricsLog
-from tg_lpe.checkpoints.files import load_tensors, save_tensors
+from tg_lpe.checkpoints.files import save_tensors
 from tg_lpe.data.storage import GraphDataset
 
 resource = pytest.importorskip("resource")
@@ -101,14 +101,3 @@ def test_a_full_disk_keeps_the_last_checkpoint(tmp_path: Path) -> None:
     with full_disk(), pytest.raises(OSError, match=r"state.safetensors could not be written"):
         folder.save_state({"model.weight": torch.ones(LIMIT)}, {"epoch": 3})
     assert (folder.load_state() or ({}, {}))[1]["epoch"] == 2
-
-
-def test_what_a_killed_process_was_writing_is_removed(tmp_path: Path) -> None:
-    folder = run_of(tmp_path, 1)
-    for name in (".state.safetensors.ab12cd_x", ".curve.png.abcdefgh", ".mine", ".state.safetensors.kept"):
-        (tmp_path / name).write_text("half")
-    (tmp_path / "encoder" / ".saving-abcdefgh").mkdir(parents=True)
-    folder.start("train", {}, resume=True)
-    assert sorted(file.name for file in tmp_path.glob(".*")) == [".lock", ".mine", ".state.safetensors.kept"]
-    assert list((tmp_path / "encoder").iterdir()) == []
-    assert load_tensors(folder.state)[1]["epoch"] == 1

@@ -92,7 +92,7 @@ def test_it_learns_the_heat_kernel(splits: MoleculeSplits, tmp_path: Path, make:
     with seeded(0):
         encoder = make(width)
     training = KernelPretraining(config, encoder, splits, RunFolder(tmp_path), progress=False)
-    before = training.evaluate(training.val_set)
+    before = training.validate()["val_loss"]
     result = training.fit()
     assert result["val_loss"] < share * before
     assert len(result["test_loss_by_channel"]) == (1 + bool(encoder.edge_out_channels)) * width

@@ -273,10 +273,6 @@ class JointTraining(TrainingLoop):
             for norm, momentum in zip(norms, momenta, strict=True):
                 norm.momentum = momentum
 
-    def evaluate(self, dataset: InMemoryDataset) -> float:
-        """Return the task's metric of the current weights."""
-        return float(self.figures(dataset)[self.task.metric])
-
     def validate(self) -> dict[str, Any]:
         """Return the task's metric and loss on the validation set, and a figure of each column if there are several."""
         figures = self.figures(self.val_set)
@@ -336,7 +332,7 @@ class JointTraining(TrainingLoop):
         """
         generator = torch.Generator().manual_seed(hash_seed(self.config.seed, RELABELLING))
         relabelled = relabel_nodes(_only_read(self.splits.test), generator)
-        return self.evaluate(store_precomputed(self.encoder, relabelled))
+        return float(self.figures(store_precomputed(self.encoder, relabelled))[self.task.metric])
 
     def predict(self, batch: Batch, generator: torch.Generator | None = None) -> Tensor:
         """Return the model's outputs ``[num_rows, out_channels]``.

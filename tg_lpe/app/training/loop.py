@@ -96,12 +96,8 @@ class TrainingLoop(ABC):
         """
 
     @abstractmethod
-    def evaluate(self, dataset: InMemoryDataset) -> float:
-        """Return the validation figure of the current weights on a dataset."""
-
     def validate(self) -> dict[str, Any]:
-        """Return the validation figure by its name; the "plateau" schedule also needs ``val_loss``."""
-        return {self.metric: self.evaluate(self.val_set)}
+        """Return the figures of the validation set, :attr:`metric` too; the "plateau" schedule needs ``val_loss``."""
 
     @abstractmethod
     def result(self) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from tg_lpe.app.training.loop import TrainingLoop
 from tg_lpe.app.training.processes import Parts
 from tg_lpe.app.training.run_folder import RunFolder
 from tg_lpe.arguments import checked_device
+from tg_lpe.checkpoints.files import subfolder
 from tg_lpe.data import GraphSplits
 from tg_lpe.data.storage import with_attribute
 from tg_lpe.encoders.base import Encoder
@@ -92,9 +93,9 @@ class Pretraining(TrainingLoop):
     def channel_figures(self, losses: list[Tensor]) -> dict[str, Any]:
         """Return the entries of the result that show the :meth:`mean_losses` of the test set by channel."""
 
-    def evaluate(self, dataset: InMemoryDataset) -> float:
-        """Return the :meth:`total` loss of a dataset."""
-        return self.total(self.mean_losses(dataset))
+    def validate(self) -> dict[str, Any]:
+        """Return the :meth:`total` loss of the validation set."""
+        return {self.metric: self.total(self.mean_losses(self.val_set))}
 
     @abstractmethod
     def losses(self, batch: Batch) -> list[tuple[Tensor, Tensor]]:
@@ -119,7 +120,7 @@ class Pretraining(TrainingLoop):
         """Save the encoder; return test losses and sizes of the data."""
         losses = self.mean_losses(self.test_set)
         if self.folder is not None:
-            self.encoder.save_pretrained(self.folder.path / "encoder")
+            self.encoder.save_pretrained(subfolder(self.folder.path, "encoder"))
         sizes = {"num_train": len(self.train_set), "num_val": len(self.val_set), "num_test": len(self.test_set)}
         return {"kind": self.kind, "test_loss": self.total(losses), **self.channel_figures(losses), **sizes}
 

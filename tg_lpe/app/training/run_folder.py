@@ -6,7 +6,6 @@ import json
 import os
 import platform
 import shlex
-import shutil
 import sys
 import warnings
 from collections.abc import Mapping
@@ -20,7 +19,7 @@ from torch import Tensor, nn
 
 from tg_lpe.arguments import ArgumentError, check_folder
 from tg_lpe.checkpoints.checkpoint import CheckpointMixin, Kind, kind_of
-from tg_lpe.checkpoints.files import load_tensors, read_object, save_tensors, subfolder, write_json
+from tg_lpe.checkpoints.files import load_tensors, read_object, save_tensors, write_json
 from tg_lpe.models.base import Model
 from tg_lpe.nn.parallel import num_processes
 
@@ -79,11 +78,9 @@ class RunFolder:
 
         Raises:
             ValueError: if the folder holds a run and ``resume`` is not set; if it holds a run with other settings, an
-                incomplete copy of a run, or the ``config.json`` of something else; if it contains or lies in a run
-                folder; or if another process uses it.
+                incomplete copy of a run, or the ``config.json`` of something else; or if another process uses it.
         """
         self._lock()
-        self._remove_leftovers()
         config = {"layout": LAYOUT, "command": command, **settings}
         before = read_object(self.config) if self.config.exists() else None
         # A run that failed before its first epoch leaves only its settings, which a new run may overwrite.
@@ -105,24 +102,11 @@ class RunFolder:
             message = "{} holds a run with other settings: {}. Another {folder} starts a new run"
             raise ArgumentError(message, self.path, differences, folder=...)
         if not parts:
-            folders = (self.path.absolute().parent, *sorted(self.path.iterdir()))
-            files = (self.config.name, self.metrics.name)
-            if runs := [folder.name for folder in folders if all((folder / file).exists() for file in files)]:
-                message = "{} contains or lies in the folder of another run, {}: choose another {folder}"
-                raise ArgumentError(message, self.path, ", ".join(runs[:3]), folder=...)
             write_json(self.config, config)
         if not self.result.exists():
             command_line = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
             write_json(self.environment, {**environment(), "command": command_line})
         return self.state.exists()
-
-    def _remove_leftovers(self) -> None:
-        """Remove temporary files of a killed process; the lock ensures that no process is writing them."""
-        for file in [file for file in vars(self).values() if isinstance(file, Path) and file != self.path]:
-            for temporary in self.path.glob(f".{file.name}.????????"):
-                temporary.unlink()
-        for folder in subfolder(self.path, "encoder").glob(".saving-????????"):
-            shutil.rmtree(folder)
 
     def _lock(self) -> None:
         """Lock the folder until :meth:`release` or the end of this process."""
