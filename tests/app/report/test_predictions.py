@@ -1,4 +1,4 @@
-"""Pictures of test predictions agree with the csv files of the run, for every task."""
+"""Pictures of test predictions agree with the csv files of the run."""
 
 from __future__ import annotations
 
@@ -55,9 +55,8 @@ def page(tmp_path: Path, *folders: Path) -> str:
 def test_a_regression_has_parity_and_the_coverage_of_its_intervals(tmp_path: Path) -> None:
     noise = torch.Generator().manual_seed(0)  # without, many errors are the width itself, give or take rounding
     folder = run(tmp_path / "run", "regression", lambda size: size**1.5 + float(torch.rand((), generator=noise)))
-    is_regression, (one,) = scored(compare([read_run(folder)])[0])
+    (one,) = scored(compare([read_run(folder)])[0])
     labels, values = cells(folder).T
-    assert is_regression
     np.testing.assert_allclose(one.scores, values)
     np.testing.assert_allclose(one.labels, labels)
     validation = np.loadtxt(folder / "predictions_val.csv", delimiter=",", skiprows=1)
@@ -67,7 +66,7 @@ def test_a_regression_has_parity_and_the_coverage_of_its_intervals(tmp_path: Pat
     r2 = 1 - np.mean((labels - values) ** 2) / labels.var()
     assert one.remarks[0] == f"R² {r2:.3f}" and one.remarks[-1].endswith(f"holds {held:.1f} %")
     html = page(tmp_path, folder)
-    assert "predictions over labels" in html and f"holds {held:.1f} %" in html and "ROC" not in html
+    assert "predictions over labels" in html and f"holds {held:.1f} %" in html
 
 
 def test_three_panels_leave_no_fourth_of_empty_axes() -> None:
@@ -83,30 +82,17 @@ def test_a_row_a_panel_or_a_column_of_the_best_row(tmp_path: Path) -> None:
     """Labels that are missing are left out; a folder without predictions has no panel."""
     one = [run(tmp_path / f"run-{seed}", "regression", float, seed) for seed in range(2)]
     (one[1] / "predictions_test.csv").unlink()
-    assert len(scored(compare([read_run(folder) for folder in one])[0])[1]) == 1
+    assert len(scored(compare([read_run(folder) for folder in one])[0])) == 1
     two = run(tmp_path / "two", "regression", lambda n: [n, 2.0 * n if n % 2 else NAN], columns=("a", "b"))
-    drawn = scored(compare([read_run(two)])[0])[1]
+    drawn = scored(compare([read_run(two)])[0])
     known = cells(two)[~np.isnan(cells(two)[:, 1])]
     assert [one.label for one in drawn] == ["a", "b"] and len(drawn[1].labels) == len(known) < 60
     np.testing.assert_allclose(drawn[1].labels, known[:, 1])
     (two / "predictions_val.csv").unlink()
-    assert all(one.width == math.inf for one in scored(compare([read_run(two)])[0])[1])
+    assert all(one.width == math.inf for one in scored(compare([read_run(two)])[0]))
     assert page(tmp_path, two).count("<figure>") == 3
 
 
-@pytest.mark.parametrize("names", [(), (("low", "mid", "high"),)])
-def test_classes_have_roc_curves_and_calibration(tmp_path: Path, names: Any) -> None:
-    folder = run(tmp_path / "run", "multiclass", lambda size: size % 3, classes=names)
-    is_regression, drawn = scored(compare([read_run(folder)])[0])
-    assert not is_regression and [one.label for one in drawn] == [f"a_{c}" for c in (names[0] if names else range(3))]
-    torch.testing.assert_close(sum(one.scores for one in drawn), torch.ones(60, dtype=torch.float64), rtol=0, atol=1e-5)
-    assert sum(one.labels.sum() for one in drawn) == 60
-    html = page(tmp_path, folder)
-    assert "ROC curves" in html and "calibration" in html and drawn[0].remarks[0] in html
-
-
-def test_probabilities_have_the_area_of_the_table(tmp_path: Path) -> None:
+def test_probabilities_are_not_drawn(tmp_path: Path) -> None:
     folder = run(tmp_path / "run", "binary", lambda size: float(size > 6))
-    _, (one,) = scored(compare([read_run(folder)])[0])
-    assert one.remarks == [f"ROC-AUC {read_run(folder).result['test_roc_auc']:.3f}"] and one.width == math.inf
-    assert "Above the diagonal" in page(tmp_path, folder)
+    assert scored(compare([read_run(folder)])[0]) == [] and page(tmp_path, folder).count("<figure>") == 2

@@ -26,6 +26,7 @@ from tg_lpe.app.report import (
 from tg_lpe.app.report.runs import UNNAMED
 from tg_lpe.app.training.config import KernelPretrainConfig, PretrainConfig, TrainConfig
 from tg_lpe.app.training.run_folder import RunFolder
+from tg_lpe.encoders.registry import ENCODERS, make_encoder
 
 MakeRun = Callable[..., Run]
 SIZES = {"num_train": 20000, "num_val": 2000, "num_test": 24445}
@@ -73,6 +74,8 @@ def make_run(tmp_path: Path) -> MakeRun:
         **settings: Any,
     ) -> Run:
         metric, learned = task["metric"], encoder in (GRAM, FEATURES) or pretrained is not None
+        if encoder is not None and encoder["class"] in ENCODERS:
+            encoder = make_encoder(encoder).config_dict()
         config = {"command": "train", "encoder": encoder, "pretrained": pretrained, "task": task}
         config["model"] = MODEL | {key: value for key, value in settings.items() if key in MODEL}
         loop = {"epochs": 3} | {key: value for key, value in settings.items() if key not in MODEL}
@@ -212,13 +215,21 @@ def test_settings_without_effect_do_not_separate_runs(
             {"pe_options": {"norm": True}},
             ["without normalized encoding", "with normalized encoding"],
         ),
-        ({}, {"encoder": {**GRAM, "conductances": "fixed"}}, ["learned conductances", "fixed conductances"]),
+        (
+            {},
+            {"encoder": {"class": "GramTransformer", "conductances": "fixed"}},
+            ["learned conductances", "fixed conductances"],
+        ),
         ({}, {"encoder": {**GRAM, "basis": "chebyshev"}}, ["power basis", "chebyshev basis"]),
         ({"attention": "edge"}, {"attention": "gps"}, ["edge attention", "gps attention"]),
         ({}, {"encoder": {**GRAM, "out_channels": 8}}, ["all channels", "out_channels 8"]),
         ({}, {"encoder": {**GRAM, "num_filters": 9}}, ["num_filters 4", "num_filters 9"]),
         ({"pretrained": "gram-k16"}, {"encoder_lr": 0}, ["encoder_lr 0.01", "encoder_lr 0.0"]),
-        ({"encoder": WALK}, {"encoder": {**WALK, "steps": 20}}, ["steps 16", "steps 20"]),
+        (
+            {"encoder": WALK},
+            {"encoder": {**WALK, "steps": 20}},
+            [f"steps {k}, edge_out_channels {k}" for k in (16, 20)],
+        ),
         ({"encoder": None}, {"readout": {"pooling": "sum"}}, ["both pooling", "sum pooling"]),
         ({"encoder": FEATURES}, {"encoder": {**FEATURES, "k": 3}}, ["k 8", "k 3"]),
         ({}, {"lr": 0.01}, ["lr 0.001", "lr 0.01"]),

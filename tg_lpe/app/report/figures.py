@@ -165,38 +165,6 @@ def parity_svg(drawn: Sequence[Scored], target: Sequence[str], description: str)
         return _svg(figure, description)
 
 
-def roc_svg(drawn: Sequence[Scored], description: str) -> str:
-    """Draw ROC curves as ``<svg>``, one line for each entry."""
-    with _figure(5.2, 4.2 + 0.2 * len(drawn)) as figure:
-        axes = figure.add_subplot()
-        axes.plot([0, 1], [0, 1], color=INK, alpha=0.4, linewidth=0.8)
-        for entry in drawn:
-            scores, number = entry.scores.unique(return_inverse=True)
-            ends = []
-            for labels in (1 - entry.labels, entry.labels):
-                count = torch.bincount(number, labels, minlength=len(scores)).flip(0).cumsum(0)
-                ends.append([0.0, *(count / count[-1]).tolist()])
-            axes.plot(*ends, color=entry.color, linewidth=1.6, label=" ".join([entry.label, *entry.remarks]))
-        axes.set(xlabel="share of negatives", ylabel="share of positives", aspect="equal")
-        figure.legend(loc="outside upper left", frameon=False, borderaxespad=0.2)
-        return _svg(figure, description)
-
-
-def calibration_svg(drawn: Sequence[Scored], description: str) -> str:
-    """Draw the share of positives against the mean probability in groups of rows, as ``<svg>``."""
-    with _figure(5.2, 4.2 + 0.2 * len(drawn)) as figure:
-        axes = figure.add_subplot()
-        axes.plot([0, 1], [0, 1], color=INK, alpha=0.4, linewidth=0.8)
-        for entry in drawn:
-            groups = entry.scores.argsort(stable=True).tensor_split(min(10, max(1, len(entry.scores) // 20)))
-            points = [[float(values[group].mean()) for group in groups] for values in (entry.scores, entry.labels)]
-            axes.plot(*points, color=entry.color, linewidth=1.2, marker="o", markersize=4, label=entry.label)
-        axes.set(xlabel="mean predicted probability", ylabel="share of positives", aspect="equal")
-        axes.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02))
-        figure.legend(loc="outside upper left", frameon=False, borderaxespad=0.2)
-        return _svg(figure, description)
-
-
 def learned_svg(before: LearnedTable | None, after: LearnedTable, types: dict[int, str], description: str) -> str:
     """Draw a learned table as ``<svg>``, a panel for each column: blue after training, grey before.
 

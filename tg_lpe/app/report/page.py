@@ -9,7 +9,7 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader
 from torch import Tensor
 
-from tg_lpe.app.report.figures import calibration_svg, curves_svg, learned_svg, parity_svg, roc_svg, scores_svg
+from tg_lpe.app.report.figures import curves_svg, learned_svg, parity_svg, scores_svg
 from tg_lpe.app.report.format import counted, figure_text, value_text
 from tg_lpe.app.report.predictions import COVERAGE, scored
 from tg_lpe.app.report.runs import Run, read_run
@@ -81,28 +81,15 @@ def _pictures(table: Table) -> list[tuple[str, str]]:
         if none := [row.label for row in table.ranked if row.encoder is None]:
             caption += f" Vertical lines: {none[0]}."
         pictures.append((scores_svg(table), caption))
-    return [(svg, caption) for svg, caption in [*pictures, *_predictions(table)] if svg]
-
-
-def _predictions(table: Table) -> list[tuple[str, str]]:
-    """Return pictures of the test predictions of a table's runs, with their captions."""
-    is_regression, drawn = scored(table)
-    if not drawn:
-        return []
-    rows = "" if drawn[0].label in [row.label for row in table.rows] else " by the best row"
-    if any(len(row.runs) > 1 for row in table.rows):
-        rows += ", first seed" if rows else ", first seed of each row"
-    if is_regression:
+    if drawn := scored(table):
+        rows = "" if drawn[0].label in [row.label for row in table.rows] else " by the best row"
+        if any(len(row.runs) > 1 for row in table.rows):
+            rows += ", first seed" if rows else ", first seed of each row"
         caption = f"Predictions against labels of the test set{rows}. Dashed lines: an interval that holds "
         caption += f"{100 * COVERAGE:.0f} % of the validation labels (split conformal); the last line of each title is "
         caption += "the share of test labels inside it."
-        return [(parity_svg(drawn, table.target, f"{table.source}: predictions over labels"), caption)]
-    calibration = f"Calibration on the test set{rows}, in up to ten groups of equal size. Above the diagonal there are "
-    calibration += "more positives than predicted, below it fewer."
-    return [
-        (roc_svg(drawn, f"{table.source}: ROC curves"), f"ROC curves on the test set{rows}."),
-        (calibration_svg(drawn, f"{table.source}: calibration"), calibration),
-    ]
+        pictures.append((parity_svg(drawn, table.target, f"{table.source}: predictions over labels"), caption))
+    return [(svg, caption) for svg, caption in pictures if svg]
 
 
 def learned_pictures(run: Run, description: str) -> list[tuple[str, str]]:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import inspect
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tg_lpe.app.report.format import DASH
 from tg_lpe.app.report.runs import NOT_SETTINGS, Run
-from tg_lpe.app.training.config import READ_BY, TrainConfig
+from tg_lpe.app.training.config import READ_BY
 from tg_lpe.app.training.run_folder import checkpoint_label
 from tg_lpe.data import DataSpec
 from tg_lpe.encoders.registry import ENCODERS
@@ -27,58 +26,45 @@ _KINDS = ("attention", "global_attention", "local", "pooling", "basis", "conduct
 
 
 def effective_settings(run: Run) -> dict[str, Any]:
-    """Return the settings that affected a run, without the seed; settings missing in the folder have their defaults."""
+    """Return the settings that affected a run, without the seed."""
+    is_training, data = run.kind == "train", run.data
     settings = _encoder_settings(run.encoder, run.pretrained)
-    if run.kind == "train":
-        loop = TrainConfig().to_dict()
-        del loop["epochs"]  # all runs record it
-        defaults = _defaults_of(MODELS.get(run.model))
-        arguments = {name: value for name, value in defaults.items() if name not in NOT_SETTINGS}
-        settings |= {"model": run.model, "start": None, **arguments, **loop}
+    if is_training:
+        settings |= {"model": run.model, "start": None}
     # Leave out mean and std: they depend on the training set, which may depend on the seed.
     task = {name: value for name, value in run.task.items() if name not in (*RANKED_BY, "name", "mean", "std")}
-    settings |= {**run.settings, **task, **({"scaled labels": True} if "mean" in run.task else {})}
-    settings["task"] = run.task.get("name")
-    options = {"attention_options": None, **(MODELS[run.model].options if run.model in MODELS else {})}
-    for name, cls in options.items():
+    settings |= {**run.settings, **task, "scaled labels": "mean" in run.task, "task": run.task.get("name")}
+    known = MODELS[run.model].options if run.model in MODELS else {}
+    for name in dict.fromkeys(("attention_options", *known)):
         value = settings.pop(name, None)
-        if cls is not None:
-            mapping = value if isinstance(value, Mapping) or cls.short is None else cls.mapping_of(name, value)
-            value = {**cls().to_dict(), **(mapping if isinstance(mapping, Mapping) else {})}
-        settings |= {key: option for key, option in _flattened(name, value).items() if key not in NOT_SETTINGS}
-    if (bonds := run.data.get("bond_types")) is not None:
-        settings["features"] = "types" if bonds else "ogb"
-    settings["weight_column"] = run.data.get("weight_column")
-    settings["extra_columns"] = ", ".join(run.data.get("extra_columns", ())) or None
-    if run.precision is not None:
-        settings["precision"] = run.precision
+        options = _flattened(name, known[name].of(name, value).to_dict() if name in known else value)
+        settings |= {key: option for key, option in options.items() if key not in NOT_SETTINGS}
+    if data.get("bond_types") is not None:
+        settings["features"] = "types" if data["bond_types"] else "ogb"
+    settings["weight_column"] = data.get("weight_column")
+    settings["extra_columns"] = ", ".join(data.get("extra_columns", ())) or None
+    settings["precision"] = run.precision
     unused = {"seed"} | {name for name, schedule in READ_BY.items() if settings.get("schedule", schedule) != schedule}
-    if run.kind == "train" and run.encoder is None:
+    if is_training and run.encoder is None:
         unused |= {"pe_options.norm", "encoder_lr"}
     if run.result.get("encoder_parameters") == 0:
         unused.add("encoder_lr")
     return {name: value for name, value in settings.items() if name not in unused}
 
 
-def _defaults_of(cls: Any) -> dict[str, Any]:
-    """Return the defaults of a constructor's arguments as JSON values; empty if ``cls`` is ``None``."""
-    parameters = {} if cls is None else inspect.signature(cls).parameters
-    values = {key: value.default for key, value in parameters.items() if value.default is not value.empty}
-    return json.loads(json.dumps(values, default=str))  # type: ignore[no-any-return]
-
-
 def _encoder_settings(encoder: Mapping[str, Any] | None, pretrained: str | None = None) -> dict[str, Any]:
-    """Return class and arguments of an encoder, without sizes of the data, with the defaults of a known class."""
+    """Return class and arguments of an encoder, without sizes of the data."""
     if encoder is None:
         return {"encoder": None}
+    arguments = {key: value for key, value in encoder.items() if key not in DATA_SIZES}
     name = str(encoder.get("class", "unknown"))
-    defaults = _defaults_of(ENCODERS.get(name))
-    arguments = {key: value for key, value in {**defaults, **encoder}.items() if key not in DATA_SIZES}
     settings: dict[str, Any] = {"encoder": name}
     if "edge_out_channels" in arguments:
-        width = arguments["edge_out_channels"] or arguments.pop("edge_out_channels")
-        if width != 0 or defaults.get("edge_out_channels") != 0:
-            settings["edge_encoding"] = width != 0
+        known = inspect.signature(ENCODERS[name]).parameters if name in ENCODERS else None
+        if known is None or arguments["edge_out_channels"] != 0 or known["edge_out_channels"].default != 0:
+            settings["edge_encoding"] = arguments["edge_out_channels"] != 0
+        if not arguments["edge_out_channels"]:
+            del arguments["edge_out_channels"]
     if pretrained is not None:
         return {**settings, "pretrained": pretrained}  # the checkpoint determines all arguments
     for key, value in arguments.items():
