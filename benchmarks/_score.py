@@ -153,8 +153,8 @@ def _molecules(data: dict[str, Any], max_nodes: int | None) -> tuple[GraphChunk,
         )
     else:
         types = data.get("atom_types")
-        vocabulary = AtomVocabulary(tuple(types)) if types else None
-        dataset, _, _, lines = read_molecules(file, vocabulary=vocabulary, canonical=False, progress=False)
+        reader = MoleculeReader(AtomVocabulary(tuple(types)), canonical=False) if types else None
+        dataset, _, _, lines = read_molecules(file, reader=reader, canonical=False, progress=False)
         used = [text for _, text in lines]
     small = dataset.slices["x"].diff() <= (max_nodes or math.inf)
     chosen = small.nonzero().flatten()[:SAMPLE]

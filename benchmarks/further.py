@@ -43,7 +43,7 @@ from tg_lpe.app.molecules import (
     constrained_solubility,
     load_molecules,
 )
-from tg_lpe.app.molecules.files import find_split
+from tg_lpe.app.molecules.files import find_split, read_table
 from tg_lpe.app.prediction import Predictor, load
 from tg_lpe.app.training import paired_difference
 from tg_lpe.checkpoints.files import read_json
@@ -140,14 +140,14 @@ def canonical(smiles: str) -> str | None:
 
 def further_of(file: Path, folder: Path, vocabulary: Any) -> list[MoleculeDataset]:
     """Load the molecules of a file that a folder does not hold, each once, with labels by the published formula."""
-    known = {canonical(row.smiles) for part in PARTS for row in MoleculeFile(find_split(folder, part)).rows()} | {None}
-    further: dict[str, str] = {}
-    for row in MoleculeFile(file).rows():
-        if (text := canonical(row.smiles)) is not None and text not in known:
-            further.setdefault(text, row.smiles)
+    parts = {part: MoleculeFile(find_split(folder, part)) for part in PARTS}
+    known = set(map(canonical, read_table(parts)[0].smiles))
+    smiles = read_table({"all": MoleculeFile(file)})[0].smiles
+    names = smiles.map(canonical)
+    further = smiles[names.notna() & ~names.isin(known) & ~names.duplicated()]
     with tempfile.TemporaryDirectory() as temporary:  # the cache of processed molecules depends on content
         unknown = Path(temporary, "further.smi")
-        unknown.write_text("".join(f"{smiles}\n" for smiles in further.values()), encoding="utf-8")
+        unknown.write_text("".join(f"{text}\n" for text in further), encoding="utf-8")
         splits = load_molecules(unknown, normalization=PUBLISHED, vocabulary=vocabulary, canonical=False)
     return [splits.train, splits.val, splits.test]
 

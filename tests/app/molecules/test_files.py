@@ -202,20 +202,19 @@ def test_decimal_commas_are_not_guessed(tmp_path: Path) -> None:
 def test_lines_are_those_of_the_file(tmp_path: Path) -> None:
     """As if no cell had a line end; and inside structures."""
     (tmp_path / "a.csv").write_text('smiles;note\nC;"two\nlines"\n\nCC;x\nCCC\n', encoding="utf-8")
-    assert [(row.line, row.smiles, row.labels) for row in MoleculeFile(tmp_path / "a.csv").rows(["note"])] == [
-        (2, "C", ("two\nlines",)),
-        (4, "CC", ("x",)),
-        (5, "CCC", ("",)),
-    ]
+    (table,) = MoleculeFile(tmp_path / "a.csv").tables(["note"])
+    rows = [(2, "C", "two\nlines"), (4, "CC", "x"), (5, "CCC", "")]
+    assert list(table.itertuples(name=None)) == rows
     blocks = structures().decode().replace("V2000", "V9999", 1)
     (tmp_path / "a.sdf").write_text(blocks, encoding="utf-8")
-    rows = list(MoleculeFile(tmp_path / "a.sdf").rows())
-    assert [row.smiles for row in rows[:3]] == ["?", "CCN", "CC(=O)O"]
+    (table,) = MoleculeFile(tmp_path / "a.sdf").tables()
+    assert table.iloc[:3, 0].tolist() == ["?", "CCN", "CC(=O)O"]
     starts = [0, *(at + 1 for at, line in enumerate(blocks.splitlines()) if line == "$$$$")]
-    assert [row.line for row in rows] == [at + 1 for at in starts[:-1]]
+    assert table.index.tolist() == [at + 1 for at in starts[:-1]]
     block = Chem.MolToMolBlock(Chem.MolFromSmiles("OCC"))
     (tmp_path / "a.mol").write_text(block, encoding="utf-8")
-    assert [tuple(row) for row in MoleculeFile(tmp_path / "a.mol").rows()] == [("a.mol", 1, "CCO", ())]
+    (table,) = MoleculeFile(tmp_path / "a.mol").tables()
+    assert list(table.itertuples(name=None)) == [(1, "CCO")]
 
 
 def test_parts_of_a_folder_in_formats_of_their_own(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import lzma
 import os
 import subprocess
 import sys
@@ -146,8 +145,6 @@ def test_molecules_are_read_with_a_readers_atom_types(tmp_path: Path) -> None:
     assert dataset[0].x.view(-1).tolist() == [2, 2, 0] and types == vocabulary
     with pytest.raises(ValueError, match="vocabulary="):
         read_molecules(tmp_path / "one.smi", reader=MoleculeReader(None), progress=False)
-    with pytest.raises(ValueError, match="vocabulary="):
-        read_molecules(tmp_path / "one.smi", vocabulary=vocabulary, reader=MoleculeReader(vocabulary), progress=False)
 
 
 def test_smi_headers_comments_and_odd_bytes(write_folder: Write, tmp_path: Path) -> None:
@@ -159,18 +156,6 @@ def test_smi_headers_comments_and_odd_bytes(write_folder: Write, tmp_path: Path)
     skipped = [(entry.line, entry.reason) for entry in splits.report.skipped]
     assert skipped == [(6, "it holds characters that SMILES do not have")]
     assert [data.num_nodes for data in splits.train] == [3, 1]
-
-
-def test_compressed_and_several_training_files(write_folder: Write, tmp_path: Path) -> None:
-    folder = write_folder(SMI)
-    (folder / "more_train.smi.xz").write_bytes(lzma.compress(b"CCBr\nCCI\n"))
-    assert len(load(tmp_path, folder, computed="solubility").train) == 4
-    splits = load(tmp_path, folder, train_files=("train", "more_train"), computed="solubility")
-    assert len(splits.train) == 6
-    assert "Br" in splits.vocabulary
-    (folder / "more_train.smi.xz").write_bytes(b"no xz")
-    with pytest.raises(ValueError, match=r"more_train\.smi\.xz is not readable"):
-        load(tmp_path, folder, train_files=("more_train",), computed="solubility")
 
 
 def test_missing_and_ambiguous_files(write_folder: Write, tmp_path: Path) -> None:
@@ -199,8 +184,8 @@ def test_split_without_usable_molecules(write_folder: Write, tmp_path: Path) -> 
         ({"normalization": "moses"}, ValueError, "'moses'"),
         ({"normalization": 3}, TypeError, "got 3"),
         ({"seed": "0"}, ValueError, "seed must"),
-        ({"train_files": "train"}, TypeError, r"\['train'\], got 'train'"),
-        ({"train_files": ()}, ValueError, "names no file"),
+        ({"extra_columns": "t"}, TypeError, r"\['t'\], got 't'"),
+        ({"columns": ["t"]}, TypeError, "'columns'"),
         ({"num_workers": -1}, ValueError, "got -1"),
     ],
 )
@@ -264,8 +249,6 @@ def test_single_file_is_split_by_seed(tmp_path: Path) -> None:
     assert sizes(0) == drawn
     assert sizes(1) != drawn
     assert torch.equal(torch.get_rng_state(), state)
-    with pytest.raises(ValueError, match="train_files"):
-        load(tmp_path, path, computed="solubility", train_files=("train", "more"))
     path.write_text("C\nCC\n")
     with pytest.raises(ValueError, match="train, val and test need at least 3 molecules: 2 of 2 molecules used"):
         sizes(0)

@@ -132,7 +132,10 @@ def test_what_cannot_be_written_is_found_before_any_work(
 
 def test_memory_does_not_grow_with_the_file(tmp_path: Path, zinc: Predictor, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of Python's own objects; a molecule is 100 bytes long here, so 10,000 more of them are a megabyte."""
+    from tg_lpe.app.molecules import files
+
     monkeypatch.setattr(Predictor, "_run", lambda self, chunk: chunk.batch.new_zeros(chunk.num_graphs, 1).float())
+    monkeypatch.setattr(files, "CHUNK", 1_000)
     peaks = []
     for number in (2_000, 12_000):
         (tmp_path / "in.smi").write_text(f"CCO {'x' * 100}\n" * number, encoding="utf-8")

@@ -2,12 +2,13 @@
 
 from tg_lpe.app.molecules import _molecule as _molecule  # first: its error says what to install without RDKit
 from tg_lpe.app.molecules.files import MoleculeFile
-from tg_lpe.app.molecules.load import DatasetName, load_molecules, read_molecules
+from tg_lpe.app.molecules.load import load_molecules, read_molecules
 from tg_lpe.app.molecules.molecule_dataset import MoleculeDataset, MoleculeSplits
+from tg_lpe.app.molecules.options import DatasetName, LoadOptions
 from tg_lpe.app.molecules.pyg import from_pyg
 from tg_lpe.app.molecules.qm9 import QM9_UNITS, qm9_split
 from tg_lpe.app.molecules.reader import MoleculeBatch, MoleculeReader, smiles_to_data
-from tg_lpe.app.molecules.report import FileCount, LoadReport, MissingLabels, SkippedMolecule
+from tg_lpe.app.molecules.report import LoadReport, SkippedMolecule
 from tg_lpe.app.molecules.solubility import SolubilityNormalization, constrained_solubility, solubility_terms
 from tg_lpe.app.molecules.vocabulary import BOND_TYPES, ZINC_VOCABULARY, AtomVocabulary
 
@@ -17,9 +18,8 @@ __all__ = [
     "ZINC_VOCABULARY",
     "AtomVocabulary",
     "DatasetName",
-    "FileCount",
+    "LoadOptions",
     "LoadReport",
-    "MissingLabels",
     "MoleculeBatch",
     "MoleculeDataset",
     "MoleculeFile",

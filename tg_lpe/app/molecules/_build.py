@@ -2,291 +2,209 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
-from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Literal, NamedTuple
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from tqdm import tqdm
 
 from tg_lpe.app.molecules import _molecule, _pool
 from tg_lpe.app.molecules._butina import butina_clusters
-from tg_lpe.app.molecules._labels import read_labels, read_numbers
+from tg_lpe.app.molecules._cache import Built
+from tg_lpe.app.molecules._labels import place_of, read_labels, read_numbers
 from tg_lpe.app.molecules._molecule import Molecule
-from tg_lpe.app.molecules.files import Row
-from tg_lpe.app.molecules.molecule_dataset import MoleculeDataset, MoleculeSplits, spec_of
+from tg_lpe.app.molecules.options import OF_KIN, LoadOptions
 from tg_lpe.app.molecules.qm9 import qm9_split
 from tg_lpe.app.molecules.reader import dataset_of, number_atoms
-from tg_lpe.app.molecules.report import FileCount, LoadReport, MissingLabels, SkippedMolecule, with_examples
+from tg_lpe.app.molecules.report import LoadReport, SkippedMolecule
 from tg_lpe.app.molecules.solubility import SolubilityNormalization
-from tg_lpe.app.molecules.vocabulary import BOND_TYPES, AtomVocabulary
+from tg_lpe.app.molecules.vocabulary import AtomVocabulary
 from tg_lpe.arguments import ArgumentError
 from tg_lpe.data import TargetSpec
 from tg_lpe.data.splits import PARTS, fold_indices, split_indices
 from tg_lpe.data.storage import with_attribute
 
-Features = Literal["types", "ogb"]
-Split = Literal["random", "scaffold", "butina", "standard"]
-
-OF_KIN = ("scaffold", "butina")
-"""Splits that keep related molecules together, without a random draw."""
-
 PART_NAMES = {"train": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}
 """The part that each allowed cell of a column of parts names."""
 
 
-@dataclass(frozen=True)
-class BuildOptions:
-    """Hold the resolved options of :func:`~tg_lpe.app.molecules.load_molecules` that determine the splits.
-
-    The target is chosen, and the vocabulary is set if the source fixes it.
-    """
-
-    target: TargetSpec = field(default_factory=lambda: TargetSpec(columns=()))
-    repair_radicals: bool = False
-    normalization: SolubilityNormalization | None = None
-    vocabulary: AtomVocabulary | None = None
-    features: Features = "types"
-    canonical: bool = False
-    split: Split = "random"
-    fold: tuple[int, int] | None = None
-    seed: int = 0
-    missing: tuple[str, ...] | None = None
-    extra_columns: tuple[str, ...] = ()
-    weight_column: str | None = None
-    num_workers: int | None = None
-    progress: bool = True
-
-    @property
-    def label_columns(self) -> tuple[str, ...]:
-        """The columns of the files that hold the labels; none for a computed target."""
-        return self.target.columns if self.target.computed is None else ()
-
-
-Entries = Sequence[Molecule | str]
-"""The molecule of each row, or the reason why there is none."""
-
-
 class ReadRows(NamedTuple):
-    """Hold all rows of a source with their molecules, independent of the split."""
+    """Hold all rows of a source, independent of the split."""
 
-    rows: Sequence[Row]
-    labels: Sequence[tuple[float, ...]]
+    places: Any
+    """The table of `part`, `file`, `line` and `smiles`."""
+    labels: Any
     classes: tuple[tuple[str, ...], ...]
-    extra: Sequence[tuple[float, ...]]
-    """Numbers of ``extra_columns``, then the weight."""
-    molecules: Entries
+    extra: Any
+    """The table of the numbers of further columns."""
+    molecules: Sequence[Molecule | str]
+    """The molecule of each row, or the reason why there is none."""
 
 
-def read_rows(rows: Mapping[str, Sequence[Row]], options: BuildOptions) -> ReadRows:
-    """Read labels, extra columns and molecules.
-
-    Raises:
-        ValueError: If a label is neither a number nor the name of a class.
-        ModuleNotFoundError: If ogb's features are requested and ogb is not installed.
-    """
-    flat = [row for split in rows.values() for row in split]
-    columns = options.label_columns
-    labels, classes = read_labels(flat, columns, options.missing)  # first: a bad cell fails early
-    extra = _read_extra(flat, len(columns), options)
-    kinship = options.split if "all" in rows and options.split in OF_KIN else None
-    return ReadRows(flat, labels, classes, extra, _read(flat, options, kinship, with_names=True))
-
-
-def build_splits(rows: Mapping[str, Sequence[Row]], options: BuildOptions, read: ReadRows) -> MoleculeSplits:
-    """Build splits from rows.
+def read_rows(
+    places: Any, cells: Any, options: LoadOptions, target: TargetSpec, num_workers: int | None, progress: bool
+) -> ReadRows:
+    """Read parts, labels, further columns and molecules.
 
     Args:
-        rows: Rows of each split `train`, `val`, `test`; or of the key `all`, to be split.
+        places: The table of `part`, `file`, `line` and `smiles`.
+        cells: The table of the cells of all columns that the options and the target name.
         options: The options.
-        read: The result of :func:`read_rows` for these rows; several folds may share it.
+        target: The target.
+        num_workers, progress: As for :func:`~tg_lpe.app.molecules.load_molecules`.
+
+    Raises:
+        ValueError: If a cell is no label, number, weight or part.
+        ModuleNotFoundError: If ogb's features are requested and ogb is not installed.
+    """
+    if options.split_column is not None:
+        places = places.assign(part=_parts(places, cells[options.split_column]))
+    labels, classes = read_labels(
+        places, cells[label_columns(target)], options.missing
+    )  # first: a bad cell fails early
+    numbers = [column for option, column in options.further if option != "split_column"]
+    extra = read_numbers(places, cells[numbers], options.weight_column)
+    molecules = read_strings(
+        places.smiles.tolist(),
+        options.vocabulary,
+        num_workers,
+        progress,
+        repair_radicals=options.repair_radicals,
+        with_terms=target.computed is not None,
+        kinship=options.split if options.split in OF_KIN else None,
+        features=options.features,
+        canonical=bool(options.canonical),
+        with_names=True,
+    )
+    return ReadRows(places, labels, classes, extra, molecules)
+
+
+def label_columns(target: TargetSpec) -> list[str]:
+    """Return the columns of the files that hold the labels; none for a computed target."""
+    return list(target.columns) if target.computed is None else []
+
+
+def build_splits(read: ReadRows, options: LoadOptions, target: TargetSpec) -> Built:
+    """Build splits from the result of :func:`read_rows`, which several folds may share.
 
     Raises:
         ValueError: If a split has no usable molecule.
     """
-    flat, labels, classes, extra, molecules = read
-    sizes = _molecule.ogb_feature_sizes() if options.features == "ogb" else None
-    usable, report = _sift(flat, molecules, options.label_columns, labels)
-    members = _members(rows, usable, options, report)
-    report = _with_repeated(report, flat, usable, members)
-
-    normalization = options.normalization
-    targets = {position: labels[position] or (math.nan,) for position in usable}
-    if options.target.computed is not None:
-        terms = {position: molecule.terms for position, molecule in usable.items() if molecule.terms is not None}
-        if normalization is None:
-            normalization = SolubilityNormalization.from_terms([terms[position] for position in members["train"]])
-        targets = {position: (normalization(*values),) for position, values in terms.items()}
-    vocabulary = options.vocabulary
-    numbered: Mapping[int, Molecule | str] = usable
-    if sizes is None and vocabulary is None:
-        vocabulary = _collect_types(usable, set(members["train"]))
-        numbered = dict(zip(usable, number_atoms(usable.values(), vocabulary), strict=True))
-    widths = (1, 1) if sizes is None else (len(sizes[0]), len(sizes[1]))
+    usable, report = sift(read.places, read.molecules, read.labels)
+    members = _members(read, usable, options, report)
+    labels, constants = read.labels.to_numpy(), None
+    if not label_columns(target):
+        labels = np.full((len(read.molecules), 1), np.nan)
+    if target.computed is not None:
+        terms = {at: molecule.terms for at, molecule in usable.items() if molecule.terms is not None}
+        if options.normalization is None:
+            constants = SolubilityNormalization.from_terms([terms[at] for at in members["train"]])
+        else:
+            constants = SolubilityNormalization.resolve(options.normalization)
+        for at, values in terms.items():
+            labels[at] = constants(*values)
+    vocabulary, molecules = options.vocabulary, read.molecules
+    if options.features == "types" and vocabulary is None:
+        vocabulary = collect_types(usable, members["train"])
+        molecules = number_atoms(molecules, vocabulary)
+    widths = (1, 1) if options.features == "types" else tuple(map(len, _molecule.ogb_feature_sizes()))
     datasets = {}
-    for split, part in members.items():
-        dataset = dataset_of([numbered[at] for at in part], [targets[at] for at in part], widths)
-        datasets[split] = _with_extra(dataset, [extra[at] for at in part], options)
-    spec = spec_of(datasets.values(), *(sizes or (len(vocabulary or ()), len(BOND_TYPES))))
-    return MoleculeSplits(
-        **datasets,
-        spec=replace(spec, graph_dim=len(options.extra_columns) or None),
-        target=replace(options.target, classes=classes),
-        vocabulary=vocabulary,
-        normalization=normalization,
-        report=report,
-        bond_types=BOND_TYPES if sizes is None else (),
-        smiles={split: [flat[position].smiles for position in members[split]] for split in ("val", "test")},
-    )
+    for part, rows in members.items():
+        dataset = dataset_of([molecules[at] for at in rows], labels[rows], widths)
+        for name, columns in (("graph_attr", options.extra_columns), ("graph_weight", options.weight_column)):
+            if columns:
+                values = read.extra.loc[rows, columns].to_numpy(np.float32)
+                dataset = with_attribute(dataset, name, "graph", torch.tensor(values))
+        datasets[part] = dataset
+    return datasets, {
+        "smiles": {part: read.places.smiles[members[part]].tolist() for part in PARTS[1:]},
+        "types": None if vocabulary is None else list(vocabulary),
+        "classes": read.classes,
+        "normalization": constants and asdict(constants),
+        "report": asdict(_with_repeated(report, read.places, usable, members)),
+    }
 
 
-def _read_extra(rows: Sequence[Row], place: int, options: BuildOptions) -> list[tuple[float, ...]]:
-    """Read the numbers of extra columns, then the weight, of each row; an error names the line of a wrong cell."""
-    weight = () if options.weight_column is None else (options.weight_column,)
-    numbers = read_numbers(rows, (*options.extra_columns, *weight), place)
-    for row, values in zip(rows, numbers, strict=True) if weight else ():
-        if values[-1] < 0:
-            cell, column = row.labels[place + len(values) - 1], options.weight_column
-            raise ValueError(f"{row.file}:{row.line}: the weight {cell!r} in column {column!r} must be at least 0")
-    return numbers
-
-
-def _with_extra(dataset: MoleculeDataset, numbers: list[tuple[float, ...]], options: BuildOptions) -> MoleculeDataset:
-    """Add the numbers of :func:`_read_extra` to a dataset as attributes of its graphs."""
-    values, width = torch.tensor(numbers), len(options.extra_columns)
-    if width:
-        dataset = with_attribute(dataset, "graph_attr", "graph", values[:, :width].contiguous())
-    if options.weight_column is not None:
-        dataset = with_attribute(dataset, "graph_weight", "graph", values[:, width].contiguous())
-    return dataset
-
-
-def divide_by_column(rows: Sequence[Row], column: str) -> dict[str, list[Row]]:
-    """Divide rows by their last cell, which names the part.
+def _parts(places: Any, cells: Any) -> Any:
+    """Return the part that each cell of a column names.
 
     Raises:
         ValueError: If a cell names no part (the message names its line), or a part has no row.
     """
-    parts: dict[str, list[Row]] = {part: [] for part in PARTS}
-    for row in rows:
-        part = PART_NAMES.get(row.labels[-1].lower())
-        if part is None:
-            allowed = "train, val (or valid, validation) or test; remove rows of no part"
-            raise ValueError(f"{row.file}:{row.line}: {row.labels[-1]!r} in column {column!r} must be {allowed}")
-        parts[part].append(row)
-    if empty := [part for part, members in parts.items() if not members]:
-        raise ValueError(f"column {column!r} puts no molecule into {', '.join(empty)}; each part needs at least one")
+    parts = cells.str.lower().map(PART_NAMES)
+    for at in parts.index[parts.isna()]:
+        allowed = "train, val (or valid, validation) or test; remove rows of no part"
+        raise ValueError(f"{place_of(places, at)}: {cells[at]!r} in column {cells.name!r} must be {allowed}")
+    if empty := [part for part in PARTS if part not in set(parts)]:
+        few = f"puts no molecule into {', '.join(empty)}; each part needs at least one"
+        raise ValueError(f"column {cells.name!r} {few}")
     return parts
 
 
-def build_list(
-    rows: Sequence[Row], options: BuildOptions
-) -> tuple[MoleculeDataset, AtomVocabulary, LoadReport, list[Row]]:
-    """Build one dataset from rows, in their order, without labels (`y` is NaN).
-
-    Returns:
-        The dataset, its atom types, the report, and the row of each graph.
-
-    Raises:
-        ValueError: If no row is usable.
-    """
-    molecules = _read(rows, options)
-    usable, report = _sift(rows, molecules, (), [()] * len(rows))
-    if not usable:
-        raise ValueError(f"no usable molecule: {report.summary()}")
-    vocabulary, numbered = options.vocabulary, list[Molecule | str](usable.values())
-    if vocabulary is None:
-        vocabulary = _collect_types(usable, usable)
-        numbered = number_atoms(numbered, vocabulary)
-    return dataset_of(numbered), vocabulary, report, [rows[position] for position in usable]
-
-
-def _with_repeated(
-    report: LoadReport, rows: Sequence[Row], usable: Mapping[int, Molecule], members: Mapping[str, Sequence[int]]
-) -> LoadReport:
-    """Add to the report the molecules of validation and test that the training set contains too."""
-    trained = {usable[position].name: rows[position] for position in reversed(members["train"])}
-    repeated = [position for part in PARTS[1:] for position in members[part] if usable[position].name in trained]
-    if not repeated:
-        return report
-    row, twin = rows[repeated[0]], trained[usable[repeated[0]].name]
-    return replace(
-        report, num_repeated=len(repeated), repeated=f"{row.file}:{row.line} ({row.smiles}) is {twin.file}:{twin.line}"
-    )
-
-
-def _read(
-    rows: Sequence[Row], options: BuildOptions, kinship: str | None = None, with_names: bool = False
+def read_strings(
+    smiles: Sequence[str], vocabulary: AtomVocabulary | None, num_workers: int | None, progress: bool, **options: Any
 ) -> list[Molecule | str]:
-    """Read the molecule of each row, or the reason for none; number atoms if the options have a vocabulary."""
+    """Read the molecule of each string, or the reason for none; number atoms if there is a vocabulary."""
     molecules: list[Molecule | str] = []
-    chunks = _pool.read_smiles(
-        [row.smiles for row in rows],
-        repair_radicals=options.repair_radicals,
-        with_terms=options.target.computed is not None,
-        kinship=kinship,
-        features=options.features,
-        canonical=options.canonical,
-        with_names=with_names,
-        num_workers=options.num_workers,
-    )
-    with tqdm(total=len(rows), desc="molecules", unit="mol", disable=None if options.progress else True) as bar:
+    chunks = _pool.read_smiles(smiles, num_workers=num_workers, **options)
+    with tqdm(total=len(smiles), desc="molecules", unit="mol", disable=None if progress else True) as bar:
         for _, chunk in chunks:
             molecules += chunk
             bar.update(len(chunk))
-    return molecules if options.vocabulary is None else number_atoms(molecules, options.vocabulary)
+    return molecules if vocabulary is None else number_atoms(molecules, vocabulary)
 
 
-def _sift(
-    rows: Sequence[Row], molecules: Entries, columns: Sequence[str], labels: Sequence[tuple[float, ...]]
-) -> tuple[dict[int, Molecule], LoadReport]:
+def sift(places: Any, molecules: Sequence[Molecule | str], labels: Any) -> tuple[dict[int, Molecule], LoadReport]:
     """Return the usable molecules by the position of their row, and the report of other rows and missing labels."""
     usable, skipped = {}, []
-    for position, (row, molecule, numbers) in enumerate(zip(rows, molecules, labels, strict=True)):
-        if isinstance(molecule, str):
-            skipped.append(SkippedMolecule(row.file, row.line, row.smiles, molecule))
-        elif numbers and all(map(math.isnan, numbers)):
-            reason = "its label is missing" if len(numbers) == 1 else "all its labels are missing"
-            skipped.append(SkippedMolecule(row.file, row.line, row.smiles, reason))
+    reason = "its label is missing" if labels.shape[1] == 1 else "all its labels are missing"
+    unlabelled = labels.isna().all(axis=1) & (labels.shape[1] > 0)
+    for at, (molecule, has_none) in enumerate(zip(molecules, unlabelled, strict=True)):
+        if isinstance(molecule, str) or has_none:
+            why = molecule if isinstance(molecule, str) else reason
+            skipped.append(SkippedMolecule(places.file[at], int(places.line[at]), places.smiles[at], why))
         else:
-            usable[position] = molecule
-    read, used = Counter(row.file for row in rows), Counter(rows[position].file for position in usable)
-    missing = [
-        MissingLabels(column, sum(math.isnan(labels[position][number]) for position in usable))
-        for number, column in enumerate(columns)
-    ]
-    return usable, LoadReport(
-        tuple(FileCount(file, count, used[file]) for file, count in read.items()),
-        tuple(skipped),
-        tuple(entry for entry in missing if entry.number),
-    )
+            usable[at] = molecule
+    missing = {column: int(number) for column, number in labels.loc[list(usable)].isna().sum().items() if number}
+    return usable, LoadReport(len(molecules), len(usable), tuple(skipped), missing)
 
 
 def _members(
-    rows: Mapping[str, Sequence[Row]], usable: Mapping[int, Molecule], options: BuildOptions, report: LoadReport
-) -> dict[str, list[int]]:
+    read: ReadRows, usable: Mapping[int, Molecule], options: LoadOptions, report: LoadReport
+) -> Mapping[str, Sequence[int]]:
     """Return the positions of the usable rows of each split."""
-    if "all" not in rows:
-        members, start = {}, 0
-        for split, part in rows.items():
-            members[split] = [position for position in range(start, start + len(part)) if position in usable]
-            start += len(part)
-        if all(members.values()):
-            return members
-        fault = f"no usable molecule for {', '.join(split for split, part in members.items() if not part)}"
-    elif len(usable) >= len(PARTS):
-        positions = list(usable)
-        parts = _divide(list(usable.values()), options)
-        return {split: [positions[place] for place in part] for split, part in parts.items()}
-    else:
-        few = "train, val and test need at least 3 molecules"
-        fault = few if usable else f"no usable molecule for {', '.join(PARTS)}"
-    raise ValueError(f"{fault}: {with_examples(report)}")
+    parts = read.places.part[list(usable)]
+    members = {part: parts.index[parts == part].tolist() for part in PARTS}
+    if all(members.values()):
+        return members
+    fault = f"no usable molecule for {', '.join(part for part, rows in members.items() if not rows)}"
+    if (parts == "all").any():
+        if len(usable) >= len(PARTS):
+            positions = list(usable)
+            divided = _divide(list(usable.values()), options)
+            return {part: [positions[place] for place in rows] for part, rows in divided.items()}
+        fault = "train, val and test need at least 3 molecules"
+    raise ValueError(f"{fault}: {report}")
 
 
-def _divide(molecules: Sequence[Molecule], options: BuildOptions) -> Mapping[str, Sequence[int]]:
+def _with_repeated(
+    report: LoadReport, places: Any, usable: Mapping[int, Molecule], members: Mapping[str, Sequence[int]]
+) -> LoadReport:
+    """Add to the report the molecules of validation and test that the training set contains too."""
+    trained = {usable[at].name: at for at in reversed(members["train"])}
+    repeated = [at for part in PARTS[1:] for at in members[part] if usable[at].name in trained]
+    if not repeated:
+        return report
+    first = repeated[0]
+    twin = place_of(places, trained[usable[first].name])
+    said = f"{place_of(places, first)} ({places.smiles[first]}) is {twin}"
+    return replace(report, num_repeated=len(repeated), repeated=said)
+
+
+def _divide(molecules: Sequence[Molecule], options: LoadOptions) -> Mapping[str, Sequence[int]]:
     """Divide molecules at random or by kinship, and return their positions by split."""
     if options.fold is not None:
         return dict(zip(PARTS, fold_indices(len(molecules), options.seed, options.fold), strict=True))
@@ -334,9 +252,7 @@ def scaffold_split(scaffolds: Sequence[str | int]) -> dict[str, list[int]]:
     return {split: sorted(part) for split, part in parts.items()}
 
 
-def _collect_types(usable: Mapping[int, Molecule], train: Container[int]) -> AtomVocabulary:
+def collect_types(usable: Mapping[int, Molecule], train: Sequence[int]) -> AtomVocabulary:
     """Collect the atom types; those that the training set, the positions ``train``, lacks come last."""
-    counts: Counter[str] = Counter()
-    for position, molecule in usable.items():
-        counts.update(molecule.atoms if position in train else dict.fromkeys(molecule.atoms, 0))
-    return AtomVocabulary.from_counts(counts)
+    counts = Counter(name for at in train for name in usable[at].atoms)
+    return AtomVocabulary.from_counts({name: counts[name] for molecule in usable.values() for name in molecule.atoms})

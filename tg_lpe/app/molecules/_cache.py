@@ -1,4 +1,4 @@
-"""Store processed splits on disk as safetensors, with metadata as JSON in the header."""
+"""Store processed splits on disk as safetensors."""
 
 from __future__ import annotations
 
@@ -6,26 +6,23 @@ import json
 import logging
 import os
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 from torch_geometric.data import Data
 
-from tg_lpe.app.molecules.molecule_dataset import MoleculeDataset, MoleculeSplits
-from tg_lpe.app.molecules.report import FileCount, LoadReport, MissingLabels, SkippedMolecule
-from tg_lpe.app.molecules.solubility import SolubilityNormalization
-from tg_lpe.app.molecules.vocabulary import AtomVocabulary
+from tg_lpe.app.molecules.molecule_dataset import MoleculeDataset
 from tg_lpe.checkpoints.files import digest_of_json, load_tensors, save_tensors
-from tg_lpe.data import DataSpec, TargetSpec
 from tg_lpe.data.splits import PARTS
 
-# Increase it whenever the same files and options give other tensors or metadata.
-FORMAT_VERSION = 8
+# Increase it whenever the same files and options give other tensors or facts.
+FORMAT_VERSION = 9
 
 _LOGGER = logging.getLogger("tg_lpe.app.molecules")
+
+Built = tuple[Mapping[str, MoleculeDataset], Mapping[str, Any]]
+"""The datasets of the parts, and what else is known of them, JSON-able."""
 
 
 def path_of(name: str, folder: str | Path | None, content: Mapping[str, Any]) -> Path:
@@ -44,56 +41,31 @@ def path_of(name: str, folder: str | Path | None, content: Mapping[str, Any]) ->
     return Path(folder, f"{name}-{key}.safetensors")
 
 
-def store(splits: MoleculeSplits, path: Path) -> None:
+def store(path: Path, datasets: Mapping[str, MoleculeDataset], facts: Mapping[str, Any]) -> None:
     """Write splits atomically. An error is logged and not raised, since the cache only saves time."""
-    tensors = {}
-    for name in PARTS:
-        dataset: MoleculeDataset = getattr(splits, name)
+    # The facts are a tensor, since the size of the header is limited.
+    tensors = {"facts": torch.frombuffer(bytearray(json.dumps(facts).encode()), dtype=torch.uint8)}
+    for part, dataset in datasets.items():
         for key, slices in dataset.slices.items():
-            tensors[f"{name}.{key}"], tensors[f"{name}.{key}.slices"] = dataset._data[key], slices
-    # SMILES are a tensor, since the size of the header is limited.
-    tensors["smiles"] = torch.frombuffer(bytearray(json.dumps(splits.smiles).encode()), dtype=torch.uint8)
-    document = {
-        "spec": splits.spec.to_dict(),
-        "target": splits.target.to_dict(),
-        "types": None if splits.vocabulary is None else splits.vocabulary.types,
-        "bond_types": splits.bond_types,
-        "normalization": None if splits.normalization is None else asdict(splits.normalization),
-        "report": asdict(splits.report),
-    }
+            tensors[f"{part}.{key}"], tensors[f"{part}.{key}.slices"] = dataset._data[key], slices
     try:
-        save_tensors(path, tensors, document, sealed=True)
+        save_tensors(path, tensors, sealed=True)
     except OSError as error:
         _LOGGER.warning("the processed molecules could not be cached in %s: %s", path.parent, error)
 
 
-def load(path: Path) -> MoleculeSplits | None:
+def load(path: Path) -> Built | None:
     """Read the splits that :func:`store` wrote; `None` if the file is missing or damaged."""
     if not path.is_file():
         return None
     try:
-        return _splits(*load_tensors(path, sealed=True))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        tensors, _ = load_tensors(path, sealed=True)
+    except (OSError, ValueError) as error:
         _LOGGER.warning("the cached molecules in %s are damaged and will be made again: %s", path, error)
         return None
-
-
-def _splits(tensors: Mapping[str, Tensor], document: Mapping[str, Any]) -> MoleculeSplits:
     datasets = {}
-    for name in PARTS:
-        keys = [key.split(".")[1] for key in tensors if key.startswith(f"{name}.") and key.endswith(".slices")]
-        data = Data(**{key: tensors[f"{name}.{key}"] for key in keys})
-        datasets[name] = MoleculeDataset(data, {key: tensors[f"{name}.{key}.slices"] for key in keys})
-    constants, types, report = document["normalization"], document["types"], document["report"]
-    kinds = {"files": FileCount, "skipped": SkippedMolecule, "missing_labels": MissingLabels}
-    entries = {name: tuple(kind(*entry) for entry in report[name]) for name, kind in kinds.items()}
-    return MoleculeSplits(
-        **datasets,
-        spec=DataSpec.from_dict(document["spec"]),
-        target=TargetSpec.from_dict(document["target"]),
-        smiles=json.loads(tensors["smiles"].numpy().tobytes()),
-        vocabulary=None if types is None else AtomVocabulary(tuple(types)),
-        bond_types=tuple(document["bond_types"]),
-        normalization=None if constants is None else SolubilityNormalization(**constants),
-        report=LoadReport(**{**report, **entries}),
-    )
+    for part in PARTS:
+        keys = [key.split(".")[1] for key in tensors if key.startswith(f"{part}.") and key.endswith(".slices")]
+        data = Data(**{key: tensors[f"{part}.{key}"] for key in keys})
+        datasets[part] = MoleculeDataset(data, {key: tensors[f"{part}.{key}.slices"] for key in keys})
+    return datasets, json.loads(tensors["facts"].numpy().tobytes())

@@ -1,4 +1,4 @@
-"""Read files of molecules row by row, in bounded memory."""
+"""Read files of molecules as tables of text, in bounded memory."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import lzma
 import re
 import zipfile
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from itertools import chain, islice
 from pathlib import Path
-from typing import IO, Any, NamedTuple, TextIO
+from typing import IO, Any, TextIO
 
 import pandas
 from rdkit import Chem, rdBase
@@ -33,23 +33,14 @@ FORMATS = f"{', '.join(_TEXT)}, each also as {', '.join(_PACKED)}, and .parquet"
 """Supported suffixes of files."""
 
 _SEPARATORS = (",", ";", "\t", "|")
-_CHUNK = 10_000
-"""Number of rows of a table that are read at once."""
+CHUNK = 10_000
+"""Number of rows of a file that are read at once."""
 # Matches the name of a data field of a structure: `> <NAME>`, with other text around it.
 _DATA_NAME = re.compile(r">.*<(.+?)>")
 # The first word of the header that RDKit's writer puts into .smi files, and its common variants.
 _SMILES_HEADERS = frozenset({"smiles", "smile", "canonical_smiles", "smi"})
 # MoleculeNet's bace.csv has its SMILES in the column `mol`.
 _OTHER_HEADERS = frozenset({"mol"})
-
-
-class Row(NamedTuple):
-    """Hold one molecule of a file with its line, and the text of each requested column."""
-
-    file: str
-    line: int
-    smiles: str
-    labels: tuple[str, ...]
 
 
 class MoleculeFile:
@@ -88,7 +79,8 @@ class MoleculeFile:
             return ""
         with self._text() as text:
             first = next((line for line in text if line.strip()), "")
-        headers = {mark: _stripped(next(csv.reader([first], delimiter=mark), [])) for mark in _SEPARATORS}
+        cells = {mark: next(csv.reader([first], delimiter=mark), []) for mark in _SEPARATORS}
+        headers = {mark: [cell.strip() for cell in row] for mark, row in cells.items()}
         known = [separator for separator, header in headers.items() if self._smiles_places(header)]
         if self._kind == ".txt" and not known and "," not in first and ";" not in first:
             return ""
@@ -101,7 +93,7 @@ class MoleculeFile:
 
     @cached_property
     def header(self) -> tuple[str, ...]:
-        """The names of the columns; empty for a list or an empty table. For structures, the first is the SMILES.
+        """The names of the columns; empty for a list. For structures, the first is the SMILES.
 
         Raises:
             ValueError: If the file is not readable.
@@ -112,7 +104,7 @@ class MoleculeFile:
         if self._kind == ".parquet":
             with open_parquet(self.path) as file:
                 return tuple(field.name for field in file.schema_arrow if not field.type.num_fields)
-        return next((tuple(cells) for _, cells in self._table()), ()) if self.has_columns else ()
+        return tuple(next(self._table(1)).iloc[0]) if self.separator else ()
 
     @property
     def label_columns(self) -> tuple[str, ...]:
@@ -121,86 +113,75 @@ class MoleculeFile:
         Raises:
             ValueError: If the SMILES column is missing or ambiguous.
         """
-        if not self.header:
-            return ()
-        smiles_at = self._smiles_at()
-        return tuple(name for position, name in enumerate(self.header) if position != smiles_at)
+        return tuple(self.header[place] for place in self._label_places()) if self.has_columns else ()
 
-    def check_columns(self, labels: Sequence[str]) -> None:
-        """Refuse a file that lacks a column of :meth:`rows`, without reading all rows."""
-        if not self.has_columns:
-            for column in (*labels, self.smiles_column):
-                if column is not None:
-                    raise ValueError(f"{self.name} has no columns, so there is no column {column!r}")
-        elif self.header:
+    def check_columns(self, columns: Sequence[str]) -> None:
+        """Refuse a file that lacks a column of :meth:`tables`, without reading all rows."""
+        for column in () if self.has_columns else (*columns, self.smiles_column):
+            if column is not None:
+                raise ValueError(f"{self.name} has no columns, so there is no column {column!r}")
+        if self.has_columns:
             self._smiles_at()
-            for label in labels:
-                self._at(label)
+            for column in columns:
+                self._at(column)
 
-    def rows(self, labels: Sequence[str] | None = ()) -> Iterator[Row]:
-        """Iterate over the molecules of the file, with their lines.
+    def tables(self, columns: Sequence[str] | None = ()) -> Iterator[Any]:
+        """Iterate over the molecules of the file, as pandas tables of up to 10,000 rows of text.
 
-        The line of a row of a table is its number plus one for the header, as if no cell had a line end; that of a
-        structure is its first, and of a row of a Parquet file its number. Blank lines are skipped, and lines of a list
-        that start with `#` or are a header. Cells that are missing at the end of a row are empty.
+        Their index is the line: that of a row of a table is its number plus one for the header, as if no cell had a
+        line end; that of a structure is its first, and of a row of a Parquet file its number. Blank lines are skipped,
+        and lines of a list that start with `#` or are a header. Cells that are missing at the end of a row are empty.
 
         Args:
-            labels: The columns of the labels. `None` reads all columns other than the SMILES, and the names of
+            columns: The columns that follow the SMILES, the first column. `None` reads all columns, and the names of
                 molecules in a list.
 
         Raises:
-            ValueError: If a table lacks the SMILES column or a label column, or has one twice, a line has more cells
+            ValueError: If a table lacks the SMILES column or one of `columns`, or has one twice, a line has more cells
                 than the header, or the file is damaged.
         """
-        self.check_columns(labels or ())
-        return self._with_labels(labels) if self.has_columns else self._list(with_names=labels is None)
-
-    def _with_labels(self, labels: Sequence[str] | None) -> Iterator[Row]:
-        if not (header := self.header):
-            return
-        smiles_at = self._smiles_at()
-        if labels is None:
-            labels_at = [position for position in range(len(header)) if position != smiles_at]
+        self.check_columns(columns or ())
+        if self.has_columns:
+            wanted = self._label_places() if columns is None else [self._at(column) for column in columns]
+            places = [self._smiles_at(), *wanted]
         else:
-            labels_at = [self._at(label) for label in labels]
-        for number, cells in self._cells():
-            yield Row(self.name, number, cells[smiles_at], tuple([cells[at] for at in labels_at]))
-
-    def _cells(self) -> Iterator[tuple[int, list[str]]]:
-        """Iterate over line numbers and cells, with an empty cell for each missing one."""
-        if self._kind in _STRUCTURES:
-            for line, smiles, properties in self._records():
-                yield line, [smiles, *(properties.get(name, "") for name in self.header[1:])]
-        elif self._kind == ".parquet":
-            batches = iterate_batches(self.path, columns=self.header)
-            rows = chain.from_iterable(zip(*(column.to_pylist() for column in batch), strict=True) for batch in batches)
-            for number, values in enumerate(rows, start=1):
-                # Strings without the mark of UTF-8 are bytes.
-                texts = [value.decode(errors="replace") if isinstance(value, bytes) else value for value in values]
-                yield number, ["" if text is None else str(text).strip() for text in texts]
+            places = [0, 1] if columns is None else [0]
+        if self.separator:
+            tables: Iterator[Any] = (table[table.index > 1] for table in self._table(CHUNK))
+        elif self._kind in _STRUCTURES:
+            tables = _tables(self._records())
         else:
-            yield from islice(self._table(), 1, None)
+            tables = _tables(self._parquet() if self.has_columns else self._list())
+        for table in tables:
+            yield table.iloc[:, places]
 
-    def _table(self) -> Iterator[tuple[int, list[str]]]:
-        """Iterate over lines and cells of a table, including the header, without blank lines."""
+    def _table(self, size: int) -> Iterator[Any]:
+        """Iterate over the cells of a table with their lines, including the header, without blank lines."""
         with self._text() as text:
             # Without the names of its columns, pandas refuses a row with more cells than the first.
             options: dict[str, Any] = {"dtype": str, "na_filter": False, "skip_blank_lines": False}
-            for chunk in pandas.read_csv(text, sep=self.separator, header=None, chunksize=_CHUNK, **options):
+            for chunk in pandas.read_csv(text, sep=self.separator, header=None, chunksize=size, **options):
                 cells = chunk.apply(lambda column: column.str.strip())
-                for place, *row in cells[(cells != "").any(axis=1)].itertuples(name=None):
-                    yield place + 1, row
+                cells.index += 1
+                yield cells[(cells != "").any(axis=1)]
 
-    def _list(self, with_names: bool) -> Iterator[Row]:
+    def _parquet(self) -> Iterator[tuple[int, list[str]]]:
+        batches = iterate_batches(self.path, columns=self.header)
+        rows = chain.from_iterable(zip(*(column.to_pylist() for column in batch), strict=True) for batch in batches)
+        for number, values in enumerate(rows, start=1):
+            # Strings without the mark of UTF-8 are bytes.
+            texts = [value.decode(errors="replace") if isinstance(value, bytes) else value for value in values]
+            yield number, ["" if text is None else str(text).strip() for text in texts]
+
+    def _list(self) -> Iterator[tuple[int, list[str]]]:
         with self._text() as text:
             for number, line in enumerate(text, start=1):
-                words = line.split(maxsplit=1)
-                if words and not words[0].startswith("#") and words[0].lower() not in _SMILES_HEADERS:
-                    name = (words[1].strip() if len(words) > 1 else "",) if with_names else ()
-                    yield Row(self.name, number, words[0], name)
+                smiles, name = [*line.split(maxsplit=1), "", ""][:2]
+                if smiles and not smiles.startswith("#") and smiles.lower() not in _SMILES_HEADERS:
+                    yield number, [smiles, name.strip()]
 
-    def _records(self) -> Iterator[tuple[int, str, dict[str, str]]]:
-        """Iterate over the first line of each structure, RDKit's SMILES (`?` if RDKit cannot read it), and its data."""
+    def _records(self) -> Iterator[tuple[int, list[str]]]:
+        """Iterate over the first line of each structure and its cells: RDKit's SMILES (`?` if unreadable) and data."""
         with self._text() as text:
             lines: list[str] = []
             for number, line in enumerate(chain(text, ["\n", "$$$$\n"]), start=1):
@@ -211,7 +192,8 @@ class MoleculeFile:
                         hint = "write a line $$$$ after each M  END and its data"
                         raise ValueError(f"{self.name}:{start}: several structures are not separated; {hint}")
                     if any(part.strip() for part in lines[:-1]):
-                        yield start, *_structure("".join(lines))
+                        smiles, data = _structure("".join(lines))
+                        yield start, [smiles, *(data.get(name, "") for name in self.header[1:])]
                     lines = []
 
     @contextmanager
@@ -242,6 +224,10 @@ class MoleculeFile:
             raise ValueError(f"{self.name} has {number} {column!r}; there are {', '.join(map(repr, self.header))}")
         return self.header.index(column)
 
+    def _label_places(self) -> list[int]:
+        smiles_at = self._smiles_at()
+        return [place for place in range(len(self.header)) if place != smiles_at]
+
     def _smiles_places(self, header: Sequence[str]) -> list[int]:
         """Return the columns that may hold the SMILES."""
         if self.smiles_column is not None:
@@ -265,6 +251,23 @@ class MoleculeFile:
             columns = ", ".join(map(repr, self.header))
             raise ArgumentError(message, self.name, self.separator, columns, smiles_column=...)
         return places[0]
+
+
+def read_table(files: Mapping[str, MoleculeFile], columns: Sequence[str] = ()) -> tuple[Any, Any]:
+    """Read the files of parts as two pandas tables with one row for each molecule.
+
+    Returns:
+        A table with the columns `part`, `file`, `line` and `smiles`, and one with the cells of `columns`.
+    """
+    tables = [(part, file.name, table) for part, file in files.items() for table in file.tables(columns)]
+    if not tables:
+        return pandas.DataFrame(columns=["part", "file", "line", "smiles"]), pandas.DataFrame(columns=list(columns))
+    places = [
+        pandas.DataFrame({"part": part, "file": name, "line": table.index, "smiles": table.iloc[:, 0].to_numpy()})
+        for part, name, table in tables
+    ]
+    cells = [table.iloc[:, 1:].set_axis(list(columns), axis=1) for _, _, table in tables]
+    return pandas.concat(places, ignore_index=True), pandas.concat(cells, ignore_index=True)
 
 
 def find_split(folder: Path, stem: str) -> Path:
@@ -295,8 +298,12 @@ def _format(name: str) -> tuple[str, str] | None:
     return (kind, packing) if kind in _TEXT or (kind, packing) == (".parquet", "") else None
 
 
-def _stripped(cells: list[str]) -> list[str]:
-    return [cell.strip() for cell in cells]
+def _tables(rows: Iterable[tuple[int, list[str]]]) -> Iterator[Any]:
+    """Make tables of lines and cells."""
+    remaining = iter(rows)
+    while chunk := list(islice(remaining, CHUNK)):
+        lines, cells = zip(*chunk, strict=True)
+        yield pandas.DataFrame(list(cells), index=list(lines), dtype=str)
 
 
 def _structure(record: str) -> tuple[str, dict[str, str]]:

@@ -140,7 +140,7 @@ class MoleculeSplits(GraphSplits):
             "ranges": self.ranges().to_dict(),
             "normalization": None if self.normalization is None else asdict(self.normalization),
             "skipped": [str(molecule) for molecule in self.report.skipped],
-            "missing_labels": {missing.column: missing.number for missing in self.report.missing_labels},
+            "missing_labels": dict(self.report.missing_labels),
         }
 
     def ranges(self) -> MoleculeRanges:

@@ -11,7 +11,7 @@ from torch_geometric.datasets.qm9 import HAR2EV
 
 from tg_lpe.app.molecules.molecule_dataset import MoleculeDataset, MoleculeSplits, spec_of
 from tg_lpe.app.molecules.qm9 import QM9_UNITS, check_qm9_targets
-from tg_lpe.app.molecules.report import FileCount, LoadReport
+from tg_lpe.app.molecules.report import LoadReport
 from tg_lpe.app.molecules.vocabulary import BOND_TYPES, ZINC_VOCABULARY, AtomVocabulary
 from tg_lpe.arguments import outside_nodes
 from tg_lpe.data import TargetSpec
@@ -80,7 +80,7 @@ def from_pyg(
         vocabulary = AtomVocabulary(tuple(f"type {index}" for index in range(largest + 1)))
         if isinstance(train, ZINC) and largest < len(ZINC_VOCABULARY):
             vocabulary = ZINC_VOCABULARY
-    report = LoadReport(tuple(FileCount(split, len(part), len(part)) for split, part in graphs.items()))
+    number_read = sum(map(len, graphs.values()))
     return MoleculeSplits(
         **datasets,
         spec=spec_of(datasets.values(), len(vocabulary), len(bond_types)),
@@ -89,7 +89,7 @@ def from_pyg(
         ),
         vocabulary=vocabulary,
         normalization=None,
-        report=report,
+        report=LoadReport(number_read, number_read),
         bond_types=bond_types,
     )
 

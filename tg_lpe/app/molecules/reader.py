@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import numpy as np
 from torch_geometric.data import Data
 
 from tg_lpe.app.molecules import _molecule, _pool
@@ -37,22 +37,22 @@ def number_atoms(molecules: Iterable[Molecule | str], vocabulary: AtomVocabulary
 
 def dataset_of(
     molecules: Iterable[Molecule | str],
-    labels: Sequence[tuple[float, ...]] | None = None,
+    labels: Any = None,
     widths: tuple[int, ...] = (1, 1),
 ) -> MoleculeDataset:
     """Make the graphs of molecules.
 
     Args:
         molecules: The molecules; reasons are skipped.
-        labels: Labels of each molecule that is no reason, NaN by default; if each has one, `y` is a vector.
+        labels: Labels of each molecule that is no reason, a numpy array with a column for each; NaN by default.
         widths: Integers per atom and per bond.
     """
     usable = [molecule for molecule in molecules if not isinstance(molecule, str)]
-    labels = [(math.nan,)] * len(usable) if labels is None else labels
+    labels = np.full((len(usable), 1), np.nan) if labels is None else labels
     return MoleculeDataset.from_graphs(
         atoms=[molecule.atoms for molecule in usable],
         bonds=[molecule.bonds for molecule in usable],
-        labels=[row[0] for row in labels] if all(len(row) == 1 for row in labels) else labels,
+        labels=labels[:, 0] if labels.shape[1] == 1 else labels,
         num_atom_features=widths[0],
         num_bond_features=widths[1],
     )

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import NamedTuple
-
-_SHOWN = 20
 
 
 class SkippedMolecule(NamedTuple):
@@ -29,27 +27,13 @@ class SkippedMolecule(NamedTuple):
         return f"{self.file}:{self.line}: {self.smiles!r}: {self.reason}"
 
 
-class FileCount(NamedTuple):
-    """Count the molecules that a file lists, and those of them in the dataset."""
-
-    file: str
-    read: int
-    kept: int
-
-
-class MissingLabels(NamedTuple):
-    """Count the molecules in the dataset without a label in a column."""
-
-    column: str
-    number: int
-
-
 @dataclass(frozen=True)
 class LoadReport:
-    """Report which molecules of a source are in the dataset, and why others are not; `str()` is readable text.
+    """Report which molecules of a source are in the dataset, and why others are not; `str()` names the first five.
 
     Args:
-        files: Counts per file, without blank lines, comments of .smi files and headers.
+        num_read: Number of molecules listed, without blank lines, comments of .smi files and headers.
+        num_kept: Number of molecules in the dataset.
         skipped: Every molecule that was left out, in the order of the files.
         missing_labels: Number of missing labels in the dataset, for each column that lacks any.
         num_repeated: Number of molecules of the validation and test set that the training set contains too, in any
@@ -57,21 +41,12 @@ class LoadReport:
         repeated: The lines of the first of them in both sets; empty if there is none.
     """
 
-    files: tuple[FileCount, ...]
+    num_read: int
+    num_kept: int
     skipped: tuple[SkippedMolecule, ...] = ()
-    missing_labels: tuple[MissingLabels, ...] = ()
+    missing_labels: Mapping[str, int] = field(default_factory=dict)
     num_repeated: int = 0
     repeated: str = ""
-
-    @property
-    def num_read(self) -> int:
-        """Number of molecules listed in all files."""
-        return sum(count.read for count in self.files)
-
-    @property
-    def num_kept(self) -> int:
-        """Number of molecules in the dataset."""
-        return sum(count.kept for count in self.files)
 
     def summary(self) -> str:
         """Return one line with the number of used molecules, and the most common reasons for leaving others out."""
@@ -82,23 +57,11 @@ class LoadReport:
             named += [f"other reasons ({sum(count for _, count in reasons[3:]):,})"] if len(reasons) > 3 else []
             line += f"; left out: {'; '.join(named)}"
         if self.missing_labels:
-            counts = [f"{missing.column} {missing.number:,}" for missing in self.missing_labels[:3]]
+            counts = [f"{column} {number:,}" for column, number in [*self.missing_labels.items()][:3]]
             counts += [f"{len(self.missing_labels) - 3} more columns"] if len(self.missing_labels) > 3 else []
             line += f"; missing labels: {', '.join(counts)}"
         return line
 
     def __str__(self) -> str:
-        lines = [self.summary()]
-        lines += [f"  {count.file}: {count.kept:,} of {count.read:,}" for count in self.files]
-        return "\n".join(lines + [f"  {line}" for line in _first_few(self.skipped, _SHOWN)])
-
-
-def with_examples(report: LoadReport) -> str:
-    """Return the summary, and lines that name the first five skipped molecules."""
-    return "\n  ".join([report.summary(), *_first_few(report.skipped, 5)])
-
-
-def _first_few(skipped: Sequence[SkippedMolecule], limit: int) -> list[str]:
-    """Return lines that name the first `limit` skipped molecules and count the rest."""
-    lines = [str(molecule) for molecule in skipped[:limit]]
-    return lines + ([f"and {len(skipped) - limit:,} more"] if len(skipped) > limit else [])
+        more = [f"and {len(self.skipped) - 5:,} more"] if len(self.skipped) > 5 else []
+        return "\n  ".join([self.summary(), *map(str, self.skipped[:5]), *more])

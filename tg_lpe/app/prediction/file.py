@@ -93,16 +93,17 @@ def predict_file(
     file = MoleculeFile(source, smiles_column)
     file.check_columns(predictor.extra_columns)
     total, named = 0, False
-    for row in file.rows(None):
-        total, named = total + 1, named or any(row.labels)
+    for rows in file.tables(None):
+        total, named = total + len(rows), named or bool((rows.iloc[:, 1:] != "").to_numpy().any())
     if total == 0:
         raise ValueError(f"{source} holds no molecule")
     others = file.label_columns if file.has_columns else ("name",) * named
     places = [others.index(name) for name in predictor.extra_columns]
-    rows, read, *again = tee(file.rows(None), 3 if places else 2)
+    lines = (row for table in file.tables(None) for row in table.itertuples(name=None))
+    rows, read, *again = tee(lines, 3 if places else 2)
     parts = predictor.stream(
-        (row.smiles for row in read),
-        extra=([row.labels[place] for place in places] for row in again[0]) if places else None,
+        (row[1] for row in read),
+        extra=([row[2 + place] for place in places] for row in again[0]) if places else None,
         batch_size=batch_size,
         num_workers=num_workers,
         canonical=canonical,
@@ -117,12 +118,12 @@ def predict_file(
             given, frame = list(islice(rows, part.num_graphs)), part.within(intervals).to_frame()
             reasons, is_first = frame.pop("refused"), part.start == 0
             if strict and part.refused:
-                row = given[part.refused[0].index - part.start]
-                raise ValueError(f"{file.name}:{row.line}: {row.smiles!r}: {part.refused[0].reason}")
+                line, smiles, *_ = given[part.refused[0].index - part.start]
+                raise ValueError(f"{file.name}:{line}: {smiles!r}: {part.refused[0].reason}")
             if listed is not None:
-                why = DataFrame([(row.line, row.smiles) for row in given], columns=["line", "smiles"])
+                why = DataFrame([row[:2] for row in given], columns=["line", "smiles"])
                 _append(why.assign(reason=reasons)[reasons != ""], listed, is_first)
-            cells = DataFrame([(row.line, row.smiles, *row.labels[: len(others)]) for row in given])
+            cells = DataFrame([row[: 2 + len(others)] for row in given])
             line, smiles, *added = new_names(["line", "smiles", *frame], others)
             frame = cells.join(frame)
             frame.columns = [line, smiles, *others, *added]
