@@ -39,10 +39,9 @@ def main() -> None:
     parser.add_argument("--normalization", choices=("zinc", "qm9"), default="zinc", help="of the sample's target")
     parser.add_argument("--max-nodes", type=int, help="largest molecule of the sample")
     parser.add_argument("--unit", help="what the predictions are and in which unit, unless the task says so")
-    parser.add_argument("--out", type=Path, default=ZOO, help="folder of checkpoints (default: the zoo's)")
     args = parser.parse_args()
 
-    folder, target = RunFolder(args.run), args.out / args.name
+    folder, target = RunFolder(args.run), ZOO / args.name
     config, result, environment = (read_json(f) for f in (folder.config, folder.result, folder.environment))
     if config["command"] == "train":
         model: Any = load(args.run).model
@@ -98,26 +97,20 @@ def main() -> None:
     if args.unit is not None:
         card["data"]["target"]["unit"] = args.unit
     best = f"seed {card['seed']}, best of {card['epochs']} epochs: {card['best_epoch']}"
-    finish(card, f"{before}`{card['command']}`, {best}", args.out)
+    finish(card, f"{before}`{card['command']}`, {best}")
 
 
-def finish(card: dict[str, Any], made: str, out: Path = ZOO) -> None:
-    """Write card and README of a checkpoint.
-
-    Args:
-        card: the card so far.
-        made: how the checkpoint was made, for the README.
-        out: folder of checkpoints.
-    """
-    write_card(card, out)
-    with replacing(out / card["name"] / "README.md") as temporary:
+def finish(card: dict[str, Any], made: str) -> None:
+    """Write card and README of a checkpoint; ``made`` says in the README how it was made."""
+    write_card(card)
+    with replacing(ZOO / card["name"] / "README.md") as temporary:
         Path(temporary).write_text(readme(card, made), encoding="utf-8")
     print(f"{card['name']}: {card['metrics']}, sample {card['sample']}")
 
 
-def write_card(card: dict[str, Any], out: Path = ZOO) -> None:
+def write_card(card: dict[str, Any]) -> None:
     """Write the card of a checkpoint, with digest and score."""
-    target = out / card["name"]
+    target = ZOO / card["name"]
     card["sha256"] = hashlib.sha256((target / "model.safetensors").read_bytes()).hexdigest()
     card["sample"] |= score(card["name"], card, target)
     write_json(target / "card.json", card)

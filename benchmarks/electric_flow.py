@@ -54,11 +54,8 @@ def conjugate_gradients(laplacian: csr_matrix, demands: Tensor, rtol: float) -> 
 
 
 def main() -> None:
-    parser = Parser(__doc__, "2,000 nodes", "electric_flow.json")
-    parser.add_argument("--nodes", type=int, default=100_000, help="(default: %(default)s)")
-    args = parser.parse_args()
-
-    num_nodes, repeats = (2_000, 1) if args.quick else (args.nodes, 3)
+    args = Parser(__doc__, "2,000 nodes", "electric_flow.json").parse_args()
+    num_nodes, repeats = (2_000, 1) if args.quick else (100_000, 3)
     graph = Graph(random_regular_edges(num_nodes, DEGREE, torch.Generator().manual_seed(0)), num_nodes)
     draw = torch.randn(num_nodes, DEMANDS, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     demands = c.remove_component_means(graph, draw)

@@ -22,7 +22,7 @@ from tg_lpe import GramTransformer, Graph
 from tg_lpe.data.synthetic import random_regular_edges
 
 DEGREE = 6
-LAYERS, FILTERS = 16, 4
+LAYERS, FILTERS, PROBES = 16, 4, 16
 
 
 def regular_graph(num_nodes: int, seed: int) -> Tensor:
@@ -60,16 +60,13 @@ def error(num_probes: int, num_nodes: int) -> float:
 
 
 def main() -> None:
-    parser = Parser(__doc__, "small graphs", "large_graph.json")
-    parser.add_argument("--probes", type=int, default=16, help="(default: %(default)s)")
-    args = parser.parse_args()
-
+    args = Parser(__doc__, "small graphs", "large_graph.json").parse_args()
     sizes, repeats = ([1_000, 4_000], 2) if args.quick else ([10_000, 100_000, 1_000_000], 3)
     rows = []
     for size in sizes:
-        times, num_edges = seconds(size, args.probes, repeats)
+        times, num_edges = seconds(size, PROBES, repeats)
         middle = statistics.median(times)
-        unit = 1e9 * middle / (num_edges * LAYERS * FILTERS * args.probes)
+        unit = 1e9 * middle / (num_edges * LAYERS * FILTERS * PROBES)
         rows.append(
             {
                 "num_nodes": size,
@@ -84,7 +81,7 @@ def main() -> None:
     small = 500 if args.quick else 2_000
     errors = {str(count): error(count, small) for count in (16, 64, 256)}
     print(f"relative error of the estimate, {small:,} nodes: {errors}")
-    write_results(args.json, rows, num_probes=args.probes, relative_error_by_probes=errors)
+    write_results(args.json, rows, num_probes=PROBES, relative_error_by_probes=errors)
 
 
 if __name__ == "__main__":

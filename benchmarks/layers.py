@@ -231,13 +231,10 @@ def measure(
 
 
 def main() -> None:
-    parser = Parser(__doc__, "8 graphs, no tolerance below 1e-2", "layers.json")
-    parser.add_argument("--graphs", type=int, default=200, help="(default: %(default)s)")
-    args = parser.parse_args()
-
+    args = Parser(__doc__, "8 graphs, no tolerance below 1e-2", "layers.json").parse_args()
     torch.set_num_threads(1)  # matrices of ten rows
     weighted = Spectrum.of(path(10, torch.Generator().manual_seed(PATH_SEED)))
-    random = [Spectrum.of(b) for b in random_graphs(8 if args.quick else args.graphs, seed=0)]
+    random = [Spectrum.of(b) for b in random_graphs(8 if args.quick else 200, seed=0)]
     rows = []
     for where, graphs in (("weighted path", [weighted]), ("random", random)):
         for construction in CONSTRUCTIONS:

@@ -83,10 +83,9 @@ def main() -> None:
     )
     parser.add_argument("--starts", nargs="+", choices=STARTS, default=STARTS, help="(default: both)")
     parser.add_argument("--epochs", type=int, default=45, help="from scratch (default: %(default)s)")
-    parser.add_argument("--tuning_epochs", type=int, default=15, help="after ZINC (default: %(default)s)")
-    parser.add_argument("--zinc_epochs", type=int, default=20, help="on ZINC (default: %(default)s)")
     parser.add_options("--seeds", "--device", "--threads", "--collect", "--add")
     args = parser.parse_args()
+    args.tuning_epochs, args.zinc_epochs = 15, 20
     if args.quick:
         args.sets, args.rows, args.data = ["bbbp", "esol"], ["none", FINGERPRINTS], args.out / "data"
         args.epochs = args.tuning_epochs = args.zinc_epochs = 1

@@ -242,14 +242,12 @@ def main() -> None:
         "--split", choices=("random", "scaffold", "standard"), default="random", help="of qm9 (default: %(default)s)"
     )
     parser.add_argument("--epochs", type=int, default=15, help="(default: %(default)s)")
-    parser.add_argument("--batch_size", type=int, help="graphs of a step (default: that of tg-lpe train)")
-    parser.add_argument("--lr", type=float, help="peak learning rate (default: that of tg-lpe train)")
     parser.add_options("--seeds", "--device", "--threads", "--collect", "--add")
     args = parser.parse_args()
     if args.json and len(args.targets) > 1:
         parser.error(f"--json is for one of the --targets, got {', '.join(args.targets)}")
     if args.quick:
-        args.epochs, args.batch_size = 1, 512
+        args.epochs = 1
         if args.set == "qm9":
             args.data, args.rows, args.targets = args.out, ["properties"], ["frontier"]
             write_properties(args.data / "properties.csv")
@@ -270,14 +268,12 @@ def write_properties(file: Path) -> None:
 def compare(args: argparse.Namespace) -> None:
     """Run the missing runs and collect the complete ones."""
     options = [] if args.target is None else [*TARGETS[args.target], "--split", args.split]
-    loop = {name: value for name in ("batch_size", "lr") if (value := getattr(args, name)) is not None}
-    options += [word for name, value in loop.items() for word in (f"--{name}", str(value))]
     if args.quick:
-        options += ["--model.hidden_channels", "16", "--model.num_layers", "1"]
+        options += ["--batch_size", "512", "--model.hidden_channels", "16", "--model.num_layers", "1"]
         options += [] if args.target else ["--graphs", "1024"]
     rows = list(dict.fromkeys(row for name in args.rows for row in GROUPS.get(name, [name])))
     data = args.set if args.target is None else f"{args.set}-{args.target}-{args.split}"
-    base = args.out / f"{data}-{args.epochs}{''.join(f'-{name}-{value}' for name, value in loop.items())}"
+    base = args.out / f"{data}-{args.epochs}"
     for seed in [] if args.collect else args.seeds:
         for row in rows:
             train(row, seed, base, args, options)
@@ -298,7 +294,7 @@ def compare(args: argparse.Namespace) -> None:
             collected = [{**entry, "machine": machine} for entry in collected]
         machine = known["machine"]
         collected = [entry for entry in known["results"] if entry["row"] not in added] + collected
-    write_results(file, collected, machine, set=data, epochs=args.epochs, **loop)
+    write_results(file, collected, machine, set=data, epochs=args.epochs)
 
 
 def train(row: str, seed: int, base: Path, args: argparse.Namespace, more: list[str]) -> Path | None:

@@ -94,13 +94,12 @@ class Case:
 def main() -> None:
     parser = Parser(__doc__, "one batch of 32 molecules, one round", "tuples.json")
     parser.add_argument("--data", type=Path, help="folder of ZINC-12k")
-    parser.add_argument("--batches", type=int, default=8, help="(default: %(default)s)")
     parser.add_argument("--rounds", type=int, default=5, help="(default: %(default)s)")
     args = parser.parse_args()
 
     torch.set_num_threads(1)
     splits = load_molecules(args.data or "nci", name="zinc12k" if args.data else "nci", progress=False)
-    batch_size, count = (32, 1) if args.quick else (BATCH, args.batches)
+    batch_size, count = (32, 1) if args.quick else (BATCH, 8)
     batches = list(DataLoader(splits.train.copy(torch.arange(batch_size * count)), batch_size))
     types = {name: getattr(splits.spec, name) for name in ("num_node_types", "num_edge_types")}
     cases = [Case(name, batches, types) for name in ROWS]
