@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-import logging
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import asdict
@@ -38,7 +38,8 @@ ROWS = 10_000
 """Default number of rows of a shard: for molecules, some seconds of work and tens of MB."""
 
 _FORMAT = 1
-_LOGGER = logging.getLogger("tg_lpe.app.jobs")
+_STRINGS = re.compile("(dictionary<values=)?(large_)?(string|binary|null)")
+"""Types of a column of SMILES by their names. Strings without the mark of UTF-8 are binary."""
 
 
 class Shard(NamedTuple):
@@ -152,7 +153,7 @@ class EncodingJob:
             for shard in pending:
                 reports.append(self.encode(shard))
                 bar.update(reports[-1].num_rows)
-        return self._finish(reports)
+        return _total(reports)
 
     def run_on_ray(self, num_cpus: float = 1) -> JobReport:
         """Encode the missing shards as tasks of Ray Data, on the cluster that Ray is connected to.
@@ -173,12 +174,12 @@ class EncodingJob:
             raise ModuleNotFoundError("run_on_ray needs Ray: pip install 'tg-lpe[ray]'") from error
         self.start()
         missing = set(self.pending(self.shards))
-        if not missing:
-            return self._finish([])
         numbers = [{"shard": number} for number, shard in enumerate(self.shards) if shard in missing]
+        if not numbers:
+            return _total([])
         tasks = ray.data.from_items(numbers, override_num_blocks=len(numbers))
         done = tasks.map(lambda row: self.encode(self.shards[row["shard"]])._asdict(), num_cpus=num_cpus)
-        return self._finish([JobReport(**row) for row in done.take_all()])
+        return _total([JobReport(**row) for row in done.take_all()])
 
     def start(self) -> None:
         """Write the manifest; raise ``ValueError`` if the folder holds shards with another manifest or with none."""
@@ -223,8 +224,8 @@ class EncodingJob:
         }
 
     def pending(self, shards: tuple[Shard, ...]) -> list[Shard]:
-        """List the shards that are missing or damaged."""
-        return [shard for shard in shards if not self._is_done(shard)]
+        """List the shards that are missing."""
+        return [shard for shard in shards if not (self.out / shard.name).exists()]
 
     def encode(self, shard: Shard) -> JobReport:
         """Encode one shard, even if its file exists already."""
@@ -289,28 +290,9 @@ class EncodingJob:
             for name in added:
                 if name in schema.names:
                     raise ValueError(f"{file} already has a column {name!r}, which would be overwritten")
-            if self.smiles_column is not None and not _holds_strings(kind := schema.field(self.smiles_column).type):
+            kind = None if self.smiles_column is None else str(schema.field(self.smiles_column).type)
+            if kind is not None and not _STRINGS.match(kind):
                 raise ValueError(f"the SMILES must be strings, got a column {self.smiles_column!r} of {kind} in {file}")
-
-    def _finish(self, reports: list[JobReport]) -> JobReport:
-        """Add up reports; once all shards are there, remove temporary files of killed processes."""
-        if all((self.out / shard.name).exists() for shard in self.shards):
-            for temporary in self.out.glob(".part-*.parquet.????????"):
-                temporary.unlink(missing_ok=True)
-        return JobReport(*(sum(counts) for counts in zip(JobReport(0, 0, 0), *reports, strict=True)))
-
-    def _is_done(self, shard: Shard) -> bool:
-        path = self.out / shard.name
-        try:
-            if not path.exists():
-                return False
-            with open_parquet(path) as file:
-                if file.metadata.num_rows == shard.stop - shard.start:
-                    return True
-        except ValueError:
-            pass
-        _LOGGER.warning("%s is damaged and will be replaced", path)
-        return False
 
     def _molecules(self, table: Any) -> tuple[_GraphsOf, list[str | None]]:
         """Return the valid SMILES of a table as graphs, and for each row ``None`` or the reason why it is invalid."""
@@ -371,13 +353,8 @@ def _part(graphs: GraphDataset, start: int, stop: int) -> GraphDataset:
     return GraphDataset(data, slices)
 
 
-def _holds_strings(kind: Any) -> bool:
-    """Return whether a column type holds strings, possibly all null."""
-    import pyarrow.types as types
-
-    name = str(kind.value_type if types.is_dictionary(kind) else kind)
-    # By name, because pyarrow 15 has no string_view. Strings without the mark of UTF-8 are binary.
-    return name in ("string", "large_string", "string_view", "binary", "large_binary", "null")
+def _total(reports: list[JobReport]) -> JobReport:
+    return JobReport(*(sum(counts) for counts in zip(JobReport(0, 0, 0), *reports, strict=True)))
 
 
 def _one_without_nodes(graphs: GraphDataset) -> GraphDataset:
