@@ -14,9 +14,6 @@ from torch_geometric.utils import coalesce, to_undirected
 
 from tg_lpe.arguments import outside_nodes
 
-MAX_ENTRIES = 2**32
-"""Largest number of entries of ``x``, which becomes dense: 16 GiB."""
-
 _ARRAYS = ("edge_index", "y")
 _SPARSE = ("x_indptr", "x_indices", "x_shape")
 _MASKS = ("train_mask", "val_mask", "test_mask")
@@ -84,23 +81,14 @@ def load_node_graph(path: str | Path, *, undirected: bool = True) -> Data:
 
 def _sparse_features(path: Path, arrays: dict[str, np.ndarray]) -> torch.Tensor:
     """Convert features in a CSR matrix to a dense tensor."""
-    indptr, indices, shape = _whole_numbers(path, arrays, _SPARSE)
-    if shape.shape != (2,):
-        raise ValueError(f"{path}: x_shape must be num_nodes and num_features, got {shape.tolist()}")
-    num_nodes, num_features = shape.tolist()
-    if not _within(indices, num_features):
-        raise ValueError(f"{path}: x_indices must lie in 0..{num_features - 1}")
-    if not 0 <= num_nodes * num_features <= MAX_ENTRIES:
-        raise ValueError(f"{path}: x must have at most {MAX_ENTRIES:,} entries, got {num_nodes} x {num_features}")
-    values = arrays.get("x_data", np.ones(len(indices), np.float32))
-    if values.shape != (len(indices),) or values.dtype.kind not in "biuf":
-        raise ValueError(f"{path}: x_data must be {len(indices)} numbers, got {values.dtype} {values.shape}")
+    indptr, indices, shape = (tensor.numpy() for tensor in _whole_numbers(path, arrays, _SPARSE))
+    values = arrays.get("x_data", np.ones(len(indices)))
     try:
-        matrix = csr_matrix((values.astype(np.float32), indices.numpy(), indptr.numpy()), (num_nodes, num_features))
+        matrix = csr_matrix((values.astype(np.float32), indices, indptr), shape.tolist())
         matrix.check_format()
-    except ValueError as error:
-        raise ValueError(f"{path}: x_indptr must fit x_indices and x_shape: {error}") from error
-    return torch.from_numpy(matrix.toarray())
+        return torch.from_numpy(matrix.toarray())
+    except (ValueError, TypeError, MemoryError) as error:
+        raise ValueError(f"{path}: x_data and {', '.join(_SPARSE)} must be a CSR matrix: {error}") from error
 
 
 def _mask(path: Path, name: str, arrays: dict[str, np.ndarray], num_nodes: int) -> torch.Tensor:
