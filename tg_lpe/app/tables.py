@@ -34,6 +34,7 @@ def import_pyarrow() -> Any:
     """Import pyarrow, or raise an error that says what to install."""
     try:
         import pyarrow
+        import pyarrow.compute
         import pyarrow.parquet
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError("Parquet files need pyarrow: pip install 'tg-lpe[parquet]'") from error
@@ -57,12 +58,7 @@ def open_parquet(path: Path) -> Any:
 def iterate_batches(
     path: Path, start: int = 0, stop: int | None = None, columns: Sequence[str] | None = None
 ) -> Iterator[Any]:
-    """Yield rows of a Parquet file as Arrow batches, without unpacking row groups beyond the last row.
-
-    Args:
-        path: the file.
-        start, stop: the first row and the row after the last; all rows by default.
-        columns: names of the columns; all by default.
+    """Yield the rows ``start`` to ``stop - 1`` of a Parquet file as Arrow batches, without unpacking later row groups.
 
     Raises:
         ModuleNotFoundError: if pyarrow is not installed.
@@ -70,15 +66,14 @@ def iterate_batches(
     """
     arrow = import_pyarrow()
     with open_parquet(path) as file:
-        stop = file.metadata.num_rows if stop is None else stop
         ends = [0, *accumulate(file.metadata.row_group(group).num_rows for group in range(file.num_row_groups))]
+        stop = ends[-1] if stop is None else stop
         groups = [g for g in range(file.num_row_groups) if ends[g] < stop and start < ends[g + 1]]
         at = ends[groups[0]] if groups else 0
         try:
             for batch in file.iter_batches(BATCH_ROWS, row_groups=groups, columns=columns):
-                low, high = max(start - at, 0), min(stop - at, len(batch))
-                if low < high:
-                    yield batch.slice(low, high - low)
+                if rows := batch[max(start - at, 0) : max(stop - at, 0)]:
+                    yield rows
                 at += len(batch)
                 if at >= stop:
                     return
@@ -101,15 +96,13 @@ def read_graphs(path: str | Path, columns: Iterable[str] | None = None) -> Graph
         TypeError: if ``columns`` is one string.
         ValueError: if there is no such file, it is no Parquet file, or a row is no graph.
     """
-    arrow = import_pyarrow()
     columns = None if columns is None else _names(columns)
     wanted = None if columns is None else {"edge_index", "num_nodes", REASON, *columns}
     tables = []
     for part in parquet_files(path):
         with open_parquet(part) as file:
-            held = file.schema_arrow.names
-            tables.append(file.read(held if wanted is None else [name for name in held if name in wanted]))
-    table = arrow.concat_tables(tables, promote_options="default")
+            tables.append(file.read([name for name in file.schema_arrow.names if wanted is None or name in wanted]))
+    table = import_pyarrow().concat_tables(tables, promote_options="default")
     if "edge_index" in table.column_names:
         table = table.filter(table["edge_index"].is_valid())
     if REASON in table.column_names:
@@ -166,9 +159,10 @@ def graphs_of_table(table: Any, columns: Iterable[str] | None = None) -> GraphDa
             _check_rows(name, slices[name], edge_ptr, "directed edges")
     data = Data(**values)
     if "num_nodes" in table.column_names:
-        counts = _numbers("num_nodes", _array(table["num_nodes"]))
-        if counts.is_floating_point() or bool((counts < 0).any()):
-            raise ValueError(f"num_nodes must be whole numbers of at least 0, got {counts[:5].tolist()}")
+        read = _attribute("num_nodes", table["num_nodes"])
+        if read is None or read[0].is_floating_point() or read[0].dim() > 1 or bool((read[0] < 0).any()):
+            raise ValueError(f"num_nodes must be whole numbers of at least 0, got {table['num_nodes'][:5].to_pylist()}")
+        counts = read[0]
         if "x" in slices:
             _check_rows("x", slices["x"], starts(counts), "nodes")
         data.num_nodes = int(counts.sum())
@@ -206,8 +200,8 @@ def columns_of_graphs(dataset: Any, names: Iterable[str], usable: Sequence[bool]
         return rows
 
     def lists(counts: Any, elements: Any) -> Any:
-        starts = np.concatenate([[0], counts.cumsum()])
-        return arrow.ListArray.from_arrays(arrow.array(starts, arrow.int32()), elements, mask=null)
+        ends = np.concatenate([[0], counts.cumsum()])
+        return arrow.ListArray.from_arrays(arrow.array(ends, arrow.int32()), elements, mask=null)
 
     columns = {}
     for name in names:
@@ -217,12 +211,11 @@ def columns_of_graphs(dataset: Any, names: Iterable[str], usable: Sequence[bool]
         values, slices = dataset._data[name], dataset.slices[name]
         if name == "edge_index":
             # The sources and then the targets of each graph, one graph after the other.
-            ptr = slices[: num_usable + 1]
-            graph, place = torch.arange(num_usable).repeat_interleave(ptr.diff()), torch.arange(values.size(1))
-            interleaved = values.new_empty(values.numel())
-            interleaved[place + ptr[graph]], interleaved[place + ptr[graph + 1]] = values
-            ends = arrow.array((ptr.repeat_interleave(2)[:-1] + ptr.repeat_interleave(2)[1:]).numpy(), arrow.int32())
-            inner = arrow.ListArray.from_arrays(ends, arrow.array(interleaved.numpy()))
+            counts = slices.diff()
+            graph = torch.arange(len(counts)).repeat_interleave(counts).repeat(2)
+            ends = starts(counts.repeat_interleave(2)).numpy()
+            interleaved = values.flatten()[graph.argsort(stable=True)].numpy()
+            inner = arrow.ListArray.from_arrays(arrow.array(ends, arrow.int32()), arrow.array(interleaved))
             columns[name] = lists(2 * mask.astype(np.int64), inner)
             continue
         elements = arrow.array(values.reshape(-1).numpy())
@@ -234,78 +227,56 @@ def columns_of_graphs(dataset: Any, names: Iterable[str], usable: Sequence[bool]
 
 def _edges(column: Any) -> tuple[Tensor, Tensor]:
     """Read ``edge_index`` of all graphs, ``[2, num_edges]``, and the first edge of each."""
-    outer = _lists(column)
-    inner = None if outer is None else _lists(outer[1])
-    flat = None if inner is None else _numbers("edge_index", inner[1])
-    if outer is None or inner is None or flat is None or flat.is_floating_point():
+    lengths, elements = _unnested(column)
+    if len(lengths) != 2 or not import_pyarrow().types.is_integer(elements.type):
         raise ValueError(f"edge_index must hold two lists of whole numbers for each graph, got {column.type}")
-    wrong = outer[0] != 2
+    wrong = lengths[0] != 2
     if not bool(wrong.any()):
-        lengths = inner[0].view(-1, 2)
-        wrong = lengths[:, 0] != lengths[:, 1]
+        counts = lengths[1].view(-1, 2)
+        wrong = counts[:, 0] != counts[:, 1]
     if bool(wrong.any()):
         row = int(wrong.nonzero()[0])
         raise ValueError(f"edge_index must hold two lists of one length for each graph; row {row} does not")
-    ptr = starts(lengths[:, 0])
-    graph = torch.arange(len(lengths)).repeat_interleave(lengths[:, 0])
-    place = torch.arange(len(graph))
-    return torch.stack([flat[place + ptr[graph]], flat[place + ptr[graph + 1]]]), ptr
+    flat, is_target = _numbers("edge_index", elements), torch.tensor([False, True]).repeat(len(counts))
+    is_target = is_target.repeat_interleave(lengths[1])
+    return torch.stack([flat[~is_target], flat[is_target]]), starts(counts[:, 0])
 
 
 def _attribute(name: str, column: Any) -> tuple[Tensor, Tensor] | None:
     """Read the values of all graphs, and the first row of each; ``None`` if the column holds no numbers."""
-    outer = _lists(column)
-    if outer is None:
-        return (_numbers(name, column), torch.arange(len(column) + 1)) if _is_number(column.type) else None
-    lengths, elements = outer
-    inner = _lists(elements)
-    if inner is None:
-        return (_numbers(name, elements), starts(lengths)) if _is_number(elements.type) else None
-    if not _is_number(inner[1].type):
+    lengths, elements = _unnested(column)
+    types = import_pyarrow().types
+    if len(lengths) > 2 or not (types.is_integer(elements.type) or types.is_floating(elements.type)):
         return None
-    width = int(inner[0][0]) if len(inner[0]) else getattr(elements.type, "list_size", 0)
-    if bool((inner[0] != width).any()):
-        raise ValueError(f"{name} must hold lists of one width, got {sorted(set(inner[0].tolist()))[:5]}")
-    return _numbers(name, inner[1]).view(len(elements), width), starts(lengths)
+    values = _numbers(name, elements)
+    if not lengths:
+        return values, torch.arange(len(column) + 1)
+    if len(lengths) == 2:
+        widths = lengths[1].unique().tolist() or [getattr(column.type.value_type, "list_size", 0)]
+        if len(widths) > 1:
+            raise ValueError(f"{name} must hold lists of one width, got {widths[:5]}")
+        values = values.view(len(lengths[1]), widths[0])
+    return values, starts(lengths[0])
 
 
-def _lists(column: Any) -> tuple[Tensor, Any] | None:
-    """Return lengths of the lists of a column, and their elements; ``None`` if it holds no lists."""
-    import pyarrow.compute as compute
-    import pyarrow.types as types
-
-    if not (types.is_list(column.type) or types.is_large_list(column.type) or types.is_fixed_size_list(column.type)):
-        return None
-    array = _array(column)
-    if array.null_count:
-        raise ValueError(f"there are {array.null_count} null values in a column of {column.type}")
-    return torch.from_numpy(np.array(compute.list_value_length(array), np.int64)), array.flatten()
-
-
-def _array(column: Any) -> Any:
-    """Combine a column of a table into one array."""
-    return column.combine_chunks() if hasattr(column, "combine_chunks") else column
+def _unnested(column: Any) -> tuple[list[Tensor], Any]:
+    """Return the lengths of the lists of a column, level by level, and the elements of the innermost ones."""
+    arrow, lengths = import_pyarrow(), []
+    array = column.combine_chunks()
+    while arrow.types.is_list(array.type) or arrow.types.is_large_list(array.type) or hasattr(array.type, "list_size"):
+        if array.null_count:
+            raise ValueError(f"there are {array.null_count} null values in a column of {array.type}")
+        lengths.append(torch.from_numpy(np.array(arrow.compute.list_value_length(array), np.int64)))
+        array = array.flatten()
+    return lengths, array
 
 
-def _is_number(kind: Any) -> bool:
-    import pyarrow.types as types
-
-    return bool(types.is_integer(kind) or types.is_floating(kind))
-
-
-def _numbers(name: str, column: Any) -> Tensor:
+def _numbers(name: str, array: Any) -> Tensor:
     """Convert numbers to a tensor, integers to int64, and null to NaN in floating point columns."""
-    import pyarrow.types as types
-
-    array = _array(column)
-    if not _is_number(array.type):
-        raise ValueError(f"{name} must hold numbers, got {array.type}")
-    if array.null_count and types.is_integer(array.type):
+    is_integer = import_pyarrow().types.is_integer(array.type)
+    if array.null_count and is_integer:
         raise ValueError(f"{name} must not be null, got {array.null_count} null values of {array.type}")
-    values = array.to_numpy(zero_copy_only=False)
-    if types.is_uint64(array.type) and (large := values > np.iinfo(np.int64).max).any():
-        raise ValueError(f"{name} must be below 2**63, got {values[large][0]}")
-    return torch.from_numpy(np.array(values, dtype=np.int64 if types.is_integer(array.type) else values.dtype))
+    return torch.from_numpy(np.array((array.cast("int64") if is_integer else array).to_numpy(zero_copy_only=False)))
 
 
 def _check_rows(name: str, slices: Tensor, expected: Tensor, unit: str) -> None:
