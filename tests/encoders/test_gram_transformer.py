@@ -295,22 +295,3 @@ def test_weights_beyond_the_range_of_float32(exponent: float) -> None:
     weights = torch.cat([weight * 10.0**exponent] * 2)
     grounded = GramTransformer(4, 3).eval()(None, both, batch=batch, edge_weight=weights)
     assert all(bool(part.isfinite().all()) for part in grounded[:2])
-
-
-@pytest.mark.parametrize("conductances", ["learned", "fixed"])
-def test_ground_of_the_graph_is_added_to_what_is_learned(conductances: str) -> None:
-    """Against the dense Laplacian, with weights too."""
-    weighted = {"edge_index": torch.tensor([[0, 1, 2], [1, 2, 3]]), "edge_weight": torch.tensor([1.0, 2.0, 0.5])}
-    q, kinds = torch.tensor([5.0, 0.0, 2.0, 1.0], dtype=torch.float64), torch.arange(3)
-    options = {"num_edge_types": 3} if conductances == "learned" else {"conductances": "fixed"}
-    model = gram(**options, **EXACT)
-    found = model(None, tg_lpe.Graph(**weighted, ground=q), kinds).node.detach().view(4, 2, 4).unbind(1)
-    w, learned = model.conductances(tg_lpe.Graph(**weighted), None, kinds)
-    for number, nodes in enumerate(found):
-        own = weighted["edge_weight"].double() if w is None else w[number].detach()
-        adjacency = torch.diag(own, 1) + torch.diag(own, -1)
-        ground = q if learned is None else q + learned[number].detach()
-        scale = (adjacency.sum(1) + ground).rsqrt()
-        p = scale[:, None] * adjacency * scale
-        expected = torch.stack([torch.linalg.matrix_power(p, t).diagonal() for t in range(1, 5)], dim=1)
-        torch.testing.assert_close(nodes, expected)

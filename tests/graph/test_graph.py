@@ -18,9 +18,9 @@ LIKE = torch.empty(0, dtype=F64)
 weightings = st.sampled_from([None, (-1.0, 1.0), (-5.0, 5.0)])
 
 
-def operator(graph: Graph, ground: torch.Tensor | None = None, weighted: bool = True) -> tg_lpe.Graph:
+def operator(graph: Graph, weighted: bool = True) -> tg_lpe.Graph:
     weight = graph.edge_weight() if weighted else None
-    return tg_lpe.Graph(graph.edge_index(), graph.num_nodes, edge_weight=weight, ground=ground)
+    return tg_lpe.Graph(graph.edge_index(), graph.num_nodes, edge_weight=weight)
 
 
 def check_against_dense(operator: tg_lpe.Graph, B: np.ndarray, L: np.ndarray, tolerance: float = 1e-12) -> None:
@@ -126,17 +126,15 @@ def test_nothing_the_caller_owns_is_modified() -> None:
     ],
     ids=["differences", "sums", "laplacian", "degree", "diagonal", "norm", "inverse_sqrt"],
 )
-@pytest.mark.parametrize("grounded", [False, True])
-def test_gradients(product, grounded: bool) -> None:
+def test_gradients(product) -> None:
     # Edge (0, 1) is listed twice, (3, 3) is a loop, node 4 is alone.
     index = torch.tensor([[0, 1, 1, 2, 3], [1, 0, 2, 0, 3]])
     batch = torch.tensor([0, 0, 0, 1, 1])
 
-    def of(weight, x, y, ground=None):
-        return product(tg_lpe.Graph(index, 5, edge_weight=weight[[0, 0, 1, 2, 3]], batch=batch, ground=ground), x, y)
+    def of(weight, x, y):
+        return product(tg_lpe.Graph(index, 5, edge_weight=weight[[0, 0, 1, 2, 3]], batch=batch), x, y)
 
     arguments = [torch.tensor([0.3, 2.0, 5.0, 1.0], dtype=F64), normal(5, 2), normal(3, 2)]
-    arguments += [torch.tensor([0.3, 2.0, 5.0, 1.0, 0.1], dtype=F64)] * grounded
     assert torch.autograd.gradcheck(of, [a.requires_grad_() for a in arguments])
 
 
@@ -185,11 +183,6 @@ test_refused_with_the_offending_value = refusals(
     ({**PARALLEL, "reduce": "add"}, r"got sums \[7.0, 2.0, 7.0\] for edge \(0, 1\); list one direction alone"),
     *(({**NEGATIVE, "reduce": how}, r"not negative, got -2.0 for edge \(1, 0\)") for how in ("add", "mean")),
     ({"reduce": "max"}, "reduce must"),
-    ({"ground": weights(1.0)}, r"ground .* \[2\], got torch.float32 \[1\]"),
-    ({"ground": torch.tensor([1, 2])}, "ground must"),
-    ({"ground": weights(1.0, -0.5)}, "ground must"),
-    ({"ground": weights(float("nan"), 0.0)}, r"got nan at node 0"),
-    ({"ground": weights(float("inf"), 0.0)}, r"got inf at node 0"),
     ({**PARALLEL, "edge_weight": torch.tensor([0.1, 0.1 * (1 + 1e-4), 0.1])}, r"for edge \(0, 1\)"),
 )
 
@@ -235,38 +228,6 @@ def test_edge_keys_beyond_int32() -> None:
     assert (graph.tail.tolist(), graph.head.tolist()) == ([0, n - 2], [n - 1, n - 1])
 
 
-# Ground conductances: an edge from each node to a common one at potential zero.
-
-
-def grounds(graph: Graph, exponents: tuple[float, float]) -> torch.Tensor:
-    """Ground conductances of all sizes; every third node has none."""
-    low, high = exponents
-    values = 10.0 ** (low + (high - low) * torch.rand(graph.num_nodes, generator=torch.Generator().manual_seed(0)))
-    return values.double() * (torch.arange(graph.num_nodes) % 3 != 2)
-
-
-@few
-@given(graphs(exponents=(-2.0, 2.0)), st.sampled_from([(-1.0, 1.0), (-5.0, 5.0)]))
-def test_ground_is_an_edge_to_a_node_left_out(graph: Graph, exponents: tuple[float, float]) -> None:
-    q = grounds(graph, exponents)
-    whole, n, m = operator(graph, q), graph.num_nodes, len(graph.edges)
-    # networkx's Laplacian of the graph with that node, whose row and column are then removed.
-    larger = Graph(n + 1, [*graph.edges, *((i, n) for i in range(n))], [*graph.weights, *q.tolist()])
-    L = larger.laplacian()[:n, :n]
-    B = np.abs(larger.incidence()[:n])  # the sign of a ground edge is arbitrary
-    assert relative_error(whole.dense().abs(), B) < 1e-14
-    x, y = normal(n, 3, seed=1), normal(m, 3, seed=2)
-    assert relative_error(whole.laplacian(x), L @ x.numpy()) < 1e-12
-    assert relative_error(whole.dense() @ whole.dense().T, L) < 1e-12
-    assert relative_error(whole.laplacian_diagonal(LIKE), np.diag(L)) < 1e-12
-    assert relative_error(whole.degree(LIKE), B.sum(1)) < 1e-12
-    norm = np.linalg.norm(B)
-    assert relative_error(whole.frobenius_norm(LIKE), np.array([norm if norm else 1.0])) < 1e-12
-    # Differences and sums stay those of the edges between nodes.
-    assert relative_error(whole.differences(x), graph.incidence().T @ x.numpy()) < 1e-12
-    assert relative_error(whole.sums(y), graph.incidence() @ y.numpy()) < 1e-12
-
-
 @pytest.mark.parametrize("weight", [None, 1.0], ids=["unit", "weighted"])
 def test_frobenius_norm_in_float16(weight: float | None) -> None:
     """The norm fits although its square does not."""
@@ -278,30 +239,21 @@ def test_frobenius_norm_in_float16(weight: float | None) -> None:
     assert norm.tolist() == pytest.approx([80_000**0.5, 2**0.5], rel=1e-3)
 
 
-def test_gradient_of_ground_is_finite_at_zero() -> None:
-    ground = torch.tensor([0.0, 2.0], requires_grad=True)
-    tg_lpe.Graph(EDGE, 2, ground=ground).degree(ground).sum().backward()
-    assert ground.grad[0] == 0 and ground.grad[1] == pytest.approx(8**-0.5)
-
-
 @few
 @given(st.data(), st.booleans())
 def test_other_conductances_on_the_same_structure(data: st.DataObject, asked_before: bool) -> None:
     graph = data.draw(graphs(exponents=(-2.0, 2.0)))
-    q = grounds(graph, (-1.0, 1.0))
     bare, x = operator(graph, weighted=False), normal(graph.num_nodes, 2)
     if asked_before:  # what was computed of the structure is shared, what depends on conductances is not
         _ = bare.laplacian(x), bare.degree(x), bare.frobenius_norm(x), bare.edge_counts, bare.undirected_index
     for new, fresh in (
         (bare.with_conductances(graph.edge_weight()), operator(graph)),
-        (bare.with_conductances(graph.edge_weight(), q), operator(graph, q)),
-        (bare.with_conductances(None, q), operator(graph, q, weighted=False)),
         (operator(graph).with_conductances(None), operator(graph, weighted=False)),
     ):
         assert repr(new) == repr(fresh)
         for product in ("laplacian", "degree", "laplacian_diagonal", "frobenius_norm", "differences"):
             assert torch.equal(getattr(new, product)(x), getattr(fresh, product)(x)), product
-    assert bare.conductance is None and bare.ground is None, "the first is left alone"
+    assert bare.conductance is None, "the first is left alone"
 
 
 def test_other_conductances_are_per_undirected_edge_and_share_the_structure() -> None:
@@ -311,8 +263,6 @@ def test_other_conductances_are_per_undirected_edge_and_share_the_structure() ->
     assert graph.with_conductances(weights(1.0, 2.0)).undirected_index is known
     with pytest.raises(ValueError, match="conductance must"):
         graph.with_conductances(torch.ones(4))
-    with pytest.raises(ValueError, match="ground must"):
-        graph.with_conductances(None, torch.ones(2))
 
 
 # From directed to undirected edges and back.
@@ -366,8 +316,8 @@ def test_sums_of_weights_in_half_precision() -> None:
 
 @pytest.mark.parametrize("size", [(), (2,), (2, 3)], ids=str)
 def test_products_of_values_of_any_shape(size: tuple[int, ...]) -> None:
-    weight, ground = torch.tensor([2.0, 3.0, 5.0], dtype=torch.float64), torch.arange(4, dtype=torch.float64)
-    graph = tg_lpe.Graph(torch.tensor([[0, 1, 2], [1, 2, 3]]), edge_weight=weight, ground=ground)
+    weight = torch.tensor([2.0, 3.0, 5.0], dtype=torch.float64)
+    graph = tg_lpe.Graph(torch.tensor([[0, 1, 2], [1, 2, 3]]), edge_weight=weight)
     x = torch.rand(4, *size, dtype=torch.float64)
     for product in (graph.differences, graph.laplacian):
         out = product(x)

@@ -171,8 +171,6 @@ def test_weights_that_differ_too_much_are_refused() -> None:
         function(apart)
         with pytest.raises(ValueError, match="edge_weight"):
             function(joined)
-        with pytest.raises(ValueError, match="without ground conductances"):
-            function(tg_lpe.Graph(torch.tensor([[0, 1, 2, 3], [1, 2, 3, 4]]), 5, ground=torch.ones(5)))
 
 
 @pytest.mark.parametrize("method", METHODS)

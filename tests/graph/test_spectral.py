@@ -89,27 +89,6 @@ def test_random_walks_against_pyg(graph: nx.Graph) -> None:
     torch.testing.assert_close(got.float(), data.pe, rtol=1e-5, atol=1e-6)
 
 
-@few
-@given(graphs(min_nodes=1, exponents=(-1.0, 1.0)), st.integers(1, 6))
-def test_eigenvectors_of_grounded_graphs(graph: Graph, k: int) -> None:
-    """A grounded component has no null vector, so none is left out."""
-    q = np.where(np.arange(graph.num_nodes) % 4 == 1, 0.5, 0.0)
-    matrix = graph.laplacian() + np.diag(q)
-    degree = np.diag(matrix)
-    scale = np.where(degree > 0, 1 / np.sqrt(np.where(degree > 0, degree, 1.0)), 0.0)
-    S = scale[:, None] * matrix * scale
-    expected = np.linalg.eigvalsh(S)
-    null = sum(not any(q[i] for i in part) for part in nx.connected_components(graph.networkx()))
-    incidence = tg_lpe.Graph(
-        graph.edge_index(), graph.num_nodes, edge_weight=graph.edge_weight(), ground=torch.from_numpy(q)
-    )
-    vectors, values = laplacian_eigenvectors(incidence, k)
-    count = min(k, graph.num_nodes - null)
-    np.testing.assert_allclose(values[0, :count], expected[null : null + count], atol=1e-12)
-    np.testing.assert_allclose(S @ vectors[:, :count].numpy(), (vectors * values[0])[:, :count], atol=1e-12)
-    assert values[0, count:].isnan().all() and not vectors[:, count:].any()
-
-
 @pytest.mark.parametrize("function", [laplacian_eigenvectors, random_walk_probabilities])
 def test_too_large_for_dense_algebra(function) -> None:
     size = DENSE_LIMIT + 1

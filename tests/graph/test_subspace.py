@@ -10,7 +10,6 @@ import pytest
 import torch
 from helpers import Graph, from_networkx, graph_of
 
-import tg_lpe
 from tg_lpe.encoders import load_encoder
 from tg_lpe.encoders.positions import LearnedCut
 from tg_lpe.graph.subspace import Subspace, leading_subspace, looped_subspace
@@ -137,11 +136,3 @@ def test_eigenvectors_that_nothing_tells_apart_end_the_loops(
     """Any vectors of one eigenvalue are as good, so none is missing."""
     found = find(from_networkx(nx.convert_node_labels_to_integers(graph)), k, dtype=dtype)
     assert found.layers.item() < layers and found.vectors.isfinite().all() and found.share.item() > 0.99
-
-
-def test_ground_is_refused() -> None:
-    graph = tg_lpe.Graph(torch.tensor([[0], [1]]), ground=torch.ones(2))
-    with pytest.raises(ValueError, match="ground"):
-        leading_subspace(graph, 2)
-    with pytest.raises(ValueError, match="ground"):
-        looped_subspace(graph, 2, 1, like=torch.ones(()), cut=LearnedCut())

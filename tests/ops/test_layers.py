@@ -92,14 +92,6 @@ def test_float32_is_as_accurate_as_torch(options: dict[str, Any]) -> None:
 
 
 @needs_cpu
-def test_ground_conductances() -> None:
-    batch = batch_of([graph for graph in corner_cases() if graph.num_nodes > 1])
-    ground = torch.rand(batch.num_nodes, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    got, expected = both(model_of({}), tg_lpe.Graph(**batch.arguments(), ground=ground))
-    assert relative_error(got, expected) < 1e-9
-
-
-@needs_cpu
 @pytest.mark.parametrize("k", [8, 16])
 def test_a_large_graph_by_any_number_of_threads(k: int, threads: None) -> None:
     generator = torch.Generator().manual_seed(0)
@@ -226,7 +218,7 @@ def test_the_laplacian_of_a_large_graph_with_and_without_gradient() -> None:
     n = LARGE // 2
     generator = torch.Generator().manual_seed(0)
     edges = torch.randint(n, (2, 2 * LARGE), generator=generator)
-    graph = tg_lpe.Graph(edges, n, ground=torch.rand(n, generator=generator))
+    graph = tg_lpe.Graph(edges, n)
     assert graph.num_edges > LARGE
     x = normal(n, 3, dtype=torch.float32)
     with_gradient = graph.laplacian(x.clone().requires_grad_())

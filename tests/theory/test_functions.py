@@ -261,10 +261,3 @@ def test_nodes_without_edges(name: str) -> None:
         assert torch.allclose(out, expected[name].double(), rtol=0, atol=1e-15)
     empty = LOOPS[name](Data(edge_index=torch.zeros(2, 0, dtype=torch.int64), num_nodes=0))
     assert empty.size(0) == 0
-
-
-@every_function
-def test_refuses_grounded_graphs(name: str) -> None:
-    grounded = tg_lpe.Graph(torch.tensor([[0, 1], [1, 2]]), 3, ground=torch.ones(3))
-    with pytest.raises(ValueError, match="without ground conductances"):
-        LOOPS[name](grounded)

@@ -323,12 +323,8 @@ class GramTransformer(Encoder):
             w = (w if factor is None else w * factor[graph.batch[graph.tail]]).to(self.unit.dtype)
             diagonal = w.new_zeros(self.num_filters, graph.num_nodes)
             diagonal = diagonal.index_add(1, graph.tail, w).index_add(1, graph.head, w)
-            ground = graph.ground  # given with the graph, in addition to the learned q
-            if factor is not None:
-                node_factor = factor[graph.batch]
-                q, ground = (None if part is None else part * node_factor for part in (q, ground))
-            if ground is not None:
-                diagonal = diagonal + ground.to(self.unit.dtype)
+            if factor is not None and q is not None:
+                q = q * factor[graph.batch]
         if q is not None:
             diagonal = diagonal + q.to(self.unit.dtype)
         scale = inverse_sqrt(diagonal)

@@ -367,7 +367,7 @@ class LinearTransformer(Encoder):
 
 
 def of_mean_weight_one(graph: Graph) -> Graph:
-    """Divide edge weights and ground conductances by the mean weight of the edges of their graph.
+    """Divide edge weights by the mean weight of the edges of their graph.
 
     Args:
         graph: a graph or batch with edge weights.
@@ -376,8 +376,7 @@ def of_mean_weight_one(graph: Graph) -> Graph:
     assert w is not None
     mean = w.new_zeros(graph.num_graphs, dtype=torch.float64).index_add(0, number, w.double())
     mean = torch.where(mean > 0, mean / graph.edge_counts.clamp(min=1), 1.0)
-    ground = None if graph.ground is None else (graph.ground / mean[graph.batch]).to(graph.ground.dtype)
-    return graph.with_conductances((w / mean[number]).to(w.dtype), ground)
+    return graph.with_conductances((w / mean[number]).to(w.dtype))
 
 
 def _dense_incidence(graph: Graph, like: Tensor) -> Tensor:
@@ -389,8 +388,6 @@ def _dense_incidence(graph: Graph, like: Tensor) -> Tensor:
             f"({total * like.element_size() / 2**30:.1f} GiB, and several times that with gradients); the limit is "
             f"{DENSE_BUDGET:,}. Use smaller batches, or update_incidence=False, whose cost is linear in the edges."
         )
-    if graph.ground is not None:
-        raise ValueError("update_incidence=True does not support ground conductances, but the graph has some")
     number, local, root = graph.batch[graph.tail], graph.local_index, graph.root_conductance(like)
     column = torch.arange(graph.num_edges, device=graph.device) - graph.edge_ptr[number]
     matrix = like.new_zeros(shape).index_put((number, local[graph.tail], column), -root)

@@ -91,7 +91,7 @@ class EigenpairEncoder(Encoder):
         """
         w = graph.conductance
         if w is not None and w.requires_grad:  # eigenpairs have no gradient
-            graph = graph.with_conductances(w.detach(), graph.ground)
+            graph = graph.with_conductances(w.detach())
         precomputed, names = inputs.precomputed, (f"graph_eigenvalues_{self.kind}", f"node_spectrum_{self.kind}")
         if precomputed is None:
             with torch.no_grad():

@@ -61,9 +61,9 @@ def _union_find(num_nodes: int, tail: list[int], head: list[int]) -> list[int]:
 
 
 def null_dimension(graph: Graph) -> Tensor:
-    """Return the dimension of each graph's null space, int64 ``[num_graphs]``: its components without ground."""
+    """Return the dimension of each graph's null space, int64 ``[num_graphs]``: its components."""
     parts = Components(graph)
-    counts = np.bincount(parts.graph_of[~parts.grounded], minlength=graph.num_graphs)
+    counts = np.bincount(parts.graph_of, minlength=graph.num_graphs)
     return torch.from_numpy(counts).to(graph.device)
 
 
@@ -141,8 +141,8 @@ class ComponentGroup:
 class Components:
     """Find the connected components of a batch; NumPy arrays, float64.
 
-    Eigenvectors, heat kernels and resistances are computed for each component by itself. A component without ground has
-    exactly one null vector, which is known, so no threshold decides which eigenvalues are zero.
+    Eigenvectors, heat kernels and resistances are computed for each component by itself. A component has exactly one
+    null vector, which is known, so no threshold decides which eigenvalues are zero.
 
     Args:
         graph: the batch.
@@ -157,7 +157,6 @@ class Components:
     def __init__(self, graph: Graph, with_absent: bool = False) -> None:
         self.graph, n = graph, graph.num_nodes
         self.tail, self.head = host_array(graph.tail), host_array(graph.head)
-        self.ground = None if graph.ground is None else host_array(graph.ground.double())
         w = graph.conductance
         self.weights = np.ones(len(self.tail)) if w is None else host_array(w.double())
         self.edges, joins = np.arange(len(self.tail)), self.weights != 0
@@ -167,8 +166,6 @@ class Components:
             self.tail, self.head = self.tail[self.edges], self.head[self.edges]
             self.weights = self.weights[self.edges]
         self.diagonal = np.bincount(self.tail, self.weights, n) + np.bincount(self.head, self.weights, n)
-        if self.ground is not None:
-            self.diagonal = self.diagonal + self.ground
         self.count = int(self.label.max()) + 1 if n else 0
 
     @cached_property
@@ -209,14 +206,6 @@ class Components:
         """Return the indices in ``graph.pairs`` of the pairs of each component, int64 ``[num_components, n, n]``."""
         first, local = host_array(self.graph.first_pair), host_array(self.graph.local_index)
         return first[group.nodes][:, :, None] + local[group.nodes][:, None, :]
-
-    @cached_property
-    def grounded(self) -> Array:
-        """Mask of the components with a ground conductance, bool ``[count]``."""
-        out = np.zeros(self.count, dtype=bool)
-        if self.ground is not None:
-            out[self.label[self.ground > 0]] = True
-        return out
 
     @cached_property
     def groups(self) -> list[ComponentGroup]:

@@ -43,8 +43,8 @@ def laplacian_eigenvectors(
     """Compute the first ``k`` non-trivial Laplacian eigenvectors of each graph of a batch.
 
     Each connected component is solved as if it were alone, so a batch gives the same numbers as its graphs one by one.
-    The eigenvectors of a graph are those of its components, sorted by eigenvalue. The null vector of a component
-    without ground is known: it is left out, and all eigenvectors are orthogonal to it.
+    The eigenvectors of a graph are those of its components, sorted by eigenvalue. The null vector of a component is
+    known: it is left out, and all eigenvectors are orthogonal to it.
 
     Signs are canonical. The sum of the cubes of a column is positive, or the sum of its fifth powers if the first is
     zero. Neither depends on the order of the nodes. Both are zero if a symmetry of the graph maps the column to its
@@ -78,7 +78,7 @@ def laplacian_eigenvectors(
     scale = root_degrees(parts, normalization)
     vectors, values = np.zeros((graph.num_nodes, k)), np.full((parts.count, k), np.nan)
     for group in parts.groups:
-        if group.size == 1 and graph.ground is None:
+        if group.size == 1:
             continue
         many = method == "auto" and group.size <= min(8 * k, DENSE_LIMIT)  # so many take longer than all at once
         if many or is_dense(group.size, method, EIGENVECTOR_NODES) or group.size < k + 3:
@@ -107,10 +107,10 @@ def root_degrees(parts: Components, normalization: str | None) -> Array | None:
 
 
 class NullVectors(NamedTuple):
-    """Hold the null vectors of all components of a batch that have no ground."""
+    """Hold the null vectors of all components of a batch."""
 
     node: Tensor
-    """Entry of the null vector of each node's component, float64 ``[num_nodes]``; zero for a grounded component."""
+    """Entry of the null vector of each node's component, float64 ``[num_nodes]``."""
     component: Tensor
     """Component of each node, int64 ``[num_nodes]``."""
     is_lone: Tensor
@@ -129,16 +129,14 @@ def null_vectors(graph: Graph, normalization: str | None) -> NullVectors:
     parts = Components(graph)
     scale = root_degrees(parts, normalization)
     node, first = _null_vectors(parts, scale, normalization)
-    has_one = ~parts.grounded
     counts = np.zeros((graph.num_graphs, 2), np.int64)
-    np.add.at(counts, (parts.graph_of[has_one], first[has_one].astype(np.int64)), 1)
-    is_lone = (first * has_one).astype(bool)[parts.label]
-    fields = node * has_one[parts.label], parts.label.astype(np.int64), is_lone, counts
+    np.add.at(counts, (parts.graph_of, first.astype(np.int64)), 1)
+    fields = node, parts.label.astype(np.int64), first.astype(bool)[parts.label], counts
     return NullVectors(*(torch.from_numpy(field).to(graph.device) for field in fields))
 
 
 def _null_vectors(parts: Components, scale: Array | None, normalization: str | None) -> tuple[Array, Array]:
-    """Return each node's entry of its component's null vector, and each component's eigenvalue, ignoring ground."""
+    """Return each node's entry of its component's null vector, and each component's eigenvalue."""
     null = np.ones(len(parts.label)) if scale is None or normalization == "rw" else 1 / scale
     null = null / np.sqrt(np.bincount(parts.label, null**2, minlength=parts.count))[parts.label]
     return null, np.where((parts.size == 1) & (normalization == "sym"), 1.0, 0.0)
@@ -147,21 +145,17 @@ def _null_vectors(parts: Components, scale: Array | None, normalization: str | N
 def _with_null_vectors(
     parts: Components, vectors: Array, values: Array, scale: Array | None, normalization: str | None, which: str
 ) -> tuple[Array, Array]:
-    """Insert the null vector of each component without ground into its first ``k`` eigenvectors."""
+    """Insert the null vector of each component into its first ``k`` eigenvectors."""
     null, first = _null_vectors(parts, scale, normalization)
     if which == "top":  # the null vector comes last, if there is a column left
         last = np.isfinite(values).sum(1)
-        has_room = (last < values.shape[1]) & ~parts.grounded
+        has_room = last < values.shape[1]
         rows = np.flatnonzero(has_room[parts.label])
         vectors[rows, last[parts.label[rows]]] = null[rows]
         values[has_room, last[has_room]] = first[has_room]
         return vectors, values
-    vectors = np.concatenate([null[:, None], vectors], axis=1)
-    values = np.concatenate([first[:, None], values], axis=1)
-    # A component with ground has no null vector: its columns move back by one.
-    moved, rows = parts.grounded, parts.grounded[parts.label]
-    values[moved], vectors[rows] = np.roll(values[moved], -1, axis=1), np.roll(vectors[rows], -1, axis=1)
-    return vectors[:, :-1], values[:, :-1]
+    vectors = np.concatenate([null[:, None], vectors[:, :-1]], axis=1)
+    return vectors, np.concatenate([first[:, None], values[:, :-1]], axis=1)
 
 
 def check_eigenvectors(k: int, normalization: str | None, which: str) -> None:
@@ -186,22 +180,19 @@ def dense_eigenvectors(
     Returns:
         Eigenvalues ``[num_components, k]``, NaN for missing columns, and eigenvectors ``[num_components, n, k]``.
     """
-    n, grounded = group.size, parts.grounded[group.components]
+    n = group.size
     matrix = group.matrices(parts.diagonal, scale)
     if which == "bottom":
         # Lift the null vector above all others, so that they are orthogonal to it even with eigenvalues close to zero.
         lift = 4 * matrix.diagonal(axis1=1, axis2=2).max(1)
-        lift[grounded] = 0.0
         if scale is None:
             matrix += (lift / n)[:, None, None]
         else:
             null = 1 / scale[group.nodes]
             null *= np.sqrt(lift / (null * null).sum(1))[:, None]
             matrix += null[:, :, None] * null[:, None, :]
-    count = min(k, n if grounded.any() else n - 1)
+    count = min(k, n - 1)
     found, basis = stacked_eigh(matrix, count, which == "top")
-    if count == n:  # only a component with ground has n of them
-        found[~grounded, -1], basis[~grounded, :, -1] = np.nan, 0.0
     if count < k:
         found = np.pad(found, ((0, 0), (0, k - count)), constant_values=np.nan)
         basis = np.pad(basis, ((0, 0), (0, 0), (0, k - count)))
@@ -215,9 +206,8 @@ def _iterated_eigenvectors(
     found = []
     for part in group.each():
         own = np.ones(group.size) if scale is None else scale[part.nodes[0]]
-        laplacian, is_grounded = part.sparse_matrix(parts.diagonal), bool(parts.grounded[part.components[0]])
         with threads_for(group.size):
-            found.append(sparse_eigenvectors(laplacian, own, k, which == "top", is_grounded, seed))
+            found.append(sparse_eigenvectors(part.sparse_matrix(parts.diagonal), own, k, which == "top", False, seed))
     return np.stack([values for values, _ in found]), np.stack([vectors for _, vectors in found])
 
 

@@ -6,7 +6,7 @@ import copy
 import math
 import operator
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -55,8 +55,6 @@ class Graph(Incidence):
     - Self-loops are dropped: no current flows through them, their column of ``B`` is zero.
     - Nodes without edges and graphs without edges or nodes are allowed. An edge of weight zero counts as absent.
     - A batch of graphs is one graph with several components; ``batch`` gives the graph of each node.
-    - A ground conductance joins a node to a common reference node at potential zero. Its column of ``B`` has a single
-      entry, ``sqrt(q)``. It adds ``q`` to the diagonal of ``L`` and makes the node's component invertible.
 
     Under ``torch.compile`` the undirected edges are found outside the compiled graph, since their number depends on the
     data; all other views are traced.
@@ -67,7 +65,6 @@ class Graph(Incidence):
         edge_weight: conductances (1/resistance), floating point ``[num_directed_edges]``; all one if absent.
         batch: graph of each node, int64 ``[num_nodes]``, sorted ascending; absent for a single graph.
         num_graphs: number of graphs; the last entry of ``batch`` plus one if absent.
-        ground: ground conductances, floating point ``[num_nodes]``; none if absent.
         reduce: how to merge the weights of an edge that is listed several times.
 
             - ``"error"``: they must agree.
@@ -98,13 +95,12 @@ class Graph(Incidence):
         edge_weight: Tensor | None = None,
         batch: Tensor | None = None,
         num_graphs: int | None = None,
-        ground: Tensor | None = None,
         reduce: str = "error",
         checks: Callable[[Graph, ValueChecks], None] | None = None,
         undirected: bool = True,
     ) -> None:
         edge_index, batch = as_plain(edge_index), as_plain(batch)
-        self._edge_index, self._batch, self._ground = edge_index, batch, ground
+        self._edge_index, self._batch = edge_index, batch
         self._conductance: Tensor | None = None
         self._checks = ValueChecks()
         self._laplacians: dict[tuple[torch.dtype, bool], ScaledLaplacian] = {}
@@ -121,11 +117,10 @@ class Graph(Incidence):
         check_edge_index(edge_index)
         if batch is not None and not isinstance(batch, Tensor):
             raise TypeError(f"batch must be an int64 tensor of shape [num_nodes], got {type(batch).__name__}")
-        check_devices(edge_index=edge_index, batch=batch, edge_weight=edge_weight, ground=ground)
+        check_devices(edge_index=edge_index, batch=batch, edge_weight=edge_weight)
         num_graphs = None if num_graphs is None else checked_count("num_graphs", num_graphs)
         self.num_nodes = _count_nodes(edge_index, num_nodes, batch)
         _check_form("edge_weight", edge_weight, edge_index.size(1))
-        _check_form("ground", ground, self.num_nodes)
         if checks is not None:
             checks(self, self._checks)
         if not undirected:
@@ -142,7 +137,7 @@ class Graph(Incidence):
         merged = self._add_parallel(edge_weight) if edge_weight is not None and reduce == "add" else edge_weight
         if merged is not None:  # in float64: a float32 mean of a thousand equal weights is not near them
             self._conductance = self.merge_directed(merged.double()).to(merged.dtype)
-        if edge_weight is not None or ground is not None:
+        if edge_weight is not None:
             self._check_values(edge_weight, None if reduce == "mean" else merged)
 
     @classmethod
@@ -216,17 +211,13 @@ class Graph(Incidence):
         group = torch.add(row > col, self._merged_index, alpha=2)
         return scatter_sum(weight, group, 2 * (self.num_edges + min(self._num_loops, 1))).index_select(0, group)
 
-    def _check_values(self, weight: Tensor | None, merged: Tensor | None) -> None:
+    def _check_values(self, weight: Tensor, merged: Tensor | None) -> None:
         """Refuse invalid ``weight``, and ``merged`` weights that differ for one edge, by one read from the device."""
-        wrong = {}
         with torch.no_grad():
-            for name, value in (("edge_weight", weight), ("ground", self.ground)):
-                if value is not None:
-                    wrong[name] = ~(torch.isfinite(value) & (value >= 0))
-            if self.conductance is not None:
-                wrong["overflow"] = ~torch.isfinite(self.conductance)
-            if merged is not None and self.conductance is not None:
-                mean = self.spread_to_directed(self.conductance)
+            conductance = cast(Tensor, self.conductance)
+            wrong = {"edge_weight": ~(torch.isfinite(weight) & (weight >= 0)), "overflow": ~torch.isfinite(conductance)}
+            if merged is not None:
+                mean = self.spread_to_directed(conductance)
                 rounding = 16 * torch.finfo(merged.dtype).eps * mean
                 if merged is not weight:  # sums
                     rounding = rounding * self.spread_to_directed(self._directed_counts)
@@ -238,9 +229,6 @@ class Graph(Incidence):
             return
         name = next(name for name, is_wrong in failed.items() if is_wrong)
         at = int(wrong[name].nonzero()[0, 0])
-        if name == "ground" and self.ground is not None:
-            raise ValueError(f"ground must be finite and not negative, got {self.ground[at].item()} at node {at}")
-        assert weight is not None
         if name == "edge_weight":
             listed_edge, count = tuple(self._edge_index[:, at].tolist()), int(wrong[name].sum())
             got = f"{weight[at].item()} for edge {listed_edge} and {count} such values in all"
@@ -264,29 +252,27 @@ class Graph(Incidence):
             "and training have no reduce: merge the edges in the data with torch_geometric.utils.coalesce"
         )
 
-    def with_conductances(self, conductance: Tensor | None, ground: Tensor | None = None) -> Graph:
+    def with_conductances(self, conductance: Tensor | None) -> Graph:
         """Return the same graph with other conductances; it shares all views of the structure.
 
         Args:
             conductance: one per undirected edge, floating point ``[num_edges]``, not negative (not checked); all one if
                 ``None``. :meth:`merge_directed` makes them from values of directed edges. Do not change the tensor in
                 place afterwards: operators made from it are cached.
-            ground: ground conductances ``[num_nodes]``; none if ``None``.
 
         Raises:
             ValueError: on a wrong shape or dtype.
         """
-        for name, value, size in (("conductance", conductance, self.num_edges), ("ground", ground, self.num_nodes)):
-            _check_form(name, value, size)
+        _check_form("conductance", conductance, self.num_edges)
         graph = copy.copy(self)
-        graph._conductance, graph._ground, graph._laplacians = conductance, ground, {}
+        graph._conductance, graph._laplacians = conductance, {}
         return graph
 
     def __repr__(self) -> str:
         weights = "unit" if self.conductance is None else str(self.conductance.dtype).removeprefix("torch.")
         return (
             f"Graph(num_nodes={self.num_nodes}, num_edges={self.num_edges}, "
-            f"num_graphs={self.num_graphs}, conductance={weights}{'' if self.ground is None else ', grounded'})"
+            f"num_graphs={self.num_graphs}, conductance={weights})"
         )
 
 

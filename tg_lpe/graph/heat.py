@@ -110,8 +110,7 @@ def _dense(
 def _spectrum(parts: Components, group: ComponentGroup, times: Sequence[float]) -> tuple[Array, Array]:
     """Compute eigenvectors ``[num_components, size, size]`` and ``exp(-s lambda)``, ``[.., size, num_times]``."""
     values, vectors = stacked_eigh(group.matrices(parts.diagonal), group.size)
-    # Rounding must not let heat grow, or vanish from a component without ground.
-    values[~parts.grounded[group.components], 0] = 0.0
+    values[:, 0] = 0.0  # rounding must not let heat grow, or vanish
     return vectors, np.exp(-np.maximum(values, 0.0)[:, :, None] * np.array(times))
 
 

@@ -21,7 +21,6 @@ class Incidence(Batching):
     """Hold the undirected edges of a :class:`~tg_lpe.Graph` with their conductances, and products with them."""
 
     _conductance: Tensor | None
-    _ground: Tensor | None
     _laplacians: dict[tuple[torch.dtype, bool], ScaledLaplacian]
     tail: Tensor
     head: Tensor
@@ -31,11 +30,6 @@ class Incidence(Batching):
     def conductance(self) -> Tensor | None:
         """``w``, ``[num_edges]``, or ``None`` for all ones. Gradients flow to ``edge_weight``."""
         return self._conductance
-
-    @property
-    def ground(self) -> Tensor | None:
-        """``q``, ``[num_nodes]``, or ``None``. Gradients flow to it."""
-        return self._ground
 
     @lazy
     def undirected_index(self) -> Tensor:
@@ -122,7 +116,9 @@ class Incidence(Batching):
         """
         if self.conductance is None:
             return like.new_ones(self.num_edges)
-        return _root(self.conductance.to(like.dtype))
+        w = self.conductance.to(like.dtype)
+        absent = w == 0
+        return torch.where(absent, 0.0, torch.where(absent, 1.0, w).sqrt())
 
     def differences(self, x: Tensor) -> Tensor:
         """Compute ``B^T x``: the weighted difference of node values along each edge.
@@ -150,19 +146,18 @@ class Incidence(Batching):
         return self._heads.sum(y) - self._tails.sum(y)
 
     def laplacian(self, x: Tensor) -> Tensor:
-        """Compute ``L x``, ``[num_nodes, ...]``, in ``O(num_edges * k)``; ground conductances are part of ``L``."""
+        """Compute ``L x``, ``[num_nodes, ...]``, in ``O(num_edges * k)``."""
         if cpu.supports(x) and x.dim() == 2 and self.num_edges > LARGE and not self.needs_gradient():
             scaled = self.scaled_laplacian(x)
             if scaled.rows is not None:
                 return edges.laplacian(scaled.rows, scaled.diagonal, x)
-        out = self.sums(self.differences(x))
-        return out if self.ground is None else torch.addcmul(out, along_rows(self.ground.to(x.dtype), x), x)
+        return self.sums(self.differences(x))
 
     def needs_gradient(self, *inputs: Tensor) -> bool:
-        """Return whether autograd records a product of the inputs with the conductances or the ground."""
+        """Return whether autograd records a product of the inputs with the conductances."""
         if not torch.is_grad_enabled():
             return False
-        return any(x is not None and x.requires_grad for x in (*inputs, self.conductance, self.ground))
+        return any(x is not None and x.requires_grad for x in (*inputs, self.conductance))
 
     def scaled_laplacian(self, like: Tensor, degree_scaling: bool = False) -> ScaledLaplacian:
         """Return ``L``, or ``D^-1/2 L D^-1/2``, for the operations on layers; without gradient, it is cached.
@@ -195,54 +190,36 @@ class Incidence(Batching):
         roots of a node's conductances.
         """
         if self.conductance is None:
-            rows = self._neighbour_counts.to(like.dtype)
-        else:
-            root = self.root_conductance(like)
-            rows = scatter_sum(torch.cat([root, root]), torch.cat([self.tail, self.head]), self.num_nodes)
-        return rows if self.ground is None else rows + _root(self.ground.to(like.dtype))
+            return self._neighbour_counts.to(like.dtype)
+        root = self.root_conductance(like)
+        return scatter_sum(torch.cat([root, root]), torch.cat([self.tail, self.head]), self.num_nodes)
 
     def laplacian_diagonal(self, like: Tensor) -> Tensor:
         """Return the diagonal of ``L``: sums of each node's conductances, ``[num_nodes]``, in the dtype of ``like``."""
         if self.conductance is None:
-            diagonal = self._neighbour_counts.to(like.dtype)
-        else:
-            w = self.conductance.to(like.dtype)
-            diagonal = scatter_sum(torch.cat([w, w]), torch.cat([self.tail, self.head]), self.num_nodes)
-        return diagonal if self.ground is None else diagonal + self.ground.to(like.dtype)
+            return self._neighbour_counts.to(like.dtype)
+        w = self.conductance.to(like.dtype)
+        return scatter_sum(torch.cat([w, w]), torch.cat([self.tail, self.head]), self.num_nodes)
 
     def frobenius_norm(self, like: Tensor) -> Tensor:
         """Return the Frobenius norm of each graph's ``B``, ``[num_graphs]``, in the dtype of ``like``.
 
         It is one where ``B`` is zero, so that dividing by it is safe.
         """
-        if self.conductance is None and self.ground is None:
+        if self.conductance is None:
             if self._batch is None:
                 return like.new_full((1,), math.sqrt(max(2 * self.num_edges, 1)))
             return (2 * self.edge_counts).clamp_min(1).double().sqrt().to(like.dtype)
         wide = torch.promote_types(like.dtype, torch.float32)  # squares may overflow in float16
-        w = like.new_ones(self.num_edges, dtype=wide) if self.conductance is None else self.conductance.to(wide)
-        squared = scatter_sum(2 * w, self.batch[self.tail], self.num_graphs)
-        if self.ground is not None:
-            squared = squared + scatter_sum(self.ground.to(wide), self.batch, self.num_graphs)
+        squared = scatter_sum(2 * self.conductance.to(wide), self.batch[self.tail], self.num_graphs)
         return squared.masked_fill(squared == 0, 1.0).sqrt().to(like.dtype)
 
     def dense(self, dtype: torch.dtype = torch.float64) -> Tensor:
-        """Return ``B`` as a dense matrix, for tests and small graphs.
-
-        Returns:
-            ``[num_nodes, num_edges]``; with ground conductances, ``[num_nodes, num_edges + num_nodes]``.
-        """
+        """Return ``B`` as a dense matrix, ``[num_nodes, num_edges]``, for tests and small graphs."""
         root = self.root_conductance(torch.empty(0, dtype=dtype, device=self.device))
         matrix = root.new_zeros(self.num_nodes, self.num_edges)
         column = torch.arange(self.num_edges, device=self.device)
-        matrix = matrix.index_put((self.tail, column), -root).index_put((self.head, column), root)
-        return matrix if self.ground is None else torch.cat([matrix, torch.diag(_root(self.ground.to(dtype)))], dim=1)
-
-
-def _root(w: Tensor) -> Tensor:
-    """Return ``sqrt(w)``, with derivative zero where ``w`` is zero."""
-    absent = w == 0
-    return torch.where(absent, 0.0, torch.where(absent, 1.0, w).sqrt())
+        return matrix.index_put((self.tail, column), -root).index_put((self.head, column), root)
 
 
 def inverse_sqrt(x: Tensor) -> Tensor:

@@ -43,10 +43,11 @@ def effective_resistances(graph: Graph, *, method: str = "auto", with_edges: boo
         ``[num_edges]``, infinite at an edge of weight zero between two components. Float64.
 
     Raises:
-        ValueError: on ground conductances, an unknown method, weights of a component that differ too much for this
-            accuracy, a component too large for ``method="dense"``, or one whose factor takes too much memory.
+        ValueError: on an unknown method, weights of a component that differ too much for this accuracy, a component
+            too large for ``method="dense"``, or one whose factor takes too much memory.
     """
-    parts = _checked(graph, method, with_absent=with_edges)
+    check_method(method)
+    parts = Components(graph, with_absent=with_edges)
     nodes, edges = np.zeros(graph.num_nodes), np.full(graph.num_edges, math.inf if with_edges else 0.0)
     for group in parts.groups:
         if _is_dense(group, method):
@@ -79,7 +80,8 @@ def resistance_pairs(graph: Graph, *, method: str = "auto") -> tuple[Tensor, Ten
     Raises:
         ValueError: as :func:`effective_resistances`.
     """
-    parts = _checked(graph, method)
+    check_method(method)
+    parts = Components(graph)
     values = np.full(graph.num_pairs, np.inf)
     for group in parts.groups:
         for part in [group] if _is_dense(group, method) else group.each():
@@ -110,7 +112,8 @@ def resistive_embedding(graph: Graph, directions: Tensor, *, method: str = "auto
     Raises:
         ValueError: as :func:`effective_resistances`.
     """
-    parts = _checked(graph, method)
+    check_method(method)
+    parts = Components(graph)
     psi = host_array(directions.double())[parts.edges]
     currents, flow = np.zeros((graph.num_nodes, psi.shape[1])), psi * np.sqrt(parts.weights)[:, None]
     np.add.at(currents, parts.head, flow)
@@ -125,13 +128,6 @@ def resistive_embedding(graph: Graph, directions: Tensor, *, method: str = "auto
         check_accuracy(group, parts.diagonal, np.square(potentials).sum(2) / scale)  # estimates the diagonal
         out[group.nodes] = potentials - potentials.mean(1, keepdims=True)
     return torch.from_numpy(out).to(graph.device)
-
-
-def _checked(graph: Graph, method: str, with_absent: bool = False) -> Components:
-    check_method(method)
-    if graph.ground is not None:
-        raise ValueError("effective resistances need a graph without ground conductances")
-    return Components(graph, with_absent)
 
 
 def _is_dense(group: ComponentGroup, method: str) -> bool:

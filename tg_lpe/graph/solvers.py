@@ -129,7 +129,7 @@ def factorized(matrix: csr_matrix) -> Callable[[Array], Array]:
 
 
 def sparse_eigenvectors(
-    laplacian: csr_matrix, scale: Array, count: int, top: bool, grounded: bool, seed: int
+    laplacian: csr_matrix, scale: Array, count: int, top: bool, definite: bool, seed: int
 ) -> tuple[Array, Array]:
     """Compute eigenvectors of ``S = diag(s) L diag(s)`` of one connected graph, without its null vector.
 
@@ -138,7 +138,7 @@ def sparse_eigenvectors(
         scale: ``s``, ``[n]``, positive.
         count: number of eigenvectors, below ``n - 1``.
         top: whether to return those of the largest eigenvalues, largest first, instead of the smallest.
-        grounded: whether ``L`` contains a ground conductance and so has no null vector.
+        definite: whether ``L`` has no null vector.
         seed: seed of the first vector of Lanczos' method.
 
     Returns:
@@ -149,8 +149,7 @@ def sparse_eigenvectors(
     """
     n = len(scale)
     matrix = diags(scale) @ laplacian @ diags(scale)
-    null = np.zeros(n) if grounded else 1 / scale
-    null = null if grounded else null / np.linalg.norm(null)
+    null = np.zeros(n) if definite else 1 / scale / np.linalg.norm(1 / scale)
     bound = float((scale * scale * (abs(laplacian) @ np.ones(n))).max())  # S has the eigenvalues of diag(s)^2 L
     same = SAME_EIGENVALUE * bound
 
@@ -178,8 +177,8 @@ def sparse_eigenvectors(
             shift = 2 * float(matrix.diagonal().max()) * (1 + 1e-9)  # above all eigenvalues, as L <= 2 diag(L)
             product = factorized((shift * eye(n) - matrix).tocsr())
         else:
-            # Without ground, L is singular: drop its first row and column, and set the first node to zero.
-            first = 0 if grounded else 1
+            # If L is singular, drop its first row and column, and set the first node to zero.
+            first = 0 if definite else 1
             solve = factorized(laplacian[first:, first:])
 
             def product(x: Array) -> Array:

@@ -125,7 +125,7 @@ def leading_subspace(
     Each component is solved as if it were alone.
 
     Args:
-        graph: the batch; without ground conductances.
+        graph: the batch.
         k: number of eigenvectors.
         tolerance: share of the eigenvectors that may be missing.
         max_layers: largest number of products with the adjacency; a warning gives the share that was reached.
@@ -135,11 +135,7 @@ def leading_subspace(
 
     Returns:
         The eigenvectors, their eigenvalues and the estimated share.
-
-    Raises:
-        ValueError: on ground conductances.
     """
-    _check_ground(graph)
     parts, num_columns = Components(graph), _num_columns(k)
     vectors, values = np.zeros((graph.num_nodes, k)), np.full((parts.count, k), np.nan)
     share, layers = np.ones(parts.count), np.zeros(parts.count, np.int64)
@@ -172,11 +168,6 @@ def leading_subspace(
 def _num_columns(k: int) -> int:
     """Return the number of filtered columns."""
     return max(2 * k, k + 8)
-
-
-def _check_ground(graph: Graph) -> None:
-    if graph.ground is not None:
-        raise ValueError("graph must have no ground conductances")
 
 
 def _exact(parts: Components, group: ComponentGroup, k: int) -> tuple[Array, Array]:
@@ -289,7 +280,7 @@ def looped_subspace(graph: Graph, k: int, loops: int, *, seed: int = 0, like: Te
     columns contain.
 
     Args:
-        graph: the batch; without ground conductances.
+        graph: the batch.
         k: number of columns that are returned.
         loops: number of loops.
         seed: seed of the random columns; a row depends only on a node's index within its component.
@@ -299,11 +290,7 @@ def looped_subspace(graph: Graph, k: int, loops: int, *, seed: int = 0, like: Te
     Returns:
         As :func:`leading_subspace`, with values and share in the dtype of ``like``. Missing columns are zero, their
         values NaN.
-
-    Raises:
-        ValueError: on ground conductances.
     """
-    _check_ground(graph)
     if graph.conductance is not None:  # the normalized adjacency does not depend on their scale
         scale = power_of_two(graph)[graph.batch[graph.tail]]
         graph = graph.with_conductances(graph.conductance * scale)
@@ -339,8 +326,6 @@ def power_of_two(graph: Graph, at_most_half: bool = False) -> Tensor:
     w = graph.conductance
     assert w is not None
     largest = w.new_zeros(graph.num_graphs).scatter_reduce(0, graph.batch[graph.tail], w, "amax")
-    if graph.ground is not None:
-        largest = largest.scatter_reduce(0, graph.batch, graph.ground.to(largest.dtype), "amax")
     if at_most_half:
         largest = largest.clamp(min=1.0)
     exponent = torch.frexp(torch.where(largest > 0, largest, 1.0)).exponent

@@ -184,7 +184,6 @@ def spectral_bounds(graph: Graph) -> tuple[Tensor, Tensor]:
     Returns:
         ``lambda_min`` and ``lambda_max`` of each graph, ``[num_graphs]``, float64; both one for a graph without edges.
     """
-    check_ground(graph)
     like = torch.empty(0, dtype=torch.float64, device=graph.device)
     w = graph.root_conductance(like).square()
     is_present = w > 0
@@ -267,9 +266,3 @@ def check_temperature(s: float) -> None:
     """Refuse a temperature that is negative or not finite."""
     if not 0 <= s < math.inf:
         raise ValueError(f"the temperature s must be finite and not negative, got {s}")
-
-
-def check_ground(graph: Graph) -> None:
-    """Refuse a graph with ground conductances."""
-    if graph.ground is not None:
-        raise ValueError("graph must be without ground conductances for the constructions of the paper")

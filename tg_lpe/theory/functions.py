@@ -278,7 +278,6 @@ def laplacian_eigenvectors(
     check_choice("which", which, ("bottom", "top"))
     check_count("k", k)
     graph = incidence_of(data)
-    bounds.check_ground(graph)
     like = torch.empty(0, dtype=torch.float64, device=graph.device)
     vectors, values = like.new_zeros(graph.num_nodes, k), like.new_full((graph.num_graphs, k), torch.nan)
     for number in range(graph.num_graphs):

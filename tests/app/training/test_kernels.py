@@ -10,7 +10,6 @@ import torch
 from helpers import Graph, data_of, graph_of, refusals
 from scipy.linalg import expm
 
-import tg_lpe
 from tg_lpe import Encoder, GramTransformer, LinearTransformer
 from tg_lpe.app.molecules import MoleculeSplits
 from tg_lpe.app.training.config import KernelPretrainConfig
@@ -63,16 +62,6 @@ def test_walks_are_return_probabilities() -> None:
     graph = graph_of(Graph(7, RING_AND_TAIL, [1e-3, 1.0, 4.0, 2.0, 0.5, 30.0, 1.0]))
     for got, expected in zip(kernel_entries(graph, ("walks",)), random_walk_probabilities(graph, 20), strict=True):
         torch.testing.assert_close(got, expected[:, 1:], rtol=0, atol=1e-12)
-
-
-def test_grounded_graphs_do_not_see_their_batch() -> None:
-    """A grounded graph has no null space; the padding of its bucket must not be taken for one."""
-    path = torch.tensor([[0, 1], [1, 2]])
-    longer = torch.tensor([[3, 4, 5, 6], [4, 5, 6, 7]])
-    alone = kernel_entries(tg_lpe.Graph(path, 3, ground=torch.full((3,), 0.5)), ("eigenspaces",))[0]
-    batch = torch.tensor([0, 0, 0, 1, 1, 1, 1, 1])
-    both = tg_lpe.Graph(torch.cat([path, longer], 1), 8, batch=batch, ground=torch.full((8,), 0.5))
-    torch.testing.assert_close(kernel_entries(both, ("eigenspaces",))[0][:3], alone)
 
 
 test_unknown_kernels = refusals(lambda kernels: kernel_entries(graph_of(RING), kernels), ((("warmth",),), "warmth"))
