@@ -8,17 +8,15 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import tg_lpe
-from tg_lpe.graph.buckets import DENSE_NODES
 from tg_lpe.graph.padding import PaddedBatch
 
 options_of_padding = st.sampled_from(
     [
         {},
         {"max_rows": 8},
-        {"max_rows": 30, "dense_nodes": 4},
-        {"dense_nodes": 0},
+        {"max_rows": 30},
         {"max_padding": 1.25},
-        {"max_padding": 1.0, "dense_nodes": 6},
+        {"max_padding": 1.0},
     ]
 )
 batches = st.lists(st.one_of(graphs(exponents=(-3.0, 3.0)), st.sampled_from(corner_cases())), max_size=6)
@@ -50,7 +48,7 @@ def test_padding_is_a_permutation_with_zeros(parts: list[Graph], options: dict[s
 def test_dense_laplacians_are_symmetric_and_padded_with_zeros(parts: list[Graph]) -> None:
     batched = batch_of(parts)
     graph = tg_lpe.Graph(**batched.arguments())
-    padded = PaddedBatch(graph, dense_nodes=1000)
+    padded = PaddedBatch(graph)
     dense = padded.dense_laplacians(torch.ones(batched.num_nodes, dtype=torch.float64))
     assert len(dense) == len(padded.buckets)
     for bucket, matrices in zip(padded.buckets, dense, strict=True):
@@ -65,7 +63,6 @@ def test_buckets_bound_memory() -> None:
     batch = torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes))
     padded = PaddedBatch(tg_lpe.Graph(torch.zeros(2, 0, dtype=torch.int64), batch=batch), max_rows=1024)
     assert all(b.num_rows <= 1024 or b.num_graphs == 1 for b in padded.buckets)
-    assert all(b.dense == (b.max_nodes <= DENSE_NODES) for b in padded.buckets)
     assert padded.num_rows < 2 * sum(sizes), "the padding costs less than the nodes"
 
 
@@ -78,17 +75,15 @@ def empty_graphs(sizes: list[int]) -> tg_lpe.Graph:
 
 
 @few
-@example([11, 10, 9, 12], 1.25, 10)
-@given(sizes_of_batches, st.sampled_from([1.0, 1.25, 2.0]), st.sampled_from([0, 10, 20]))
-def test_graphs_of_a_bucket_have_similar_sizes(sizes: list[int], max_padding: float, dense_nodes: int) -> None:
-    padded = PaddedBatch(empty_graphs(sizes), max_rows=200, dense_nodes=dense_nodes, max_padding=max_padding)
+@example([11, 10, 9, 12], 1.25)
+@given(sizes_of_batches, st.sampled_from([1.0, 1.25, 2.0]))
+def test_graphs_of_a_bucket_have_similar_sizes(sizes: list[int], max_padding: float) -> None:
+    padded = PaddedBatch(empty_graphs(sizes), max_rows=200, max_padding=max_padding)
     placed = sorted(int(g) for bucket in padded.buckets for g in bucket.graphs)
     assert placed == [i for i, size in enumerate(sizes) if size]
     for bucket in padded.buckets:
         mine = [sizes[g] for g in bucket.graphs]
         assert max(mine) == bucket.max_nodes <= max_padding * min(mine)
-        # Dense computation depends on the size of the graph, not on its bucket.
-        assert all((size <= dense_nodes) == bucket.dense for size in mine)
     assert padded.num_rows <= max_padding * sum(sizes)
 
 

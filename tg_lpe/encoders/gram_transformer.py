@@ -273,7 +273,7 @@ class GramTransformer(Encoder):
             return self._one_by_one(graph, adjacency, graphs, generator, read_edges)
         if self.probe_kind != "rademacher" or not graph.max_nodes:
             return exact_polynomials(graph, adjacency, self.basis, self.num_layers)
-        padded = PaddedBatch(graph, dense_nodes=0, max_padding=POLYNOMIAL_PADDING)
+        padded = PaddedBatch(graph, max_padding=POLYNOMIAL_PADDING)
         seed = self.seed if generator is None else draw_seed(generator)
         options = self.basis, self.num_layers, self.num_probes, seed, read_edges
 

@@ -119,7 +119,7 @@ class PPGN(Encoder):
                 f"PPGN holds all pairs of nodes and takes graphs of up to {MAX_NODES} nodes, got {largest}"
             )
         max_rows = max(largest, MAX_PAIRS // max(largest, 1))
-        rows = graph.padded(max_rows=max_rows, dense_nodes=0, max_padding=MAX_PADDING)
+        rows = graph.padded(max_rows=max_rows, max_padding=MAX_PADDING)
         like, u, v = self.embedding.weight, graph.tail, graph.head
         p, is_edge = (part.to(like.dtype) for part in _normalized(graph))
         node = torch.arange(graph.num_nodes, device=graph.device)

@@ -14,11 +14,8 @@ from tg_lpe.ops.lazy import lazy
 MAX_ROWS = 16384
 """Largest bucket of small graphs: its ``[rows, 8]`` float32 features and their operator stay in a core's cache."""
 
-DENSE_NODES = 64
-"""Up to this many nodes a graph's operator is a small dense matrix; above, sums over edges."""
-
-MAX_PADDING = 2
-"""Largest ratio of graph sizes in a bucket of graphs with more than ``DENSE_NODES`` nodes."""
+SMALL_NODES, MAX_PADDING = 64, 2
+"""Largest ratio of graph sizes in a bucket, for graphs of more than ``SMALL_NODES`` nodes."""
 
 
 @dataclass(frozen=True)
@@ -29,8 +26,6 @@ class Bucket:
     """Indices of these graphs in the batch, int64 ``[num_graphs]``."""
     first_row: int
     max_nodes: int
-    dense: bool
-    """Whether operators on this bucket are dense matrices."""
     num_edges: int | None = None
     """Number of undirected edges, if requested and if there are several buckets."""
 
@@ -61,7 +56,6 @@ class PaddedRows:
         local_index: index of each node within its graph, int64 ``[num_nodes]``.
         max_nodes: number of nodes of the largest graph.
         max_rows: largest number of rows of a bucket (a larger graph is a bucket by itself).
-        dense_nodes: up to this number of nodes, a graph's operators are dense matrices.
         max_padding: largest ratio of graph sizes in a bucket. If absent, a batch of small graphs may be one bucket,
             which takes the fewest calls. If the work grows with the square or cube of ``max_nodes``, less padding is
             faster.
@@ -83,22 +77,21 @@ class PaddedRows:
         max_nodes: int,
         *,
         max_rows: int = MAX_ROWS,
-        dense_nodes: int = DENSE_NODES,
         max_padding: float | None = None,
         edge_counts: Tensor | None = None,
     ) -> None:
         self._sizes, self._batch, self._local_index = ptr.diff(), batch, local_index
         self.is_single = self._sizes.numel() == 1 and max_nodes > 0
         if self.is_single:
-            self.buckets = [Bucket(ptr.new_zeros(1), 0, max_nodes, max_nodes <= dense_nodes)]
+            self.buckets = [Bucket(ptr.new_zeros(1), 0, max_nodes)]
             self.num_rows, self.row, self.width = max_nodes, local_index, torch.full_like(local_index, max_nodes)
             return
         num_graphs = self._sizes.numel()
-        if max_padding is None and 0 < max_nodes <= DENSE_NODES and max_nodes * num_graphs <= max_rows:
+        if max_padding is None and 0 < max_nodes <= SMALL_NODES and max_nodes * num_graphs <= max_rows:
             every = torch.arange(num_graphs, device=ptr.device)
-            self.buckets = [Bucket(every, 0, max_nodes, max_nodes <= dense_nodes)]
+            self.buckets = [Bucket(every, 0, max_nodes)]
         else:
-            self.buckets = _cut_by_size(self._sizes, edge_counts, max_rows, dense_nodes, max_padding)
+            self.buckets = _cut_by_size(self._sizes, edge_counts, max_rows, max_padding)
         self.num_rows = sum(bucket.num_rows for bucket in self.buckets)
         self.row = self.of_nodes([_counted(b) * b.max_nodes + b.first_row for b in self.buckets]) + local_index
         self.width = self.of_nodes([torch.full_like(b.graphs, b.max_nodes) for b in self.buckets])
@@ -138,10 +131,6 @@ class PaddedRows:
         """Number of entries of the matrices of all buckets."""
         return sum(bucket.num_pairs for bucket in self.buckets)
 
-    @lazy
-    def _matrix_rows(self) -> Tensor:
-        return self.matrix_rows()
-
     def entry(self, first: Tensor, second: Tensor) -> Tensor:
         """Return the positions of pairs of nodes when all matrices are flattened, int64 ``[num_pairs]``.
 
@@ -149,21 +138,15 @@ class PaddedRows:
         """
         return self._matrix_rows.index_select(0, first) + self._local_index.index_select(0, second)
 
-    def matrix_rows(self, dense_only: bool = False) -> Tensor:
-        """Return the first entry of each node's matrix row when all matrices are flattened, int64 ``[num_nodes]``.
-
-        Args:
-            dense_only: whether only graphs of dense buckets have a matrix; nodes of others get a negative number.
-        """
+    @lazy
+    def _matrix_rows(self) -> Tensor:
+        """First entry of each node's matrix row when all matrices are flattened, int64 ``[num_nodes]``."""
         if len(self.buckets) == 1:
             return self.row * self.width
         first, offset = [], 0
         for bucket in self.buckets:
-            if dense_only and not bucket.dense:
-                first.append(torch.full_like(bucket.graphs, -(2**62)))
-            else:
-                first.append(_counted(bucket) * bucket.max_nodes**2 + offset)
-                offset += bucket.num_pairs
+            first.append(_counted(bucket) * bucket.max_nodes**2 + offset)
+            offset += bucket.num_pairs
         return self.of_nodes(first) + self._local_index * self.width
 
 
@@ -179,9 +162,7 @@ def _counted(bucket: Bucket) -> Tensor:
 
 
 @torch.compiler.disable  # the number of buckets depends on the data
-def _cut_by_size(
-    sizes: Tensor, edge_counts: Tensor | None, max_rows: int, dense_nodes: int, max_padding: float | None
-) -> list[Bucket]:
+def _cut_by_size(sizes: Tensor, edge_counts: Tensor | None, max_rows: int, max_padding: float | None) -> list[Bucket]:
     """Cut a batch into buckets of graphs sorted by size, largest first."""
     sorted_sizes, order = torch.sort(sizes, descending=True, stable=True)
     numbers = [-sorted_sizes] if edge_counts is None else [-sorted_sizes, edge_counts[order]]
@@ -191,13 +172,12 @@ def _cut_by_size(
     while start < num_filled:
         max_nodes = -ascending[start]
         if max_padding is not None:
-            # A small graph never shares a bucket with a large one: its results must not depend on its batch-mates.
-            smallest = max(math.ceil(max_nodes / max_padding), dense_nodes + 1 if max_nodes > dense_nodes else 1)
+            smallest = max(math.ceil(max_nodes / max_padding), 1)
         else:
-            smallest = -(-max_nodes // MAX_PADDING) if max_nodes > DENSE_NODES else 1
+            smallest = -(-max_nodes // MAX_PADDING) if max_nodes > SMALL_NODES else 1
         stop = min(num_filled, bisect_right(ascending, -smallest), start + max(1, max_rows // max_nodes))
         num_edges = sum(counted[0][start:stop]) if counted else None
-        buckets.append(Bucket(order[start:stop], row, max_nodes, max_nodes <= dense_nodes, num_edges))
+        buckets.append(Bucket(order[start:stop], row, max_nodes, num_edges))
         row += buckets[-1].num_rows
         start = stop
     return buckets

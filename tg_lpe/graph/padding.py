@@ -41,27 +41,16 @@ class PaddedBatch(PaddedRows):
         return [part.mT.contiguous() for part in self.pad(x)]
 
     def dense_laplacians(self, node_scale: Tensor) -> list[Tensor]:
-        """Return ``diag(s) L diag(s)`` as matrices ``[num_graphs, max_nodes, max_nodes]`` for each dense bucket."""
-        buckets = [bucket for bucket in self.buckets if bucket.dense]
-        if not buckets:
-            return []
+        """Return ``diag(s) L diag(s)`` as matrices ``[num_graphs, max_nodes, max_nodes]`` for each bucket."""
         graph, tail, head = self.graph, self.graph.tail, self.graph.head
         diagonal = graph.laplacian_diagonal(node_scale) * node_scale.square()
         entry_of_edge = node_scale.index_select(0, tail) * node_scale.index_select(0, head)
         if graph.conductance is not None:
             entry_of_edge = entry_of_edge * graph.conductance.to(entry_of_edge.dtype)
-        if self.is_single:  # fewer operations than below
-            upper = diagonal.new_zeros(graph.num_nodes, graph.num_nodes).index_put((tail, head), -entry_of_edge)
-            matrix = upper + upper.mT
-            matrix.diagonal().copy_(diagonal)
-            return [matrix.unsqueeze(0)]
-        matrix_row, local = self.matrix_rows(dense_only=True), graph.local_index
-        entry = torch.cat([matrix_row[tail] + local[head], matrix_row[head] + local[tail], matrix_row + local])
+        node = torch.arange(graph.num_nodes, device=graph.device)
+        entry = torch.cat([self.entry(tail, head), self.entry(head, tail), self.entry(node, node)])
         values = torch.cat([-entry_of_edge, -entry_of_edge, diagonal])
-        num_entries = sum(bucket.num_pairs for bucket in buckets)
-        # Entries of other buckets go to a last entry that is cut off: a mask would wait for the device.
-        entry = torch.where(entry < 0, num_entries, entry)
-        return matrices(buckets, values.new_zeros(num_entries + 1).index_put((entry,), values)[:num_entries])
+        return matrices(self.buckets, values.new_zeros(self.num_pairs).index_put((entry,), values))
 
     def edge_positions(self) -> list[EdgePositions]:
         """Return the edges of each bucket, numbered by the bucket's rows."""
@@ -116,7 +105,7 @@ def exact_polynomials(graph: Graph, adjacency: Tensor, basis: str, num_layers: i
     if graph.max_nodes and is_faster(adjacency, graph.num_nodes, graph.max_nodes):
         structure = graph.tail, graph.head, graph.ptr, graph.num_nodes, graph.max_nodes
         return matrix_polynomials(adjacency, *structure, basis, num_layers)
-    padded = PaddedBatch(graph, dense_nodes=graph.max_nodes, max_padding=POLYNOMIAL_PADDING)
+    padded = PaddedBatch(graph, max_padding=POLYNOMIAL_PADDING)
     if not padded.buckets:
         width = adjacency.size(0) * num_layers
         return adjacency.new_zeros(graph.num_nodes, width), adjacency.new_zeros(0, width)
@@ -130,10 +119,6 @@ def exact_polynomials(graph: Graph, adjacency: Tensor, basis: str, num_layers: i
 
 
 def padded_batch(graph: Graph) -> PaddedBatch:
-    """Pad the batch in buckets that are all dense.
-
-    Raises:
-        ValueError: if a graph is too large for dense algebra.
-    """
+    """Pad the batch for dense algebra; raise ``ValueError`` if a graph is too large for it."""
     is_dense(graph.max_nodes, "dense", DENSE_LIMIT)
-    return PaddedBatch(graph, dense_nodes=DENSE_LIMIT)
+    return PaddedBatch(graph)

@@ -148,7 +148,7 @@ def pagerank_pairs(graph: Graph, alphas: Sequence[float]) -> Tensor:
     Returns:
         ``[num_pairs, num_alphas]``, in the order of ``graph.pairs``, float64.
     """
-    rows = graph.padded(dense_nodes=0, max_padding=MAX_PADDING)
+    rows = graph.padded(max_padding=MAX_PADDING)
     source, target, walk = _transitions(graph)
     stays = torch.arange(graph.num_nodes, device=graph.device)
     stays = stays[scatter_sum(walk, source, graph.num_nodes) == 0]

@@ -177,9 +177,7 @@ def padded_tokens(graphs: RowGroups, rows_at_once: Callable[[int], int]) -> tupl
     if graphs.order is not None:
         number = torch.empty_like(number).index_copy(0, graphs.order, number)
     max_rows = max(largest, rows_at_once(max(largest, 1)))
-    rows = PaddedRows(
-        graphs.ptr, graphs.index, number, largest, max_rows=max_rows, dense_nodes=0, max_padding=MAX_PADDING
-    )
+    rows = PaddedRows(graphs.ptr, graphs.index, number, largest, max_rows=max_rows, max_padding=MAX_PADDING)
     return rows, rows.are_nodes()
 
 

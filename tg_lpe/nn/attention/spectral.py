@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from tg_lpe.arguments import check_choice, check_flags, check_heads, check_no_effect, check_positive, check_shares
-from tg_lpe.graph.buckets import DENSE_NODES, PaddedRows, matrices
+from tg_lpe.graph.buckets import SMALL_NODES, PaddedRows, matrices
 from tg_lpe.graph.graph import Graph
 from tg_lpe.nn._util import Resettable
 from tg_lpe.nn.attention.registry import AttentionLayer, SharedState, register_attention
@@ -27,7 +27,7 @@ FLOOR = 1e-6
 """Added to the sum of weights, as in the published code, so that nodes without edges get zero."""
 
 MAX_PADDING = 1.25
-"""Largest ratio of sizes in a bucket, if graphs have more than ``DENSE_NODES`` nodes."""
+"""Largest ratio of sizes in a bucket, if graphs have more than ``SMALL_NODES`` nodes."""
 
 
 class MissingPairs(NamedTuple):
@@ -65,14 +65,14 @@ class MissingEdges(SharedState):
 def missing_pairs(graph: Graph, feature: Tensor) -> MissingPairs:
     """List the pairs of different nodes of a graph without an edge.
 
-    All graphs form one bucket, unless a graph has more than ``DENSE_NODES`` nodes. In that case graphs of similar size
+    All graphs form one bucket, unless a graph has more than ``SMALL_NODES`` nodes. In that case graphs of similar size
     form buckets, which takes one synchronisation with the device.
 
     Args:
         graph: the graph or batch.
         feature: the edge feature of the pairs, ``[hidden_channels]``.
     """
-    rows = graph.padded(max_padding=MAX_PADDING if graph.max_nodes > DENSE_NODES else None)
+    rows = graph.padded(max_padding=MAX_PADDING if graph.max_nodes > SMALL_NODES else None)
     masks = [feature.new_zeros(0, dtype=torch.bool)]
     for are_nodes in rows.are_nodes():
         pairs = are_nodes.unsqueeze(2) & are_nodes.unsqueeze(1)
