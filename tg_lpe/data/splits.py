@@ -437,16 +437,8 @@ def _mask(data: Data, name: str, num_nodes: int) -> Tensor:
     """Return a mask of nodes; raise ``ValueError`` if it is missing, has another form or selects no node."""
     mask = data.get(name)
     if not isinstance(mask, Tensor) or mask.dtype != torch.bool or mask.shape != (num_nodes,):
-        form, hint = repr(mask), "tg_lpe.data.random_node_masks(data, seed=0) draws all three"
-        if isinstance(mask, Tensor):
-            form = f"{mask.dtype} {tuple(mask.shape)}"
-            if mask.dim() == 2:
-                hint = f"data.{name}[:, i] is one of several splits"
-            elif mask.shape == (num_nodes,):
-                hint = f"pass data.{name}.bool()"
-            elif mask.dim() == 1 and mask.dtype != torch.bool:
-                hint = f"torch_geometric.utils.index_to_mask(data.{name}, {num_nodes}) makes a mask of node numbers"
-        raise ValueError(f"{name} must be bool [{num_nodes}], got {form}; {hint}")
+        form = f"{mask.dtype} {list(mask.shape)}" if isinstance(mask, Tensor) else repr(mask)
+        raise ValueError(f"{name} must be bool [{num_nodes}], got {form}; random_node_masks(data, seed) draws masks")
     if not bool(mask.any()):
         raise ValueError(f"{name} selects no node")
     return mask

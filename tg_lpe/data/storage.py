@@ -204,27 +204,6 @@ def check_single(data: Any, name: str) -> None:
         raise TypeError(f"expected single graphs, but {name} {batches}; make one Data of each, or remove the attribute")
 
 
-def _misfit(graphs: Sequence[Data]) -> str | None:
-    """Return the error message for the first attribute that cannot be concatenated with that of the first graph."""
-
-    def form(data: Data, name: str) -> list[int] | None:
-        """Return the shape without the dimension in which graphs are concatenated."""
-        value = data[name]
-        if not isinstance(value, Tensor):
-            return None
-        shape, place = list(value.shape), data.__cat_dim__(name, value)
-        if isinstance(place, int) and shape:
-            del shape[place]
-        return shape
-
-    for number, data in enumerate(graphs):
-        for name in graphs[0].keys():  # noqa: SIM118 (not a mapping)
-            if form(data, name) != form(graphs[0], name):
-                shapes = [list(graph[name].shape) for graph in (graphs[0], data)]
-                return f"{name} must be equally wide in all graphs, got {shapes[0]} in graph 0, {shapes[1]} in {number}"
-    return None
-
-
 def _take(graphs: Iterator[Data], chunk_size: int, max_pairs: int | None) -> Iterator[tuple[list[Data], list[int]]]:
     """Iterate over groups of consecutive graphs within the limits, with their numbers of nodes."""
     taken: list[Data] = []
@@ -297,7 +276,7 @@ class GraphDataset(InMemoryDataset):
         try:
             return cls(*cls.collate(list(graphs)))
         except RuntimeError as error:
-            raise ValueError(_misfit(graphs) or str(error)) from error
+            raise ValueError(f"all graphs need attributes of equal widths: {error}") from error
 
     @classmethod
     def save(cls, data_list: Sequence[Data], path: str | Path) -> None:
@@ -308,10 +287,6 @@ class GraphDataset(InMemoryDataset):
             temporary.replace(path)
         finally:
             temporary.unlink(missing_ok=True)
-
-    def whole(self) -> GraphDataset:
-        """Return this dataset if no elements are selected, else a copy of the selected elements."""
-        return self if self._indices is None else type(self).from_data_list([self.get(i) for i in self.indices()])
 
 
 def whole(dataset: Any) -> InMemoryDataset:

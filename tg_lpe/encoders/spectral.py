@@ -112,7 +112,11 @@ class EigenpairEncoder(Encoder):
         node = self.encode_nodes(graph, node, values, absent) if self.out_channels else node[:, :0]
         if not self.edge_out_channels:
             return Encoding(node)
-        edge = precomputed[f"edge_spectrum_{self.kind}"].to(dtype)[_representatives(graph)]
+        index, rows = graph.undirected_index, torch.arange(graph.num_directed_edges, device=node.device)
+        # The last listed directed edge of each; self-loops have the index -1, and go to a last row that is cut off.
+        last = rows.new_zeros(graph.num_edges + 1)
+        last.scatter_reduce_(0, index.where(index >= 0, graph.num_edges), rows, "amax")
+        edge = precomputed[f"edge_spectrum_{self.kind}"].to(dtype)[last[:-1]]
         distance, product = (part[:, :m] for part in edge.chunk(2, dim=1))
         edge = self.encode_edges(graph, distance, product, values, absent)
         return Encoding(node, graph.spread_to_directed(edge))
@@ -135,15 +139,6 @@ class EigenpairEncoder(Encoder):
     def encode_edges(self, graph: Graph, distance: Tensor, product: Tensor, values: Tensor, absent: Tensor) -> Tensor:
         """Encode undirected edges, ``[num_edges, edge_out_channels]``, see :meth:`encode_nodes`."""
         raise NotImplementedError(f"{type(self).__name__} encodes no edges")
-
-
-def _representatives(graph: Graph) -> Tensor:
-    """Return the last listed directed edge of each undirected edge, int64 ``[num_edges]``."""
-    index = graph.undirected_index
-    rows = torch.arange(index.numel(), device=index.device)
-    # Self-loops have the index -1: they go to an additional last row, which is cut off.
-    last = rows.new_zeros(graph.num_edges + 1)
-    return last.scatter_reduce_(0, index.where(index >= 0, graph.num_edges), rows, "amax")[:-1]
 
 
 @register

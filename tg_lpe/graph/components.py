@@ -32,16 +32,12 @@ def component_labels(graph: Graph) -> Tensor:
 
 
 def _labels(num_nodes: int, tail: Array, head: Array) -> Array:
-    if len(tail) <= FEW_EDGES:
-        return np.array(_union_find(num_nodes, tail.tolist(), head.tolist()), dtype=np.int64)
-    pointers = np.searchsorted(tail, np.arange(num_nodes + 1))  # edges are sorted by tail
-    adjacency = csr_matrix((np.ones(len(tail), dtype=np.int8), head, pointers), (num_nodes, num_nodes))
-    return connected_components(adjacency, directed=False)[1].astype(np.int64)
-
-
-def _union_find(num_nodes: int, tail: list[int], head: list[int]) -> list[int]:
+    if len(tail) > FEW_EDGES:
+        pointers = np.searchsorted(tail, np.arange(num_nodes + 1))  # edges are sorted by tail
+        adjacency = csr_matrix((np.ones(len(tail), dtype=np.int8), head, pointers), (num_nodes, num_nodes))
+        return connected_components(adjacency, directed=False)[1].astype(np.int64)
     parent = list(range(num_nodes))
-    for u, v in zip(tail, head, strict=True):
+    for u, v in zip(tail.tolist(), head.tolist(), strict=True):
         while parent[u] != u:
             parent[u] = u = parent[parent[u]]
         while parent[v] != v:
@@ -57,7 +53,7 @@ def _union_find(num_nodes: int, tail: list[int], head: list[int]) -> list[int]:
             count += 1
         else:
             parent[node] = parent[above]
-    return parent
+    return np.array(parent, dtype=np.int64)
 
 
 def null_dimension(graph: Graph) -> Tensor:

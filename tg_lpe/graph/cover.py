@@ -32,7 +32,12 @@ class Cover:
 
     def __init__(self, graph: Graph, pairs: Tensor, potential: float | None = None) -> None:
         size = self._size = 1 if potential is None else 2
-        angle = torch.zeros(1) if potential is None else 2 * math.pi * potential * _directions(graph).double()
+        angle = torch.zeros(1)
+        if potential is not None:
+            row, col = graph.edge_index
+            listed = graph.tail.new_zeros(2, graph.num_edges + 1)  # self-loops, numbered -1, go to the last column
+            listed[(row > col).long(), graph.undirected_index] = 1
+            angle = 2 * math.pi * potential * (listed[0] - listed[1])[:-1].double()  # 0 for edges listed both ways
         self._parts = torch.stack([angle.cos(), angle.sin(), angle.cos(), -angle.sin()][: size**2])
         part = torch.tensor([[0, 1, 1, 0], [0, 0, 1, 1]], device=graph.device)[:, : size**2, None]
         ends = size * torch.stack([graph.tail, graph.head]).unsqueeze(1) + part
@@ -61,11 +66,3 @@ class Cover:
         at_edges = edges.index_select(0, self._edges[:size].mT.flatten())
         at_pairs = torch.cat([edges, nodes]).index_select(0, asked)
         return nodes[::size], at_edges.reshape(-1, width), at_pairs.reshape(-1, width)
-
-
-def _directions(graph: Graph) -> Tensor:
-    """Return how each edge is listed, ``[num_edges]``: 1 to the larger node, -1 to the smaller, 0 both ways."""
-    row, col = graph.edge_index
-    listed = graph.tail.new_zeros(2, graph.num_edges + 1)  # self-loops, numbered -1, go to the last column
-    listed[(row > col).long(), graph.undirected_index] = 1
-    return (listed[0] - listed[1])[:-1]

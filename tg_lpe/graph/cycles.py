@@ -103,15 +103,13 @@ class _Counter:
         ends = self.degree[path[-1]].cumsum(0)
         chunk = 0 if not ends.numel() else int(ends[-1]) // CHUNK + 1
         if chunk > 1 and self.longest - path.size(0) > self.near:
-            self._check_number(self.paths.index_add(0, self.graph_of[path[0]], self._fewest_extensions(path)))
+            # Each path extends at least to the larger neighbours of its end, less its own nodes.
+            end = path[-1]
+            up_to_root = torch.searchsorted(self.entries, end * self.num_nodes + path[0], right=True) - self.start[end]
+            fewest = (self.degree[end] - up_to_root - max(path.size(0) - 2, 0)).clamp(min=0)
+            self._check_number(self.paths.index_add(0, self.graph_of[path[0]], fewest))
         for rows in torch.arange(path.size(1), device=path.device).tensor_split(chunk) if chunk else ():
             self._extend_rows(path[:, rows], edges[:, rows])
-
-    def _fewest_extensions(self, path: Tensor) -> Tensor:
-        """Return the fewest paths that each path extends to: the larger neighbours of its end, less its own nodes."""
-        end = path[-1]
-        up_to_root = torch.searchsorted(self.entries, end * self.num_nodes + path[0], right=True) - self.start[end]
-        return (self.degree[end] - up_to_root - max(path.size(0) - 2, 0)).clamp(min=0)
 
     def _check_number(self, paths: Tensor) -> None:
         """Refuse a graph with too many paths."""

@@ -245,7 +245,7 @@ class MagneticSpectrum:
         nodes = part.nodes[0]
         shifted = self._matrix[nodes][:, nodes] + SHIFT * eye(part.size, format="csr")
         with threads_for(part.size):
-            values, vectors = sparse_eigenvectors(shifted, np.ones(part.size), count, False, True, 0)
+            values, vectors = sparse_eigenvectors(shifted, np.ones(part.size), count, False, 0, definite=True)
         return values[None], vectors[None]
 
     def _heat_of_small_graphs(self, times: Sequence[float], first: Tensor, second: Tensor) -> Array:

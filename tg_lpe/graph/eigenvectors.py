@@ -86,7 +86,12 @@ def laplacian_eigenvectors(
             solved = [dense_eigenvectors(parts, stack, k, scale, which) for stack in stacks]
             eigenvalues, basis = (np.concatenate(part) for part in zip(*solved, strict=True))
         else:
-            eigenvalues, basis = _iterated_eigenvectors(parts, group, k, scale, which, seed)
+            solved = []
+            for part in group.each():
+                own = np.ones(group.size) if scale is None else scale[part.nodes[0]]
+                with threads_for(group.size):
+                    solved.append(sparse_eigenvectors(part.sparse_matrix(parts.diagonal), own, k, which == "top", seed))
+            eigenvalues, basis = (np.stack(each) for each in zip(*solved, strict=True))
         if normalization == "rw" and scale is not None:
             basis = basis * scale[group.nodes][..., None]
             norm = np.linalg.norm(basis, axis=1, keepdims=True)
@@ -197,18 +202,6 @@ def dense_eigenvectors(
         found = np.pad(found, ((0, 0), (0, k - count)), constant_values=np.nan)
         basis = np.pad(basis, ((0, 0), (0, 0), (0, k - count)))
     return found, basis
-
-
-def _iterated_eigenvectors(
-    parts: Components, group: ComponentGroup, k: int, scale: Array | None, which: str, seed: int
-) -> tuple[Array, Array]:
-    """Compute :func:`dense_eigenvectors` iteratively, component by component."""
-    found = []
-    for part in group.each():
-        own = np.ones(group.size) if scale is None else scale[part.nodes[0]]
-        with threads_for(group.size):
-            found.append(sparse_eigenvectors(part.sparse_matrix(parts.diagonal), own, k, which == "top", False, seed))
-    return np.stack([values for values, _ in found]), np.stack([vectors for _, vectors in found])
 
 
 def by_eigenvalue(parts: Components, vectors: Array, values: Array, which: str) -> tuple[Array, Array]:

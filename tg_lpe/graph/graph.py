@@ -8,7 +8,6 @@ import operator
 from collections.abc import Callable
 from typing import Any, cast
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch_geometric.data import Batch, Data
@@ -119,7 +118,11 @@ class Graph(Incidence):
             raise TypeError(f"batch must be an int64 tensor of shape [num_nodes], got {type(batch).__name__}")
         check_devices(edge_index=edge_index, batch=batch, edge_weight=edge_weight)
         num_graphs = None if num_graphs is None else checked_count("num_graphs", num_graphs)
-        self.num_nodes = _count_nodes(edge_index, num_nodes, batch)
+        if num_nodes is None and batch is not None:
+            num_nodes = batch.numel()
+        elif num_nodes is None:  # negative numbers are refused later
+            num_nodes = max(int(edge_index.max()) + 1, 0) if edge_index.numel() else 0
+        self.num_nodes = checked_count("num_nodes", num_nodes)
         _check_form("edge_weight", edge_weight, edge_index.size(1))
         if checks is not None:
             checks(self, self._checks)
@@ -134,7 +137,11 @@ class Graph(Incidence):
         find(num_graphs, edge_weight is not None or is_cheap, self._checks)
         if edge_weight is None and reduce == "add":
             edge_weight = torch.ones(edge_index.size(1), device=edge_index.device)
-        merged = self._add_parallel(edge_weight) if edge_weight is not None and reduce == "add" else edge_weight
+        merged = edge_weight
+        if edge_weight is not None and reduce == "add":  # sums of the edges that are listed in one direction
+            group = torch.add(edge_index[0] > edge_index[1], self._merged_index, alpha=2)
+            sums = scatter_sum(edge_weight, group, 2 * (self.num_edges + min(self._num_loops, 1)))
+            merged = sums.index_select(0, group)
         if merged is not None:  # in float64: a float32 mean of a thousand equal weights is not near them
             self._conductance = self.merge_directed(merged.double()).to(merged.dtype)
         if edge_weight is not None:
@@ -204,12 +211,6 @@ class Graph(Incidence):
         if torch.compiler.is_compiling():  # nothing is checked, and the trace needs no guards on past checks
             return ValueChecks()
         return ValueChecks(self._checks.passed)
-
-    def _add_parallel(self, weight: Tensor) -> Tensor:
-        """Replace the weight of each directed edge by the sum over all listed edges with the same source and target."""
-        row, col = self._edge_index
-        group = torch.add(row > col, self._merged_index, alpha=2)
-        return scatter_sum(weight, group, 2 * (self.num_edges + min(self._num_loops, 1))).index_select(0, group)
 
     def _check_values(self, weight: Tensor, merged: Tensor | None) -> None:
         """Refuse invalid ``weight``, and ``merged`` weights that differ for one edge, by one read from the device."""
@@ -287,22 +288,14 @@ def check_edge_index(edge_index: Tensor) -> None:
     if not isinstance(edge_index, Tensor):
         raise TypeError(
             f"edge_index must be an int64 or int32 tensor [2, num_directed_edges], got {type(edge_index).__name__}"
-            + "; torch.as_tensor(edge_index) makes one" * isinstance(edge_index, np.ndarray | list | tuple)
             + f"; {WITHOUT_EDGE_INDEX}" * (edge_index is None)
         )
-    if edge_index.layout != torch.strided:
-        raise ValueError(
-            f"edge_index must be dense, [2, num_directed_edges], got the layout {edge_index.layout}; of PyG's adj_t, "
-            "pass torch_geometric.utils.to_edge_index(adj_t.t())[0], whose edges are sorted by target"
-        )
-    is_pairs = edge_index.dim() == 2 and edge_index.size(0) == 2
+    is_pairs = edge_index.layout == torch.strided and edge_index.dim() == 2 and edge_index.size(0) == 2
     if not is_pairs or edge_index.dtype not in _INT_DTYPES:
-        fit = "" if is_pairs else ".t()"
-        fit += "" if edge_index.dtype in _INT_DTYPES else ".long()"
-        can_fit = is_pairs or edge_index.shape[1:] == (2,)
+        layout = "" if edge_index.layout == torch.strided else f" of layout {edge_index.layout}"
         raise ValueError(
-            "edge_index must be int64 or int32 of shape [2, num_directed_edges], "
-            f"got {edge_index.dtype} {list(edge_index.shape)}" + (f"; pass edge_index{fit}" if can_fit else "")
+            "edge_index must be dense int64 or int32 of shape [2, num_directed_edges], "
+            f"got {edge_index.dtype} {list(edge_index.shape)}{layout}"
         )
 
 
@@ -318,15 +311,6 @@ def checked_count(name: str, count: int) -> int:
     return count
 
 
-def _count_nodes(edge_index: Tensor, num_nodes: int | None, batch: Tensor | None) -> int:
-    """Return the number of nodes, inferred from the data if ``num_nodes`` is absent."""
-    if num_nodes is None and batch is not None:
-        num_nodes = batch.numel()
-    elif num_nodes is None:
-        num_nodes = max(int(edge_index.max()) + 1, 0) if edge_index.numel() else 0  # refuses negative numbers later
-    return checked_count("num_nodes", num_nodes)
-
-
 def counts_of(data: Data) -> tuple[int | None, int | None]:
     """Return the numbers of nodes and graphs of PyG's ``Data`` with edges; ``None`` for those that it does not know."""
     # A batch of batches has no ptr, and its num_graphs counts its parts.
@@ -336,12 +320,8 @@ def counts_of(data: Data) -> tuple[int | None, int | None]:
 def _check_form(name: str, values: Tensor | None, size: int) -> None:
     """Refuse conductances of the wrong shape or dtype."""
     if values is not None and not isinstance(values, Tensor):
-        hint = f"; torch.as_tensor({name}) makes one" * isinstance(values, np.ndarray | list | tuple)
-        raise TypeError(f"{name} must be a floating point tensor of shape [{size}], got {type(values).__name__}{hint}")
+        raise TypeError(f"{name} must be a floating point tensor of shape [{size}], got {type(values).__name__}")
     if values is not None and (values.shape != (size,) or not values.is_floating_point()):
         got = f"{values.dtype} {list(values.shape)}"
-        fit = ".squeeze(1)" * (values.shape == (size, 1)) + ".float()" * (not values.is_floating_point())
-        what = "edge" if name == "edge_weight" else ""
-        rows = values.shape[0] if values.dim() else size
-        hint = f"; pass {name}{fit}" if fit and values.numel() == size else rows_hint(name, rows, size, what)
+        hint = rows_hint(name, values.numel(), size, "edge" if name == "edge_weight" else "")
         raise ValueError(f"{name} must be floating point of shape [{size}], got {got}{hint}")

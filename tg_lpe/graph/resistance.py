@@ -56,7 +56,11 @@ def effective_resistances(graph: Graph, *, method: str = "auto", with_edges: boo
                 (group, inverse.diagonal(0, 1, 2), inverse.mean(2), inverse[group.position, group.tail, group.head])
             ]
         else:
-            results = [(part, *_sparse_entries(parts, part)) for part in group.each()]
+            results = []
+            for part in group.each():
+                laplacian = GroundedLaplacian(part, parts.diagonal)
+                (diagonal, between), means = laplacian.entries(), laplacian.solve(np.ones((part.size, 1))).T / part.size
+                results.append((part, diagonal[None], means, between))
         for part, diagonal, means, between in results:
             check_accuracy(part, parts.diagonal, diagonal)
             nodes[part.nodes] = np.maximum(diagonal - 2 * means + diagonal.mean(1, keepdims=True), 0.0)
@@ -150,10 +154,3 @@ def _inverses(parts: Components, group: ComponentGroup) -> Array:
     inverse = lower + lower.transpose(0, 2, 1)
     inverse.reshape(-1, n * n)[:, :: n + 1] /= 2
     return inverse
-
-
-def _sparse_entries(parts: Components, part: ComponentGroup) -> tuple[Array, Array, Array]:
-    """Compute the diagonal and row means of ``G``, ``[1, n]`` each, and its entries at the edges."""
-    laplacian = GroundedLaplacian(part, parts.diagonal)
-    diagonal, between = laplacian.entries()
-    return diagonal[None], laplacian.solve(np.ones((part.size, 1))).T / part.size, between

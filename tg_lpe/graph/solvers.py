@@ -129,7 +129,7 @@ def factorized(matrix: csr_matrix) -> Callable[[Array], Array]:
 
 
 def sparse_eigenvectors(
-    laplacian: csr_matrix, scale: Array, count: int, top: bool, definite: bool, seed: int
+    laplacian: csr_matrix, scale: Array, count: int, top: bool, seed: int, definite: bool = False
 ) -> tuple[Array, Array]:
     """Compute eigenvectors of ``S = diag(s) L diag(s)`` of one connected graph, without its null vector.
 
@@ -138,8 +138,8 @@ def sparse_eigenvectors(
         scale: ``s``, ``[n]``, positive.
         count: number of eigenvectors, below ``n - 1``.
         top: whether to return those of the largest eigenvalues, largest first, instead of the smallest.
-        definite: whether ``L`` has no null vector.
         seed: seed of the first vector of Lanczos' method.
+        definite: whether ``L`` has no null vector.
 
     Returns:
         Eigenvalues ``[count]`` and eigenvectors ``[n, count]``.

@@ -60,18 +60,10 @@ class Feature:
         """
         if self.counts is not None:
             columns = len(self.counts)
-            shapes = ((num_rows,), (num_rows, 1)) if columns == 1 else ((num_rows, columns),)
-            if not isinstance(feature, Tensor) or feature.shape not in shapes or feature.dtype != torch.int64:
-                allowed = " or ".join(str(list(shape)) for shape in shapes)
-                hint, channels = "", {"node": "in_channels", "edge": "edge_dim"}.get(self.what)
-                if channels and isinstance(feature, Tensor) and feature.is_floating_point() and feature.dim() == 2:
-                    hint = f"; real features need {channels}={feature.size(1)} in place of num_{self.what}_types"
-                hint = hint or self._rows_hint(feature, num_rows)
-                if not hint and isinstance(feature, Tensor) and feature.shape in shapes:
-                    hint = f"; pass {self._name}.long()"
-                elif not hint and isinstance(feature, Tensor) and feature.dim() == 2:
-                    hint = f"; num_{self.what}_types=[...] must have a number for each column, {feature.size(1)} in all"
-                raise ValueError(f"{self.what} types must be int64 {allowed}, got {_form(feature)}{hint}")
+            shapes = [[num_rows], [num_rows, 1]] if columns == 1 else [[num_rows, columns]]
+            if not isinstance(feature, Tensor) or [*feature.shape] not in shapes or feature.dtype != torch.int64:
+                got = f"{' or '.join(map(str, shapes))}, got {_form(feature)}{self._hint(feature, num_rows)}"
+                raise ValueError(f"{self.what} types must be int64 {got}")
             if columns == 1:
                 checks.in_range(f"{self.what} types", feature, self.width)
             else:
@@ -80,27 +72,18 @@ class Feature:
         elif self.channels is not None:
             shape = [num_rows, self.channels]
             if not isinstance(feature, Tensor) or list(feature.shape) != shape or not feature.is_floating_point():
-                hint = self._rows_hint(feature, num_rows)
-                if not hint and isinstance(feature, Tensor) and feature.dim() == 2 and feature.size(1) != self.channels:
-                    name = "in_channels" if self.what == "node" else "edge_dim"
-                    hint = f"; they need {name}={feature.size(1)}, not {self.channels}"
-                elif not hint and isinstance(feature, Tensor) and feature.numel() == num_rows * self.channels:
-                    fit = ".unsqueeze(1)" * (feature.dim() == 1) + ".float()" * (not feature.is_floating_point())
-                    hint = f"; pass {self._name}{fit}" if feature.dim() < 3 else ""
-                got = _form(feature) + hint
-                raise ValueError(f"{self.what} features must be floating point {shape}, got {got}")
+                got = f"{shape}, got {_form(feature)}{self._hint(feature, num_rows)}"
+                raise ValueError(f"{self.what} features must be floating point {got}")
             checks.finite(f"{self.what} features", feature)
 
-    def _rows_hint(self, feature: Any, num_rows: int) -> str:
-        """Return the end of an error message on a feature with a wrong number of rows."""
+    def _hint(self, feature: Any, num_rows: int) -> str:
+        """Return the end of an error message: the rows that are needed, or the width that the feature has."""
         if not isinstance(feature, Tensor) or not feature.dim():
             return ""
-        return rows_hint(self._name, feature.size(0), num_rows, self.what)
-
-    @property
-    def _name(self) -> str:
-        """Return the argument's name."""
-        return "x" if self.what == "node" else "edge_attr"
+        name, width = ("x", "in_channels") if self.what == "node" else ("edge_attr", "edge_dim")
+        is_real = feature.is_floating_point() and feature.dim() == 2 and feature.size(1) != self.channels
+        fit = f"; the model needs {width}={feature.size(1)} for them" if is_real else ""
+        return rows_hint(name, feature.size(0), num_rows, self.what) or fit
 
     def product(self, feature: Tensor | None, weight: Tensor, by_product: bool | None = None) -> Tensor:
         """Look up types in a table, summed over the columns, or multiply real values by it, ``[num_rows, channels]``.
@@ -180,15 +163,10 @@ class FeatureEmbedding(Resettable):
         if feature is None and self.expects_feature:
             raise ValueError(f"the model was built for {what} features, but none were given: {name} is missing")
         if feature is not None and not self.expects_feature:
-            option, weights = f"num_{what}_types=, the number of categories", ""
-            if feature.is_floating_point():
-                is_column = feature.dim() == 1
-                fit = f" and pass {name}.unsqueeze(1)" * is_column
-                option = f"{width}={1 if is_column else feature.size(-1)}{fit}"
-                weights = "; weights are an argument of their own, edge_weight=" * (is_column and what == "edge")
+            width = f"{width}={feature.size(-1)}" if feature.is_floating_point() else f"num_{what}_types="
             raise ValueError(
-                f"the model was built without {what} features, but some were given: make it with {option}, or call it "
-                f"with {name}=None{weights}"
+                f"the model was built without {what} features, but some were given: make it with {width}, or call it "
+                f"with {name}=None"
             )
         self.feature.check(feature, num_rows, checks)
 

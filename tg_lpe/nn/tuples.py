@@ -235,7 +235,10 @@ class MaskedAttention(Attention):
             for first, target, source in chunks:
                 query_rows = target.gather(queries[first : first + target.num_groups])
                 logits = (query_rows * keys.index_select(0, source)).sum(2)
-                weight = _softmax(logits, target)
+                with torch.no_grad():
+                    peak = torch.segment_reduce(logits.detach(), "max", offsets=target.ptr, unsafe=True)
+                weight = (logits - peak.index_select(0, target.index)).exp()
+                weight = weight / target.gather(target.sum(weight))
                 weight = functional.dropout(weight, dropout) if dropout else weight
                 total = target.sum((weight.unsqueeze(2) * values.index_select(0, source)).flatten(1))
                 parts.append(total.unflatten(1, values.shape[1:]))
@@ -256,14 +259,6 @@ def _chunks(target: Tensor, source: Tensor, num_tokens: int) -> list[tuple[int, 
         groups = RowGroups(target[begin:end] - first, last - first, is_sorted=True)
         chunks.append((first, groups, source[begin:end].contiguous()))
     return chunks
-
-
-def _softmax(logits: Tensor, groups: RowGroups) -> Tensor:
-    """Compute the softmax over the rows of each group, column by column."""
-    with torch.no_grad():
-        peak = torch.segment_reduce(logits.detach(), "max", offsets=groups.ptr, unsafe=True)
-    weight = (logits - peak.index_select(0, groups.index)).exp()
-    return weight / groups.gather(groups.sum(weight))
 
 
 class TokenLayer(Resettable):
