@@ -16,12 +16,11 @@ from numpy.polynomial.chebyshev import chebval
 from torch import nn
 
 import tg_lpe
-from tg_lpe import Encoder, GramTransformer
+from tg_lpe import Encoder, Encoding, GramTransformer
 from tg_lpe.encoders import RRWP, DirectedWalk, MagneticLaplacian, RandomWalk
 from tg_lpe.graph.directed import MagneticSpectrum
-from tg_lpe.testing.directed_test_case import DirectedEncoderTestCase
 from tg_lpe.testing.encoder_test_case import EncoderTestCase
-from tg_lpe.testing.graphs import DirectedGraph
+from tg_lpe.testing.graphs import DirectedGraph, Graph
 from tg_lpe.testing.positional_test_case import PositionalEncoderTestCase
 
 
@@ -37,7 +36,21 @@ def transitions(adjacency: np.ndarray) -> np.ndarray:
     return adjacency / np.where(degree > 0, degree, 1.0)[:, None]
 
 
-class TestDirectedWalk(DirectedEncoderTestCase):
+class Dense(EncoderTestCase):
+    """Nodes, edges and pairs by dense algebra with the adjacency matrix."""
+
+    def directed_oracle(self, adjacency: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        raise NotImplementedError
+
+    def oracle(self, graph: Graph) -> tuple[np.ndarray, np.ndarray]:
+        node, pairs = self.directed_oracle(graph.adjacency())
+        return node, pairs[tuple(graph.listing()[0].numpy())]
+
+    def pair_oracle(self, graph: Graph) -> np.ndarray:
+        return self.directed_oracle(graph.adjacency())[1]
+
+
+class TestDirectedWalk(Dense):
     def make(self) -> Encoder:
         return DirectedWalk(4)
 
@@ -53,7 +66,7 @@ class TestDirectedWalk(DirectedEncoderTestCase):
         self.check_values(weighted(nx.gnp_random_graph(300, 0.02, seed=0, directed=True)))
 
 
-class TestMagneticLaplacian(DirectedEncoderTestCase):
+class TestMagneticLaplacian(Dense):
     """Nodes by projectors on the eigenspaces that lie within the first ``k`` columns as a whole."""
 
     tolerance = 1e-6
@@ -85,13 +98,14 @@ class TestMagneticLaplacian(DirectedEncoderTestCase):
         node = np.concatenate(node, 1)
         return np.concatenate([node.real, node.imag], 1), np.concatenate(pairs, -1)
 
-    def directed_invariant(self, adjacency: np.ndarray, node: torch.Tensor) -> torch.Tensor:
+    def invariant(self, graph: Graph, encoding: Encoding) -> Encoding:
+        node = encoding.node
         parts = [node.new_zeros(len(node), 0) + 0j]
-        for (_, _, spaces), columns in zip(self.spectra(adjacency), node.chunk(2, 1), strict=True):
+        for (_, _, spaces), columns in zip(self.spectra(graph.adjacency()), node.chunk(2, 1), strict=True):
             vectors = torch.complex(*columns.chunk(2, 1))
             parts += [vectors[:, space] @ vectors[:, space].mH for space in spaces]
         out = torch.cat(parts, 1)
-        return torch.cat([out.real, out.imag], 1)
+        return encoding._replace(node=torch.cat([out.real, out.imag], 1))
 
     test_values_of_corner_cases = PositionalEncoderTestCase.test_values_of_corner_cases
 
@@ -168,7 +182,7 @@ class TestMagneticLaplacian(DirectedEncoderTestCase):
             self.make()(None, torch.tensor([[0, 1, 2], [1, 2, 0]]))
 
 
-class TestDirectedGramTransformer(DirectedEncoderTestCase):
+class TestDirectedGramTransformer(Dense):
     """Without learned conductances: powers of a Hermitian matrix."""
 
     basis, potential = "power", 0.1

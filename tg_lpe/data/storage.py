@@ -276,7 +276,12 @@ class GraphDataset(InMemoryDataset):
         try:
             return cls(*cls.collate(list(graphs)))
         except RuntimeError as error:
-            raise ValueError(f"all graphs need attributes of equal widths: {error}") from error
+            for name in graphs[0].keys():  # noqa: SIM118 (not a mapping)
+                try:
+                    cls.collate([Data(**{name: graph[name]}) for graph in graphs])
+                except RuntimeError as of_name:
+                    raise ValueError(f"{name} must be equally wide in all graphs: {of_name}") from error
+            raise ValueError(str(error)) from error
 
     @classmethod
     def save(cls, data_list: Sequence[Data], path: str | Path) -> None:

@@ -1,7 +1,7 @@
 """Tests for your own encoders and attention layers.
 
-:class:`EncoderTestCase`, :class:`PositionalEncoderTestCase`, :class:`DirectedEncoderTestCase` and
-:class:`AttentionTestCase` need pytest, hypothesis and networkx. The functions have no further dependencies.
+:class:`EncoderTestCase`, :class:`PositionalEncoderTestCase` and :class:`AttentionTestCase` need pytest, hypothesis and
+networkx. The functions have no further dependencies.
 """
 
 from importlib import import_module
@@ -11,13 +11,11 @@ from tg_lpe.testing.equivariance import assert_edge_permutation_equivariant, ass
 
 if TYPE_CHECKING:
     from tg_lpe.testing.attention_test_case import AttentionTestCase
-    from tg_lpe.testing.directed_test_case import DirectedEncoderTestCase
     from tg_lpe.testing.encoder_test_case import EncoderTestCase
     from tg_lpe.testing.positional_test_case import PositionalEncoderTestCase
 
 __all__ = [
     "AttentionTestCase",
-    "DirectedEncoderTestCase",
     "EncoderTestCase",
     "PositionalEncoderTestCase",
     "assert_edge_permutation_equivariant",
@@ -26,7 +24,6 @@ __all__ = [
 
 CASES = {
     "AttentionTestCase": "attention_test_case",
-    "DirectedEncoderTestCase": "directed_test_case",
     "EncoderTestCase": "encoder_test_case",
     "PositionalEncoderTestCase": "positional_test_case",
 }

@@ -26,6 +26,7 @@ from tg_lpe.testing.graphs import (
     Graph,
     batch_of,
     corner_cases,
+    directed_graphs,
     few,
     fewer,
     from_networkx,
@@ -72,7 +73,10 @@ class EncoderTestCase:
         raise NotImplementedError
 
     def oracle(self, graph: Graph) -> tuple[np.ndarray, np.ndarray | None] | None:
-        """Compute :meth:`invariant` of the nodes and of the edges ``graph.edges`` independently."""
+        """Compute :meth:`invariant` of the nodes and of the edges independently.
+
+        The edges are ``graph.edges``, or those of ``graph.listing()`` for a ``directed`` encoder.
+        """
         return None
 
     def pair_oracle(self, graph: Graph) -> np.ndarray | None:
@@ -85,7 +89,7 @@ class EncoderTestCase:
 
     def strategy(self, **options: Any) -> st.SearchStrategy[Graph]:
         """Return the strategy of hypothesis that draws the graphs of the tests."""
-        return graphs(exponents=self.exponents, **options)
+        return (directed_graphs if self.make().directed else graphs)(exponents=self.exponents, **options)
 
     # The rest is the same for all encoders.
 
@@ -148,12 +152,13 @@ class EncoderTestCase:
     def check_values(self, graph: Graph) -> None:
         if (expected := self.oracle(graph)) is None:
             pytest.skip("this test case has no oracle")
-        node, edge = expected
-        got = self.invariant(graph, self.alone(self.double(), graph))
+        (node, edge), encoder = expected, self.double()
+        got = self.invariant(graph, self.alone(encoder, graph))
         if got.node is not None:
             self.close(got.node, torch.as_tensor(node).to(got.node).reshape(got.node.shape))
         if got.edge is not None and edge is not None:
-            self.close(got.edge, torch.as_tensor(np.concatenate([edge] * 2)).to(got.edge).reshape(got.edge.shape))
+            listed = edge if encoder.directed else np.concatenate([edge] * 2)
+            self.close(got.edge, torch.as_tensor(listed).to(got.edge).reshape(got.edge.shape))
 
     @few
     @given(data=st.data())
@@ -204,6 +209,14 @@ class EncoderTestCase:
             ends = (u, v) if encoder.directed else (min(u, v), max(u, v))
             same = expected.edge[row_of[ends]] if u != v else torch.zeros_like(row)
             torch.testing.assert_close(row, same, rtol=self.tolerance, atol=self.tolerance)
+
+    def test_directions_are_told(self) -> None:
+        """Encode a node of a directed cycle with its next and its previous node: the pairs must differ."""
+        encoder, ring = self.double(), Graph(5, [(0, 1), (0, 4), (1, 2), (2, 3), (3, 4)], [1.0] * 5)
+        if encoder.directed and encoder.pair_out_channels:
+            index, pairs = torch.stack([torch.arange(5), torch.arange(1, 6) % 5]), torch.tensor([[0, 0], [1, 4]])
+            following, previous = self.run(encoder, ring, index, torch.ones(5), pairs=pairs).pair
+            assert float((following - previous).abs().max()) > 0.01
 
     def run_pairs(self, encoder: Encoder, parts: list[Graph], pairs: Tensor | None = None) -> tuple[Encoding, Tensor]:
         """Encode a batch and pairs of its nodes, by default all pairs."""

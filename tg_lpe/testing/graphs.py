@@ -65,6 +65,12 @@ class Graph:
         ).toarray()
         return signs * np.sqrt(np.array(self.weights))
 
+    def adjacency(self) -> np.ndarray:
+        """Return ``A``, whose entry ``(u, v)`` is the weight of the edge from ``u`` to ``v``."""
+        out, (index, weight) = np.zeros((self.num_nodes, self.num_nodes)), self.listing()
+        out[tuple(index.numpy())] = weight.numpy()
+        return out
+
     def laplacian(self) -> np.ndarray:
         if not self.num_nodes:
             return np.zeros((0, 0))
