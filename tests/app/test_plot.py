@@ -130,7 +130,7 @@ def test_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     common = ["show", "CCO", "--out", str(out)]
     assert main(common) == 0 and capsys.readouterr().out == f"CCO: {out}\n"
     for more in (
-        ["--encoder", "heat-k8", "--channels", "7"],
+        ["--pretrained", "heat-k8", "--channels", "7"],
         ["--pretrained", "gram-zinc"],
         ["--encoder", "LaplacianEigenvectors", "--encoder.k", "2"],
     ):

@@ -62,7 +62,6 @@ class Chosen:
         options: the options of the first step that the command has, out of ``"encoder"``, ``"pretrained"``,
             ``"model"``, ``"task"``, ``"preset"``, ``"start"`` and ``"config"``; every command has ``"import"``.
         encoder: name of the default encoder.
-        by_name: whether ``--encoder`` may also name a checkpoint.
 
     Attributes:
         rest: the words for the second step.
@@ -71,9 +70,7 @@ class Chosen:
         start: the model to start from, or ``None``.
     """
 
-    def __init__(
-        self, parser: Parser, words: Sequence[str], *options: str, encoder: str | None = None, by_name: bool = False
-    ) -> None:
+    def __init__(self, parser: Parser, words: Sequence[str], *options: str, encoder: str | None = None) -> None:
         self.default_encoder = encoder
         first = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
         first.error = parser.error  # type: ignore[method-assign, assignment]
@@ -86,8 +83,6 @@ class Chosen:
         known, self.rest = first.parse_known_args(words)
         typed = {name: value for name, value in vars(known).items() if value is not None}
         try:
-            if by_name and is_checkpoint(typed.get("encoder", "")):
-                typed["pretrained"] = typed.pop("encoder")
             self.content = _merged(typed.pop("config", []), typed)
             name = self.content.get("start")
             self.start = None if name is None else load(name)
@@ -162,7 +157,7 @@ def class_named(option: str, name: str) -> Any:
     registry, register_class = REGISTRIES[option]
     if name in registry:
         return registry[name]
-    if option == "encoder" and is_checkpoint(name):
+    if option == "encoder" and (name in zoo.names() or os.path.isdir(name)):
         raise ValueError(f"--encoder takes a class, but {name} is a checkpoint: use --pretrained {name}")
     module, _, attribute = name.rpartition(".")
     if not module:
@@ -175,11 +170,6 @@ def class_named(option: str, name: str) -> Any:
         return register_class(getattr(_import_module(module), attribute))
     except (ImportError, AttributeError, TypeError) as error:
         raise ValueError(f"--{option} {name} cannot be imported: {error}") from error
-
-
-def is_checkpoint(name: str) -> bool:
-    """Return whether a name is the name of a checkpoint and not of a class."""
-    return name not in ENCODERS and (name in zoo.names() or os.path.isdir(name))
 
 
 def _import_module(name: str) -> ModuleType:

@@ -23,9 +23,8 @@ def parse(parser: Parser, words: Sequence[str]) -> Namespace:
         "tg-lpe show 'c1ccccc1O' --encoder LaplacianEigenvectors --encoder.k 3 --out phenol.png"
     )
     parser.add_argument("smiles", metavar="SMILES", help="molecule to draw")
-    chosen = Chosen(parser, words, "encoder", "pretrained", by_name=True)
-    default = f"default: the pretrained {DEFAULT_ENCODER}; a pretrained encoder or run folder can be named here too"
-    add_encoder(parser, chosen, default)
+    chosen = Chosen(parser, words, "encoder", "pretrained")
+    add_encoder(parser, chosen, f"default: the pretrained {DEFAULT_ENCODER}")
     parser.add_argument("--channels", type=int, nargs="+", metavar="N", help="channels to draw, from 0 (default: 0-5)")
     parser.add_argument("--columns", type=int, default=3, metavar="N", help="drawings in each row")
     parser.add_argument("--out", default="molecule.svg", metavar="FILE", help=".svg or .png file to write")
