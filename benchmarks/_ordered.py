@@ -87,9 +87,9 @@ def bare(dataset: Any) -> list[Data]:
     return [Data(edge_index=data.edge_index, num_nodes=data.num_nodes) for data in dataset]
 
 
-def universal_encoder(molecules: Any) -> Combined:
-    """Make the encoder of structure and place."""
-    graphs = [*bare(molecules), *random_graphs(len(molecules) // 4, seed=0), *extreme_graphs()]
+def universal_encoder(graphs: list[Data]) -> Combined:
+    """Make the encoder of structure and place from graphs, and from extreme and weighted ones."""
+    graphs = [*graphs, *extreme_graphs()]
     for data in graphs:
         data.edge_weight = torch.ones(data.edge_index.size(1))
     graphs += weighted_graphs(20, seed=1)
@@ -122,12 +122,12 @@ def weighted_graphs(count: int, seed: int) -> list[Data]:
     return graphs
 
 
-def ordered_encoder(molecules: Any) -> GramTransformer:
-    """Make the encoder with ordered channels from the molecules and one random graph for every four of them."""
+def ordered_encoder(graphs: list[Data]) -> GramTransformer:
+    """Make the encoder with ordered channels from graphs."""
     encoder = GramTransformer(CHANNELS, EDGE_CHANNELS, len(GROUND), conductances="ground")
     with torch.no_grad():
         encoder.conductances.ground.table.copy_(torch.tensor([GROUND]).expm1().log())  # the inverse of softplus
-    return principal_readouts(encoder, [*bare(molecules), *random_graphs(len(molecules) // 4, seed=0)]).eval()
+    return principal_readouts(encoder, graphs).eval()
 
 
 def main() -> None:
@@ -137,7 +137,8 @@ def main() -> None:
     parser.add_argument("--results", metavar="FILE", default="benchmarks/results/k.json")
     args = parser.parse_args()
     splits = load_molecules(args.data, name="zinc12k")
-    encoder: Encoder = (ordered_encoder if args.name == NAME else universal_encoder)(splits.train)
+    graphs = [*bare(splits.train), *random_graphs(len(splits.train) // 4, seed=0)]
+    encoder: Encoder = (ordered_encoder if args.name == NAME else universal_encoder)(graphs)
     encoder.save_pretrained(ZOO / args.name)
     rows = read_json(Path(args.results))["results"] if Path(args.results).exists() else []
     mine = [row for row in rows if row["encoding"] == args.name]
