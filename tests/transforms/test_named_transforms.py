@@ -21,14 +21,14 @@ from torch_geometric.data import Batch, Data
 from torch_geometric.loader import DataLoader
 
 from tg_lpe.data import GraphDataset
-from tg_lpe.encoders import HeatKernel, LaplacianEigenvectors
+from tg_lpe.encoders import LaplacianEigenvectors
 from tg_lpe.testing.encoder_test_case import GRAPH as SPECTRUM
 from tg_lpe.transforms import AddEffectiveResistance, AddLaplacianEigenvectors, AddPositionalEncoding
 
 TRANSFORMS = {
-    "heat": lambda: (AddPositionalEncoding(HeatKernel((0.5, 3.0))), "pe"),
+    "heat": lambda: (heat_pe(edge_attr_name="entries"), "pe"),
     "resistive": lambda: (resistive_pe(4), "pe"),
-    "bottom": lambda: (AddLaplacianEigenvectors(3), "laplacian_eigenvectors"),
+    "bottom": lambda: (AddLaplacianEigenvectors(3, eigenvalue_attr_name="values"), "laplacian_eigenvectors"),
     "top": lambda: (AddLaplacianEigenvectors(3, "top"), "laplacian_eigenvectors"),
     "edges": lambda: (AddEffectiveResistance(), "effective_resistance"),
     "all": lambda: (AddEffectiveResistance("all"), "effective_resistance"),
@@ -86,24 +86,6 @@ def test_resistances_between_components() -> None:
     )
 
 
-def test_whole_datasets() -> None:
-    graphs = [data_of(part, x=normal(part.num_nodes, 1)) for part in (SPECTRUM, CASES[7].graph, CASES[8].graph)]
-    for transform, attributes in (
-        (AddLaplacianEigenvectors(3, eigenvalue_attr_name="eigenvalues"), ("laplacian_eigenvectors", "eigenvalues")),
-        (heat_pe(edge_attr_name="entries"), ("pe", "entries")),
-        (AddEffectiveResistance(), ("effective_resistance",)),
-        (AddEffectiveResistance("all"), ("effective_resistance", "effective_resistance_index")),
-        (resistive_pe(3), ("pe",)),
-    ):
-        for dataset in (graphs, Stored(graphs)):
-            found = transform.encode_dataset(dataset, progress=False)
-            assert len(found) == len(graphs)
-            for number, data in enumerate(graphs):
-                expected = transform(data)
-                for name in attributes:
-                    torch.testing.assert_close(found[number][name], expected[name], equal_nan=True)
-
-
 @every_transform
 def test_dtype_follows_the_default(name: str) -> None:
     """The dtype is PyTorch's default when the transform is made."""
@@ -121,8 +103,8 @@ def test_data_are_not_changed(name: str) -> None:
     data = data_of(SPECTRUM, x=normal(6, 2))
     before, state = copy.deepcopy(data), torch.get_rng_state()
     out = transform(data)
-    extra = {attr, f"{attr}_index"} if name == "all" else {attr}
-    assert set(out.to_dict()) == {*before.to_dict(), *extra} and set(data.to_dict()) == set(before.to_dict())
+    further = {"all": {f"{attr}_index"}, "heat": {"entries"}, "bottom": {"values"}}.get(name, set())
+    assert set(out.to_dict()) == {*before.to_dict(), attr, *further} and set(data.to_dict()) == set(before.to_dict())
     assert all(torch.equal(data[key], before[key]) for key in ("x", "edge_index", "edge_weight"))
     assert torch.equal(torch.get_rng_state(), state), "the global generator was used"
     assert torch.equal(transform(data)[attr], out[attr])
@@ -153,15 +135,18 @@ def parts_of(name: str, out: Batch, attr: str, graphs: list[Data]) -> tuple[Tens
 
 
 @every_transform
-def test_a_batch_is_its_graphs_one_by_one(name: str) -> None:
+def test_batches_and_datasets_are_their_graphs_one_by_one(name: str) -> None:
     transform, attr = TRANSFORMS[name]()
     graphs = sample()
-    out = transform(Batch.from_data_list(graphs))
-    for own, got in zip(graphs, parts_of(name, out, attr, graphs), strict=True):
-        expected = transform(own)[attr]
-        finite = expected.isfinite()
-        assert got.shape == expected.shape and torch.equal(got.isfinite(), finite)
-        assert relative_error(got[finite], expected[finite]) < 1e-9
+    alone = [transform(data) for data in graphs]
+    datasets = [transform.encode_dataset(kind(graphs), progress=False) for kind in (list, Stored)]
+    batch = transform(Batch.from_data_list(graphs))
+    for expected, got, *found in zip(alone, parts_of(name, batch, attr, graphs), *datasets, strict=True):
+        torch.testing.assert_close(got, expected[attr], rtol=1e-9, atol=1e-9)
+        for own in found:
+            assert own.keys() == expected.keys()
+            for key in set(own.keys()) - {"num_nodes"}:
+                torch.testing.assert_close(own[key], expected[key], rtol=1e-9, atol=1e-9, equal_nan=True)
 
 
 @every_transform
