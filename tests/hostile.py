@@ -1,6 +1,6 @@
 """Arguments of the operations, and calls with arguments that no caller should pass.
 
-    python tests/hostile.py operators [--calls N]
+    python tests/hostile.py [--calls N]
 
 Each call ends in a result, a ValueError, or an error of torch where its operations refuse an argument before ours are
 reached. A crash ends the process.
@@ -172,7 +172,6 @@ def call_operations(num_calls: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["operators"])
     parser.add_argument("--calls", type=int, default=200)
     args = parser.parse_args()
     if not os.environ.get("LD_PRELOAD"):  # sanitizers reserve terabytes of addresses, and have a limit of their own

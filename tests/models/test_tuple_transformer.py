@@ -9,7 +9,7 @@ from typing import Any
 import networkx as nx
 import pytest
 import torch
-from helpers import Graph, few, fewer, from_networkx, graphs, normal, randomize_, relative_error
+from helpers import Graph, few, fewer, from_networkx, graphs, normal, randomize_, refusals, relative_error
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
@@ -458,45 +458,38 @@ def test_start_from_another_order(k: int, s: int | None) -> None:
         fresh.start_from(GraphTransformer(num_node_types=3, **SMALL))
 
 
-def test_wrong_arguments() -> None:
-    for options, message in (
-        ({"s": 3}, "1 <= s <= k, got k=2, s=3"),
-        ({"attention": "edge"}, r"attention must be one of \('full', 'local', 'delta', 'performer'\), got 'edge'"),
-        (
-            {"attention": "performer", "attention_options": {"attention_dropout": 0.1}},
-            r"attention='performer' has no weights that could be dropped, got attention_dropout=0\.1",
-        ),
-        ({"attention_options": {"random_features": 0}}, "random_features must be an integer from 1 to 100,000, got 0"),
-        ({"readout": {"pooling": "min"}}, "pooling must be one of"),
-        ({"readout": {"level": "tuple"}}, "level must be one of"),
-        ({"readout": {"level": "node", "pooling": "sum"}}, "level='node' does not pool, got pooling='sum'"),
-        ({"attention": "delta", "heads": 3, "hidden_channels": 9}, "needs at least 4 heads, got 3"),
-        ({"heads": 3}, "heads must divide hidden_channels"),
-        ({"attention_options": {"dropout": 1.0}}, "dropout must be at least 0 and below 1, got 1.0"),
-        ({"attention_options": {"drop_path": -0.1}}, "drop_path must be at least 0 and below 1, got -0.1"),
-        ({"attention_options": {"drop_path": 1.5}}, "drop_path must be at least 0 and below 1, got 1.5"),
-        ({"attention_options": {"drop_path": "a"}}, "drop_path must be at least 0 and below 1, got 'a'"),
-        (
-            {"k": 1, "s": 1, "readout": {"level": "edge"}},
-            "level='edge' reads the token of both ends .* needs k of at least 2, got k=1",
-        ),
-        ({"encoder": gram(), "pe_channels": 7}, "pe_channels=7 contradicts the encoder's 3"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            TupleTransformer(**{**SMALL, **options})
-    with pytest.raises(TypeError, match=r"encoder must be a .*Encoder or the arguments of one, got 3"):
-        TupleTransformer(encoder=3)
-    model = tuple_model(pe_channels=2)
-    for call, message in (
-        ({}, r"pe must have shape \(8, 2\), got None"),
-        ({"pe": normal(8, 3)}, r"pe must have shape \(8, 2\), got \(8, 3\)"),
-        ({"pe": normal(8, 2), "edge_pe": normal(9, 2)}, "built without edge_channels"),
-        ({"pe": normal(8, 2), "edge_weight": torch.ones(9)}, "no encoder that reads edge weights"),
-        ({"pe": normal(8, 2), "return_penalty": True}, "layers have no penalty"),
-        ({"x": torch.zeros(8, dtype=torch.int64), "pe": normal(8, 2)}, "built without node features, but some were"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            model(call.pop("x", None), EDGES, batch=BATCH, **call)
+test_wrong_arguments = refusals(
+    lambda **options: TupleTransformer(**{**SMALL, **options}),
+    ({"s": 3}, "1 <= s <= k, got k=2, s=3"),
+    ({"attention": "edge"}, r"attention must be one of \('full', 'local', 'delta', 'performer'\), got 'edge'"),
+    (
+        {"attention": "performer", "attention_options": {"attention_dropout": 0.1}},
+        r"attention='performer' has no weights that could be dropped, got attention_dropout=0\.1",
+    ),
+    ({"attention_options": {"random_features": 0}}, "random_features must be an integer from 1 to 100,000, got 0"),
+    ({"readout": {"pooling": "min"}}, "pooling must be one of"),
+    ({"readout": {"level": "tuple"}}, "level must be one of"),
+    ({"readout": {"level": "node", "pooling": "sum"}}, "level='node' does not pool, got pooling='sum'"),
+    ({"attention": "delta", "heads": 3, "hidden_channels": 9}, "needs at least 4 heads, got 3"),
+    ({"heads": 3}, "heads must divide hidden_channels"),
+    ({"attention_options": {"dropout": 1.0}}, "dropout must be at least 0 and below 1, got 1.0"),
+    *(
+        ({"attention_options": {"drop_path": value}}, f"drop_path must be at least 0 and below 1, got {value!r}")
+        for value in (-0.1, 1.5, "a")
+    ),
+    ({"k": 1, "s": 1, "readout": {"level": "edge"}}, "level='edge' reads the token .* needs k of at least 2, got"),
+    ({"encoder": gram(), "pe_channels": 7}, "pe_channels=7 contradicts the encoder's 3"),
+    ({"encoder": 3}, TypeError, r"encoder must be a .*Encoder or the arguments of one, got 3"),
+)
+test_wrong_inputs = refusals(
+    lambda x=None, **inputs: tuple_model(pe_channels=2)(x, EDGES, batch=BATCH, **inputs),
+    ({}, r"pe must have shape \(8, 2\), got None"),
+    ({"pe": normal(8, 3)}, r"pe must have shape \(8, 2\), got \(8, 3\)"),
+    ({"pe": normal(8, 2), "edge_pe": normal(9, 2)}, "built without edge_channels"),
+    ({"pe": normal(8, 2), "edge_weight": torch.ones(9)}, "no encoder that reads edge weights"),
+    ({"pe": normal(8, 2), "return_penalty": True}, "layers have no penalty"),
+    ({"x": torch.zeros(8, dtype=torch.int64), "pe": normal(8, 2)}, "built without node features, but some were"),
+)
 
 
 @pytest.mark.parametrize("attention", ["full", "performer"])

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import pytest
 import torch
-from helpers import normal, randomize_, refusals, relative_error
+from helpers import normal, normed, randomize_, refusals, relative_error
 from torch import Tensor, nn
 from torch.nn import functional
 from torch_geometric.nn import GINEConv, global_mean_pool
@@ -78,13 +78,6 @@ def gated_gcn(local: Any, h: Tensor, e: Tensor, edge_index: Tensor) -> tuple[Ten
         found[node] = (share[at] * local.value(h)[source[at]]).sum(0) / (share[at].sum(0) + 1e-6)
     h = h + normed(local.node_norm, local.own(h) + found).clamp(min=0)
     return h, e if local.edge_norm is None else e + normed(local.edge_norm, gate).clamp(min=0)
-
-
-def normed(norm: Any, x: Tensor) -> Tensor:
-    if not hasattr(norm, "running_mean"):
-        return x
-    x = (x - norm.running_mean) / (norm.running_var + 1e-5).sqrt()
-    return x.clamp(-30, 30) * norm.weight + norm.bias
 
 
 class TestHybrid(AttentionTestCase):

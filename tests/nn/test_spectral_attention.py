@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import pytest
 import torch
-from helpers import normal, randomize_, refusals, relative_error
+from helpers import normal, normed, randomize_, refusals, relative_error
 from torch import Tensor
 
 from tg_lpe.graph.graph import Graph
@@ -71,13 +71,6 @@ class TestSpectralAttention(AttentionTestCase):
     def expected(self, layer: Any, h: Tensor, e: Tensor, edge_index: Tensor, batch: Tensor) -> tuple[Tensor, Tensor]:
         feature = None if layer.shared.embedding is None else layer.shared.embedding.weight[0]
         layer = layer.layer
-
-        def normed(norm: Any, x: Tensor) -> Tensor:
-            if not hasattr(norm, "running_mean"):
-                return x
-            x = (x - norm.running_mean) / (norm.running_var + 1e-5).sqrt()
-            return x.clamp(-30, 30) * norm.weight + norm.bias
-
         update = layer.out(dense_attention(layer.attention, feature, h, e, edge_index, batch))
         h = normed(layer.norm_attention, h + update if layer.residual else update)
         first, second = layer.feed_forward[0], layer.feed_forward[3]
