@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import copy
 import logging
-import multiprocessing
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.multiprocessing.spawn import spawn
 from torch_geometric.data import InMemoryDataset
 from tqdm import tqdm
 
@@ -161,22 +161,12 @@ class Grid:
 
     def check(self) -> None:
         """Try each incomplete encoding on two test graphs; raise ``ValueError`` with its name if it fails."""
-        vocabulary = getattr(self.splits, "vocabulary", None)
         sample: InMemoryDataset = whole(self.splits.test[:2])
         for name, candidate in self.candidates.items():
             if all(self.is_complete(Cell(name, seed)) for seed in self.seeds):
                 continue
             try:
-                encoder = candidate.encoder
-                if isinstance(encoder, Checkpoint) and vocabulary is not None and encoder.module.reads & {"x"}:
-                    types = next(
-                        (data["atom_types"] for _, data in encoder.descriptions if data.get("atom_types")), None
-                    )
-                    if types not in (None, list(vocabulary)):
-                        orders = f"the order {', '.join(types)}, but the data have the order {', '.join(vocabulary)}"
-                        raise ValueError(
-                            f"{encoder.name} reads atom types in {orders}: pretrain an encoder on the data"
-                        )
+                self._check_vocabulary(candidate.encoder)
                 model = self.build(Cell(name, self.seeds[0])).eval()
                 check_training(model, self.splits, self.task)
                 if model.encoder is not None and model.encoder.is_fitted:
@@ -185,8 +175,20 @@ class Grid:
             except Exception as error:
                 raise ValueError(f"encoding {name!r} cannot be used here: {error}") from error
 
+    def _check_vocabulary(self, encoder: Any) -> None:
+        """Refuse a pretrained encoder that numbers atom types in another order than the data."""
+        vocabulary = getattr(self.splits, "vocabulary", None)
+        if isinstance(encoder, Checkpoint) and vocabulary is not None and encoder.module.reads & {"x"}:
+            types = next((data["atom_types"] for _, data in encoder.descriptions if data.get("atom_types")), None)
+            if types not in (None, list(vocabulary)):
+                orders = f"the order {', '.join(types)}, but the data have the order {', '.join(vocabulary)}"
+                raise ValueError(f"{encoder.name} reads atom types in {orders}: pretrain an encoder on the data")
+
     def check_folders(self) -> None:
-        """Raise ``ValueError`` if a run folder holds a training with other settings."""
+        """Raise ``ValueError`` if two trainings share a folder, or one holds a training with other settings."""
+        if len({self.folder(cell).path for cell in self.cells}) < len(self.cells):
+            names = ", ".join(self.candidates)
+            raise ValueError(f"the names {names} must give different folder names: use different letters or digits")
         for cell in self.cells:
             folder = self.folder(cell)
             if folder.config.exists():
@@ -226,33 +228,29 @@ def compare(
     simultaneous calls share the work. The results are written to ``out``: ``comparison.json``, ``comparison.csv`` and,
     with matplotlib, ``comparison.html``.
 
-    A training that fails, for example because it diverges, is logged as a warning and left out of the table. Its error
-    is raised if no training is complete.
+    A training that fails is logged as a warning and left out; its error is raised if no training is complete.
 
     Args:
-        data, target, level: the data, as for :func:`~tg_lpe.app.comparison.data.splits_of`: splits, a dataset or
-            sequence of graphs, one graph with labels of its nodes, or the path of a table of molecules.
+        data, target, level: as for :func:`~tg_lpe.app.comparison.data.splits_of`: splits, a dataset or sequence of
+            graphs, one graph with labels of its nodes, or the path of a table of molecules.
         encodings: the rows: names such as ``"walks"``, encoder classes or encoders, or a mapping from names of your
             choice to these, see :func:`candidates_of`; :data:`ENCODINGS` if absent.
         task: the task or its name; chosen from the labels if absent.
-        model: ``"model"``, a class or its name, and further arguments of :func:`~tg_lpe.app.training.build_model`. The
-            default is a :class:`~tg_lpe.GraphTransformer` with 64 channels.
+        model: ``"model"``, a class or its name, and further arguments of :func:`~tg_lpe.app.training.build_model`; by
+            default, a :class:`~tg_lpe.GraphTransformer` with 64 channels.
         config: settings of the trainings, :func:`~tg_lpe.app.comparison.grid.default_config` if absent; its ``seed`` is
             ignored.
         seeds: seeds of the trainings. All of them have the same split.
         split_seed: seed of the split, if it is random.
         out: folder of the run folders and the results.
         source: name of the data in the table.
-        processes: number of processes that train at once and share the threads. If there are several, they import the
-            caller's main module again, so a script needs ``if __name__ == "__main__":``.
+        processes: number of processes that train at once and share the threads. If there are several, a script needs
+            ``if __name__ == "__main__":``.
         device: where to train.
         quick: whether to only try out the comparison, with at most 3 epochs (15 for a single graph), 32 channels, 300
             training graphs and the first seed.
         collect: whether to train nothing and write the table of the complete trainings, even while another call trains.
         progress: whether to show progress and the remaining time.
-
-    Returns:
-        The comparison, with all figures.
 
     Raises:
         TypeError: if an argument is of another class.
@@ -262,37 +260,15 @@ def compare(
     check_count("processes", processes)
     check_folder("out", out)
     check_flags(quick=quick, collect=collect, progress=progress)
-    check_options("model", model)
     checked_device("device", device)
-    options = dict(model or {})
-    if "model" in options:
-        model_class(options["model"])
-    else:
-        options = {**MODEL, **options}
-    if not isinstance(seeds, Iterable) or not (seeds := tuple(seeds)) or len(set(seeds)) < len(seeds):
-        raise ValueError(f"seeds must be different integers, at least one, got {seeds!r}")
-    for seed in (*seeds, split_seed):
-        check_seed(seed)
+    seeds = _seeds(seeds, split_seed)
     splits = splits_of(data, target, level, split_seed)
     config = default_config(splits) if config is None else config
     check_type("config", config, TrainConfig)
-    if source is None:
-        source = str(data) if isinstance(data, str | Path) else "unnamed data"
-    if quick:
-        config = replace(config, epochs=min(config.epochs, QUICK["epochs" if len(splits.train) > 1 else "steps"]))
-        seeds = seeds[:1]
-        if "hidden_channels" in options:
-            check_count("hidden_channels", options["hidden_channels"])
-            options["hidden_channels"] = min(options["hidden_channels"], QUICK["hidden_channels"])
-        if len(splits.train) > QUICK["graphs"]:
-            splits = replace(splits, train=whole(splits.train[: QUICK["graphs"]]))
-    if not isinstance(task, Task):
-        task = task_for(splits, task)
-    candidates, folder = candidates_of(encodings), Path(out)
-    grid = Grid(splits, task, candidates, options, config, seeds, folder, device, source)
-    if len({grid.folder(cell).path for cell in grid.cells}) < len(grid.cells):
-        names = ", ".join(grid.candidates)
-        raise ValueError(f"the names {names} must give different folder names: use different letters or digits")
+    source = source or (str(data) if isinstance(data, str | Path) else "unnamed data")
+    task = task if isinstance(task, Task) else task_for(splits, task)
+    grid = Grid(splits, task, candidates_of(encodings), _options(model), config, seeds, Path(out), device, source)
+    grid = _quick(grid) if quick else grid
     failures: dict[Cell, Exception] = {}
     if not collect:
         grid.check()
@@ -301,9 +277,40 @@ def compare(
         failures = _run(grid, processes, progress)
     comparison = Comparison.of(grid)
     if not comparison.rows:
-        raise next(iter(failures.values()), ValueError(f"no training in {folder} is complete"))
-    comparison.save(folder)
+        raise next(iter(failures.values()), ValueError(f"no training in {out} is complete"))
+    comparison.save(out)
     return comparison
+
+
+def _seeds(seeds: Any, split_seed: int) -> tuple[int, ...]:
+    if not isinstance(seeds, Iterable) or not (seeds := tuple(seeds)) or len(set(seeds)) < len(seeds):
+        raise ValueError(f"seeds must be different integers, at least one, got {seeds!r}")
+    for seed in (*seeds, split_seed):
+        check_seed(seed)
+    return tuple(seeds)
+
+
+def _options(model: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return model arguments with their defaults."""
+    check_options("model", model)
+    options = dict(model or {})
+    if "model" not in options:
+        return {**MODEL, **options}
+    model_class(options["model"])  # raises
+    return options
+
+
+def _quick(grid: Grid) -> Grid:
+    """Return the grid within the limits of :data:`QUICK`."""
+    options, train = dict(grid.model), grid.splits.train
+    if "hidden_channels" in options:
+        check_count("hidden_channels", options["hidden_channels"])
+        options["hidden_channels"] = min(options["hidden_channels"], QUICK["hidden_channels"])
+    config = replace(grid.config, epochs=min(grid.config.epochs, QUICK["epochs" if len(train) > 1 else "steps"]))
+    splits = grid.splits
+    if len(train) > QUICK["graphs"]:
+        splits = replace(splits, train=whole(train[: QUICK["graphs"]]))
+    return replace(grid, splits=splits, config=config, seeds=grid.seeds[:1], model=options)
 
 
 @torch.no_grad()
@@ -332,26 +339,20 @@ def _run(grid: Grid, processes: int, progress: bool) -> dict[Cell, Exception]:
     classes = [cls for cls in ENCODERS.values() if not cls.__module__.startswith("tg_lpe.")]
     threads = torch.get_num_threads()
     share = max(1, threads // processes)
-    start: Callable[..., Any] = multiprocessing.get_context("spawn").Process
-    workers = [
-        start(target=_work, args=(grid, classes, share, progress), daemon=True) for _ in range(processes - 1)
-    ]  # daemons end with this process
+    workers = spawn(_work, (grid, classes, share, progress), processes - 1, join=False)  # end with this process
     try:
         torch.set_num_threads(share)
-        for worker in workers:
-            worker.start()
         failures = _run_cells(grid, progress)
-        for worker in workers:
-            worker.join()
+        while not workers.join():
+            pass
         return failures
     finally:
         torch.set_num_threads(threads)
-        for worker in workers:
-            if worker.is_alive():
-                worker.terminate()
+        for worker in workers.processes:
+            worker.terminate()
 
 
-def _work(grid: Grid, classes: Sequence[type[Encoder]], threads: int, progress: bool) -> None:
+def _work(index: int, grid: Grid, classes: Sequence[type[Encoder]], threads: int, progress: bool) -> None:
     """Train, in a worker process, the cells that no other process trains."""
     torch.set_num_threads(threads)
     for cls in classes:
@@ -364,14 +365,14 @@ def _work(grid: Grid, classes: Sequence[type[Encoder]], threads: int, progress: 
 
 def _run_cells(grid: Grid, progress: bool, is_worker: bool = False) -> dict[Cell, Exception]:
     """Train the incomplete cells that no other process trains; return those that failed with their errors."""
-    parent, failures, total = multiprocessing.parent_process(), dict[Cell, Exception](), len(grid.cells)
+    failures, total = dict[Cell, Exception](), len(grid.cells)
     complete = sum(map(grid.is_complete, grid.cells))
     if progress and complete and not is_worker:
         _LOGGER.info("%d of %d trainings are already complete", complete, total)
     hidden = None if progress and not is_worker else True
     with tqdm(total=total, initial=complete, unit="training", desc="comparing", disable=hidden) as bar:
         for cell in grid.cells:
-            if grid.is_complete(cell) or (is_worker and parent is not None and not parent.is_alive()):
+            if grid.is_complete(cell):
                 continue
             try:
                 grid.run(cell)
@@ -381,11 +382,10 @@ def _run_cells(grid: Grid, progress: bool, is_worker: bool = False) -> dict[Cell
                 failures[cell] = error
                 _LOGGER.warning("%s failed: %s", cell, error)
                 continue
-            done = sum(map(grid.is_complete, grid.cells))
-            bar.n = done
+            bar.n = sum(map(grid.is_complete, grid.cells))
             bar.refresh()
             if progress:
                 value = read_object(grid.folder(cell).result)[f"test_{grid.task.metric}"]
                 title = METRICS[grid.task.metric].title
-                _LOGGER.info("[%d/%d] %s: test %s %s", done, total, cell, title, figure_text(value))
+                _LOGGER.info("[%d/%d] %s: test %s %s", bar.n, total, cell, title, figure_text(value))
     return failures
