@@ -226,15 +226,13 @@ class Predictor:
             graphs: SMILES strings, such as a column of a table; RDKit molecules, which are converted to canonical
                 SMILES; ``Data`` objects as in training, with atom and bond types by number; or a PyG dataset.
                 ``edge_weight`` is read if the model's encoder reads it.
-            on_error: what to do if a graph is refused, because its SMILES is missing (``None``, NaN) or cannot be read,
-                it has an unknown atom type or does not fit the model. ``"raise"`` raises an error; ``"nan"`` sets its
-                row to NaN and lists it in ``refused``.
+            on_error: what to do if a graph is refused, because its SMILES is missing or cannot be read, or it does not
+                fit the model: ``"raise"`` an error, or set its row to ``"nan"`` and list it in ``refused``.
             extra: the :attr:`extra_columns` of the model for SMILES: a dictionary or table with a number for each
                 molecule. Graphs hold them in ``graph_attr``.
             batch_size: largest number of graphs in a batch.
             num_workers: further processes that read SMILES; ``None`` to choose.
-            canonical: whether to convert molecules to RDKit's canonical SMILES first, so that predictions do not depend
-                on the spelling. If absent, they are converted unless the model was trained with ``canonical=False``.
+            canonical: whether to convert molecules to RDKit's canonical SMILES first; if absent, as in training.
             progress: whether to show a progress bar.
             coverage: share of labels that the intervals ``low`` to ``high`` should hold, see :meth:`intervals`; no
                 intervals if absent.
@@ -243,8 +241,7 @@ class Predictor:
             UserWarning: once, if graphs differ from those that the model was trained on; ``outside`` lists them.
 
         Raises:
-            TypeError: if ``graphs`` is a single string, graph, batch or table, or an element is neither a molecule nor
-                the ``Data`` of one graph.
+            TypeError: if ``graphs`` is no list, or an element is neither a molecule nor the ``Data`` of one graph.
             ValueError: if ``on_error="raise"`` and a graph is refused, an option is out of range, or the model was not
                 trained on molecules and gets SMILES.
             ModuleNotFoundError: if ``graphs`` are SMILES and RDKit is not installed.

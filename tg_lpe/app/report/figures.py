@@ -6,7 +6,7 @@ import io
 import math
 import re
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from html import escape
 from pathlib import Path
@@ -36,24 +36,12 @@ def draw_curve(folder: RunFolder) -> Path | None:
         return None
     rows = read_metrics(folder.metrics)
     log = not any(f"val_{name}" in row for row in rows for name in METRICS if METRICS[name].direction == "max")
-    titles = {"train_loss": "training loss", "val_loss": "validation loss"}
-    titles |= {f"val_{name}": f"validation {metric.title}" for name, metric in METRICS.items()}
-    lines: dict[str, list[tuple[float, float]]] = {title: [] for title in titles.values()}
-    for row in rows:
-        for key, title in titles.items():
-            columns = list(row.get(f"{key}_columns", {}).items())[: len(SPARE_COLORS)]
-            for label, value in [(title, row.get(key)), *((f"{title}, {column}", value) for column, value in columns)]:
-                if _is_drawable(value, log) and "epoch" in row:
-                    lines.setdefault(label, []).append((row["epoch"], value))
-    loss = lines["validation loss"]
-    metrics = [points for label, points in lines.items() if label not in ("training loss", "validation loss")]
-    if any(len(points) == len(loss) and np.allclose(points, loss, rtol=1e-3, atol=0) for points in metrics if points):
-        loss.clear()  # the metric equals the loss, and one line would hide the other
+    lines = _lines(rows, log)
     with _figure(6, 4) as figure:
         axes = figure.add_subplot()
         for label, points in lines.items():
             if points:
-                axes.plot(*zip(*points, strict=True), label=label, marker="." if len(rows) < 40 else None)
+                axes.plot(*_columns(points), label=label, marker="." if len(rows) < 40 else None)
         if axes.lines:
             if log:
                 _log_scale(axes, [value for line in axes.lines for value in line.get_ydata()])
@@ -63,6 +51,24 @@ def draw_curve(folder: RunFolder) -> Path | None:
         with replacing(folder.curve) as temporary:
             figure.savefig(temporary, format="png", dpi=120)
     return folder.curve
+
+
+def _lines(rows: Sequence[Mapping[str, Any]], log: bool) -> dict[str, dict[float, float]]:
+    """Return losses and metrics by epoch, without the validation loss if a metric equals it."""
+    titles = {"train_loss": "training loss", "val_loss": "validation loss"}
+    titles |= {f"val_{name}": f"validation {metric.title}" for name, metric in METRICS.items()}
+    lines: dict[str, dict[float, float]] = {title: {} for title in titles.values()}
+    for row in rows:
+        for key, title in titles.items():
+            columns = list(row.get(f"{key}_columns", {}).items())[: len(SPARE_COLORS)]
+            for label, value in [(title, row.get(key)), *((f"{title}, {column}", value) for column, value in columns)]:
+                if _is_drawable(value, log):
+                    lines.setdefault(label, {})[row["epoch"]] = value
+    training, loss = lines.pop("training loss"), lines.pop("validation loss")
+    values = [[*points.values()] for points in lines.values()]
+    if any(len(each) == len(loss) and np.allclose(each, [*loss.values()], rtol=1e-3, atol=0) for each in values):
+        loss = {}  # one line would hide the other
+    return {"training loss": training, "validation loss": loss, **lines}
 
 
 def curves_svg(table: Table) -> str:

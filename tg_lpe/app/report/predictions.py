@@ -61,7 +61,7 @@ def scored(table: Table) -> list[Scored]:
             labels = test.labels[:, column].double()
             known = ~labels.isnan()
             scores, labels = test.values[known, column].double(), labels[known]
-            figures = {title_of(name): METRICS[name].column(scores, labels) for name in UNITLESS} if len(labels) else {}
+            figures = {title_of(name): METRICS[name].column(scores, labels) for name in UNITLESS}
             remarks = [f"{name} {value:.3f}" for name, value in figures.items() if value is not None]
             if not remarks or not bool(scores.isfinite().all()):
                 continue  # all labels are equal, or there are none
