@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -43,13 +42,7 @@ def run(args: Namespace) -> None:
         small = ["--model.hidden_channels", "64", "--epochs", str(args.epochs)]  # minutes on two cores
         steps.append(["train", *common, *options, *small, "--out", str(out / name)])
     steps.append(["report", pretrained, *(str(out / name) for name in encodings), "--out", str(out / "report.html")])
-    notes = logging.getLogger("tg_lpe.app.molecules")
     for step in steps:
         print(f"$ tg-lpe {' '.join(step)}", file=sys.stderr)
-        status = main(step)
-        notes.setLevel(logging.ERROR)  # the next step reads the same molecules
-        if status:
-            break
-    notes.setLevel(logging.NOTSET)
-    if status:
-        sys.exit(status)
+        if status := main(step):
+            sys.exit(status)

@@ -41,7 +41,7 @@ from tg_lpe.models.base import FIXED
 from tg_lpe.models.registry import DEFAULT_MODEL
 
 DEFAULT_CLASS = "GramTransformer"
-REGISTRIES = {"encoder": (ENCODERS, register), "model": (MODELS, register_model), "task": (TASKS, register_task)}
+REGISTRIES = {"model": (MODELS, register_model), "encoder": (ENCODERS, register), "task": (TASKS, register_task)}
 """Options that choose a class, with the registry of the class and the function that registers one."""
 
 SIZES = {field.name for field in fields(DataSpec)}
@@ -76,10 +76,7 @@ class Chosen:
         first.error = parser.error  # type: ignore[method-assign, assignment]
         for option in ("import", *options):
             flags = [f"--{option}"] + ([f"--{option}.class"] if option in REGISTRIES else [])
-            if option in ("import", "config"):
-                first.add_argument(*flags, action="append")
-            else:
-                first.add_argument(*flags, choices=tuple(PRESETS) if option == "preset" else None)
+            first.add_argument(*flags, action="append" if option in ("import", "config") else "store")
         known, self.rest = first.parse_known_args(words)
         typed = {name: value for name, value in vars(known).items() if value is not None}
         try:
@@ -94,14 +91,9 @@ class Chosen:
         except (ValueError, ImportError) as error:
             parser.error(str(error))
 
-    def _name(self, option: str) -> str | None:
-        """Return the name of the class that files or typed words choose for an option."""
-        name: str | None = self.content.get(option, {}).get("class")
-        return name
-
     def _class(self, option: str) -> Any:
         """Return the class that an option chooses, or its default, and store its name in ``content``."""
-        name = self._name(option)
+        name: str | None = self.content.get(option, {}).get("class")
         if name is None and self.start is not None and option != "task":
             model = self.start.model if option == "model" else self.start.model.encoder
             name = "none" if model is None else type(model).__name__
@@ -111,7 +103,7 @@ class Chosen:
             if "preset" in self.content:
                 name = PRESETS[self.content["preset"]].encoder
             elif self.default_encoder is not None:
-                takes = arguments_of(class_named("model", self._name("model") or DEFAULT_MODEL))
+                takes = arguments_of(class_named("model", self.content["model"]["class"]))
                 name = self.default_encoder if "encoder" in takes else "none"
         if name is None:
             return None
