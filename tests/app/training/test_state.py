@@ -10,7 +10,7 @@ import torch
 from helpers import normal
 from torch import nn
 
-from tg_lpe.app.training.state import MetricsLog, copy_state, kept_state, pack_optimizer, read_metrics, unpack_optimizer
+from tg_lpe.app.training.state import MetricsLog, pack_optimizer, read_metrics, unpack_optimizer
 from tg_lpe.checkpoints.files import load_tensors, save_tensors
 
 
@@ -54,15 +54,6 @@ def test_an_optimizer_before_its_first_step() -> None:
     assert pack_optimizer(optimizer) == {}
     unpack_optimizer(optimizer, {})
     assert optimizer.state_dict()["state"] == {}
-
-
-def test_a_state_is_kept_whatever_happens() -> None:
-    model, _ = make(0)
-    before = copy_state(model)
-    with pytest.raises(KeyboardInterrupt), kept_state(model):
-        nn.init.zeros_(model[0].weight)
-        raise KeyboardInterrupt
-    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
 
 
 def test_metrics_lines(tmp_path: Path) -> None:

@@ -356,7 +356,6 @@ def test_the_constant_of_a_regression_is_the_median() -> None:
     task = Regression(num_targets=2, mean=[3.0, 10.0], std=[2.0, 5.0])
     constant = task.constant(labels)
     assert constant is not None and task.predict(constant).tolist() == [[2.0, 30.0]]
-    assert Binary().constant(labels[:, :1]) is None
 
 
 def test_a_few_labels_do_not_decide_how_all_are_scaled() -> None:

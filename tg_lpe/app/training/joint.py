@@ -24,8 +24,8 @@ from tg_lpe.app.training.metrics import METRICS
 from tg_lpe.app.training.outputs import write_outputs
 from tg_lpe.app.training.processes import Parts, join
 from tg_lpe.app.training.run_folder import RunFolder, describe_model
-from tg_lpe.app.training.state import kept_state
-from tg_lpe.app.training.tasks import Task, task_for
+from tg_lpe.app.training.state import copy_state
+from tg_lpe.app.training.tasks import Regression, Task, task_for
 from tg_lpe.arguments import check_flags, check_type, checked_device
 from tg_lpe.checkpoints.checkpoint import module_dtype
 from tg_lpe.checkpoints.files import read_object
@@ -243,9 +243,12 @@ class JointTraining(TrainingLoop):
         if not self.config.recalibrate and not self.is_one_graph:
             yield
             return
-        with kept_state(self.model):
+        before = copy_state(self.model)
+        try:
             self._recalibrate()
             yield
+        finally:
+            self.model.load_state_dict(before)
 
     @torch.no_grad()
     def _recalibrate(self) -> None:
@@ -386,7 +389,8 @@ def _label_figures(task: Task, splits: GraphSplits) -> dict[str, Any]:
     """Return counts of labels, and the figures of a constant prediction, the least that a model should beat."""
     counts: dict[str, Any] = {}
     figures: dict[str, Any] = {}
-    columns, constant = splits.target.columns, task.constant(splits.labels("train"))
+    columns = splits.target.columns
+    constant = task.constant(splits.labels("train")) if isinstance(task, Regression) else None
     for part in ("val", "test"):
         labels = splits.labels(part)
         missing = int(labels.isnan().sum())

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.utils.data import BatchSampler, RandomSampler, Sampler, SequentialSampler
+from torch.utils.data import BatchSampler, RandomSampler, SequentialSampler
 from torch_geometric.data import Batch, InMemoryDataset
 
 from tg_lpe.app.training.batches import batch_loader
@@ -122,7 +122,7 @@ def average_gradients(parameters: Iterable[nn.Parameter]) -> None:
 
 
 class Parts:
-    """Iterate over this process's parts of the batches of a dataset; all processes have the same order of graphs.
+    """Iterate once over this process's parts of the batches of a dataset; all processes have the same order of graphs.
 
     Iterating yields each part with a context to use it in, see :func:`~tg_lpe.nn.parallel.divided`. A batch with fewer
     graphs than processes is not divided: each process gets all of it.
@@ -138,7 +138,7 @@ class Parts:
 
     def __init__(self, dataset: InMemoryDataset, batch_size: int, generator: torch.Generator | None = None) -> None:
         order = SequentialSampler(dataset) if generator is None else RandomSampler(dataset, generator=generator)
-        rows = _OwnRows(BatchSampler(order, batch_size, drop_last=False))
+        rows = map(_own_rows, BatchSampler(order, batch_size, drop_last=False))
         self._loader = batch_loader(dataset, batch_sampler=rows, generator=generator)
         self.sizes = [min(batch_size, len(dataset) - start) for start in range(0, len(dataset), batch_size)]
 
@@ -150,15 +150,8 @@ class Parts:
             yield batch, divided(size >= num_processes())
 
 
-class _OwnRows(Sampler[list[int]]):
-    """Yield this process's share of each list of indices; lists shorter than the number of processes stay whole."""
-
-    def __init__(self, batches: BatchSampler) -> None:
-        self.batches = batches
-
-    def __iter__(self) -> Iterator[list[int]]:
-        processes, number = num_processes(), process_number()
-        for indices in self.batches:
-            size = len(indices)
-            start, stop = (size * n // processes for n in (number, number + 1))
-            yield indices[start:stop] if size >= processes else indices
+def _own_rows(indices: list[int]) -> list[int]:
+    """Return this process's share of a batch; a batch of fewer graphs than processes stays whole."""
+    size, processes = len(indices), num_processes()
+    start, stop = (size * number // processes for number in (process_number(), process_number() + 1))
+    return indices[start:stop] if size >= processes else indices

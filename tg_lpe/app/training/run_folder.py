@@ -84,9 +84,8 @@ class RunFolder:
         config = {"layout": LAYOUT, "command": command, **settings}
         before = read_object(self.config) if self.config.exists() else None
         # A run that failed before its first epoch leaves only its settings, which a new run may overwrite.
-        parts = [file.name for file in (self.state, self.result) if file.exists()]
-        if self.metrics.exists() and self.metrics.stat().st_size:
-            parts.insert(0, self.metrics.name)
+        files = (self.metrics, self.state, self.result)
+        parts = [file.name for file in files if file.exists() and file.stat().st_size]
         if before is None:
             if names := ", ".join(parts) or (self.model.name if self.model.exists() else ""):
                 fault = f"{self.path} holds {names} without the config.json of their run"

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -37,16 +36,6 @@ def unpack_optimizer(optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor
 def copy_state(model: nn.Module) -> dict[str, Tensor]:
     """Copy a module's parameters and persistent buffers."""
     return {name: value.clone() for name, value in model.state_dict().items()}
-
-
-@contextmanager
-def kept_state(model: nn.Module) -> Iterator[None]:
-    """Restore a module's parameters and buffers at the end of the context."""
-    before = copy_state(model)
-    try:
-        yield
-    finally:
-        model.load_state_dict(before)
 
 
 def with_prefix(values: Mapping[str, V], prefix: str) -> dict[str, V]:

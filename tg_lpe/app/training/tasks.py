@@ -129,14 +129,6 @@ class Task(ABC):
         """Return the values ``[num_rows, num_targets]`` that a metric compares: here the outputs and the labels."""
         return prediction, target
 
-    def constant(self, labels: Tensor) -> Tensor | None:
-        """Return the best constant outputs ``[1, out_channels]``, a baseline for results; here ``None``.
-
-        Args:
-            labels: labels of the training set, ``[num_rows, num_targets]``; NaN where missing.
-        """
-        return None
-
     def evaluate(self, predictions: Tensor, targets: Tensor) -> dict[str, Any]:
         """Compute all metrics of the task.
 
@@ -205,13 +197,10 @@ class Task(ABC):
         if missing := [name for name, column in zip(columns, unlabelled, strict=True) if column]:
             raise ValueError(f"nothing can be learned of {', '.join(missing)}: the training set has no label of it")
         for part in ("val", "test"):
-            defined = [m for m in self.metrics if len(self.undefined_columns(labels[part], m)) < self.num_targets]
-            if self.metric in defined:
-                continue
-            advice = "choose {metric}, or another split or seed" if defined else "take another split or seed"
-            title, needs = METRICS[self.metric].title, METRICS[self.metric].needs
-            message = "{} needs a column with {}; in the {} set, {} has none: " + advice
-            raise ArgumentError(message, title, needs, part, names, metric=defined[0] if defined else ...)
+            if len(self.undefined_columns(labels[part], self.metric)) == self.num_targets:
+                message = "{} needs a column with {}; in the {} set, {} has none: choose another {metric} or split"
+                metric = METRICS[self.metric]
+                raise ArgumentError(message, metric.title, metric.needs, part, names, metric=...)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the name and the arguments that are set, JSON-able; :func:`make_task` reads them."""
