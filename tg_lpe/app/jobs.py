@@ -296,7 +296,7 @@ class EncodingJob:
 
     def _molecules(self, table: Any) -> tuple[_GraphsOf, list[str | None]]:
         """Return the valid SMILES of a table as graphs, and for each row ``None`` or the reason why it is invalid."""
-        from tg_lpe.app.molecules import _molecule, reader
+        from tg_lpe.app.molecules import MoleculeDataset, _molecule, reader
 
         smiles = table[self.smiles_column].cast("string").to_pylist()
         if self.reader is not None:
@@ -304,7 +304,7 @@ class EncodingJob:
             return partial(_part, batch.graphs), batch.reasons
         molecules = _molecule.process(smiles, canonical=True)  # without atom types, which have no common numbers
         graphs = (m if isinstance(m, str) else m._replace(atoms=[0] * len(m.atoms)) for m in molecules)
-        return partial(_part, reader.dataset_of(graphs)), reader.reasons_of(molecules)
+        return partial(_part, MoleculeDataset.from_molecules(graphs)), reader.reasons_of(molecules)
 
     def _graphs(self, table: Any) -> tuple[_GraphsOf, list[str | None]]:
         """Return the graphs of a table, and ``None`` for each row, since faults only show up later."""

@@ -119,7 +119,7 @@ def molecule(
                 f"this {type(encoder).__name__} reads atom types, so vocabulary must be given: the numbers of the types"
             )
         try:
-            types = _molecule.graph(_molecule.parse(smiles), canonical).atom_types
+            types, _ = _molecule.graph(_molecule.parse(smiles), canonical)
         except ValueError as error:
             raise ValueError(f"unusable SMILES {smiles!r}: {error}") from error
         vocabulary = AtomVocabulary.from_counts(Counter(types))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import networkx as nx
+import numpy as np
 import pytest
 import torch
 from helpers import Graph, Stored, few, graphs
@@ -12,12 +13,17 @@ from torch_geometric.data import Data
 
 from tg_lpe.app.datasets import relabel_nodes
 from tg_lpe.app.molecules import MoleculeDataset
+from tg_lpe.app.molecules._molecule import Molecule
 from tg_lpe.data.storage import whole, with_attribute
 
-SMALL = MoleculeDataset.from_graphs(
-    atoms=[[0, 1, 2, 1, 0], [3], [1, 1, 2], [0, 1]],
-    bonds=[[0, 1, 1, 1, 2, 2, 2, 3, 1, 3, 4, 3], [], [0, 1, 1, 1, 2, 2], [0, 1, 2]],
-    labels=[1.0, 2.0, 3.0, 4.0],
+SMALL = MoleculeDataset.from_molecules(
+    [
+        Molecule([0, 1, 2, 1, 0], [0, 1, 1, 1, 2, 2, 2, 3, 1, 3, 4, 3]),
+        Molecule([3], []),
+        Molecule([1, 1, 2], [0, 1, 1, 1, 2, 2]),
+        Molecule([0, 1], [0, 1, 2]),
+    ],
+    np.array([[1.0], [2.0], [3.0], [4.0]]),
 )
 
 

@@ -293,14 +293,13 @@ def test_a_worker_that_dies_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None
         list(_pool.read_smiles(["C"] * 600, num_workers=2))
 
 
-def test_graphs_of_plain_lists() -> None:
-    dataset = MoleculeDataset.from_graphs([[0, 1], [0]], [[0, 1, 1], []], [0.5, 1.5])
-    assert [data.num_edges for data in dataset] == [2, 0]
-    with pytest.raises(ValueError, match="2 atom lists, 1 bond lists and 2 labels"):
-        MoleculeDataset.from_graphs([[0], [0]], [[]], [0.0, 1.0])
+def test_graphs_of_molecules() -> None:
+    molecules = [_molecule.Molecule([0, 1], [0, 1, 1]), "a reason", _molecule.Molecule([0], [])]
+    dataset = MoleculeDataset.from_molecules(molecules)
+    assert [data.num_edges for data in dataset] == [2, 0] and dataset[0].y.isnan()
     with pytest.raises(ValueError, match="at least one graph"):
         MoleculeDataset.from_data_list([])
-    assert len(MoleculeDataset.from_graphs([[2]], [[]], [3.0])) == 1
+    assert len(MoleculeDataset.from_molecules(molecules[2:])) == 1
 
 
 def test_csv_without_labels_gets_the_computed_target(write_folder: Write, tmp_path: Path) -> None:

@@ -83,8 +83,8 @@ def test_what_a_string_says_beside_the_molecule_does_not_decide(spelled: str, sm
 
 def test_kekule_structure_is_the_first_in_order() -> None:
     def double_bonds(smiles: str) -> list[tuple[int, int]]:
-        graph = molecule_module.graph(Chem.MolFromSmiles(smiles))
-        return sorted((min(a, b), max(a, b)) for a, b, kind in graph.bonds if kind == 2)
+        _, bonds = molecule_module.graph(Chem.MolFromSmiles(smiles))
+        return sorted((min(a, b), max(a, b)) for a, b, kind in bonds if kind == 2)
 
     # RDKit's default draws these differently from release to release.
     assert double_bonds("Cc1ccccc1Cl") == [(1, 2), (3, 4), (5, 6)]
@@ -103,7 +103,7 @@ SPELLED = (
 def test_canonical_graphs_do_not_depend_on_the_spelling(smiles: str) -> None:
     molecule = Chem.MolFromSmiles(smiles)
     spellings = {smiles, *Chem.MolToRandomSmilesVect(molecule, 30, randomSeed=1)}
-    names = {name for s in spellings for name in molecule_module.graph(Chem.MolFromSmiles(s)).atom_types}
+    names = {name for s in spellings for name in molecule_module.graph(Chem.MolFromSmiles(s))[0]}
     vocabulary = AtomVocabulary(tuple(sorted(names)))
     first, *others = (as_networkx(smiles_to_data(s, vocabulary, canonical=True)) for s in sorted(spellings))
     assert len(others) > 3
@@ -137,9 +137,9 @@ def test_kekule_structure_keeps_valences(smiles: str) -> None:
     molecule = Chem.MolFromSmiles(smiles)
     reference = Chem.Mol(molecule)
     Chem.Kekulize(reference, clearAromaticFlags=True)
-    ours = molecule_module.graph(molecule)
+    _, bonds = molecule_module.graph(molecule)
     orders = [0.0] * molecule.GetNumAtoms()
-    for a, b, kind in ours.bonds:
+    for a, b, kind in bonds:
         orders[a] += kind
         orders[b] += kind
     assert orders == [sum(bond.GetBondTypeAsDouble() for bond in atom.GetBonds()) for atom in reference.GetAtoms()]
@@ -225,12 +225,10 @@ def test_vocabulary_round_trips_and_orders() -> None:
     assert vocabulary.types == ("C", "N", "O", "S")
     assert hash(AtomVocabulary(vocabulary.types)) == hash(vocabulary)
     assert ("N" in vocabulary, "Si" in vocabulary, len(vocabulary), list(vocabulary)) == (True, False, 4, [*"CNOS"])
-    assert vocabulary.encode(["O", "C"]) == [2, 0]
 
 
 test_vocabulary_errors = refusals(
-    lambda types, symbol="Xe": AtomVocabulary(types).index(symbol),
-    ((VOCABULARY.types,), "unknown atom type 'Xe'"),
+    AtomVocabulary,
     ((("C", "C", "N"),), "more than once: 'C'"),
     (((),), "at least one"),
     (("CNO",), TypeError, "'CNO'"),
@@ -250,7 +248,7 @@ def test_canonical_features_of_ogb_do_not_depend_on_the_spelling(smiles: str) ->
         read = molecule_module.parse(spelling)
         atoms, bonds = molecule_module.ogb_graph(read, canonical=True)
         symbols = [atom.GetAtomicNum() - 1 for atom in read.GetAtoms()]
-        assert atoms[::9] == symbols and len(bonds) == 5 * read.GetNumBonds(), "in the order of the string"
+        assert atoms[::9] == symbols and len(bonds) == read.GetNumBonds(), "in the order of the string"
         kinds.add(tuple(sorted(tuple(atoms[first : first + 9]) for first in range(0, len(atoms), 9))))
     assert len(kinds) == 1
 

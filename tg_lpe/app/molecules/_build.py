@@ -16,9 +16,10 @@ from tg_lpe.app.molecules._butina import butina_clusters
 from tg_lpe.app.molecules._cache import Built
 from tg_lpe.app.molecules._labels import place_of, read_labels, read_numbers
 from tg_lpe.app.molecules._molecule import Molecule
+from tg_lpe.app.molecules.molecule_dataset import MoleculeDataset
 from tg_lpe.app.molecules.options import OF_KIN, LoadOptions
 from tg_lpe.app.molecules.qm9 import qm9_split
-from tg_lpe.app.molecules.reader import dataset_of, number_atoms
+from tg_lpe.app.molecules.reader import number_atoms
 from tg_lpe.app.molecules.report import LoadReport, SkippedMolecule
 from tg_lpe.app.molecules.solubility import SolubilityNormalization
 from tg_lpe.app.molecules.vocabulary import AtomVocabulary
@@ -113,7 +114,7 @@ def build_splits(read: ReadRows, options: LoadOptions, target: TargetSpec) -> Bu
     widths = (1, 1) if options.features == "types" else tuple(map(len, _molecule.ogb_feature_sizes()))
     datasets = {}
     for part, rows in members.items():
-        dataset = dataset_of([molecules[at] for at in rows], labels[rows], widths)
+        dataset = MoleculeDataset.from_molecules([molecules[at] for at in rows], labels[rows], widths)
         for name, columns in (("graph_attr", options.extra_columns), ("graph_weight", options.weight_column)):
             if columns:
                 values = read.extra.loc[rows, columns].to_numpy(np.float32)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 try:
     from rdkit import Chem, RDConfig, rdBase
-    from rdkit.Chem import rdMolDescriptors
+    from rdkit.Chem import rdFingerprintGenerator, rdMolDescriptors
     from rdkit.Chem.Scaffolds import MurckoScaffold
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError("reading molecules needs RDKit: pip install 'tg-lpe[molecules]'", name="rdkit") from error
@@ -41,13 +41,6 @@ _scaffold_smiles: Any = MurckoScaffold.MurckoScaffoldSmiles  # has no type hints
 
 class UnusableMoleculeError(ValueError):
     """Raised for a SMILES string that cannot become a graph; the message says why."""
-
-
-class Graph(NamedTuple):
-    """Hold a kekulised molecule: one type name per atom and one (atom, atom, bond code) per bond."""
-
-    atom_types: list[str]
-    bonds: list[tuple[int, int, int]]
 
 
 class Molecule(NamedTuple):
@@ -169,16 +162,17 @@ def _canonical(molecule: Any, name: str | None) -> tuple[Any, list[int]]:
 
     `name` is the canonical SMILES, if :func:`smiles_of` has just computed it: RDKit stores the order of its atoms.
     """
-    with rdBase.BlockLogs():
-        canonical = Chem.MolFromSmiles(smiles_of(molecule) if name is None else name)
+    canonical = Chem.MolFromSmiles(smiles_of(molecule) if name is None else name)
     order = [int(number) for number in re.findall(r"\d+", molecule.GetProp("_smilesAtomOutputOrder"))]
     if canonical is None or canonical.GetNumAtoms() != len(order):
         raise UnusableMoleculeError("RDKit cannot read its canonical SMILES")
     return canonical, order
 
 
-def graph(molecule: Any, canonical: bool = False, name: str | None = None) -> Graph:
-    """Return the kekulised graph of a molecule, with atoms in the molecule's order; the molecule is not changed.
+def graph(
+    molecule: Any, canonical: bool = False, name: str | None = None
+) -> tuple[list[str], list[tuple[int, int, int]]]:
+    """Kekulise a molecule, which is not changed; return the types of its atoms, and both atoms and code of each bond.
 
     Args:
         molecule: A sanitised RDKit molecule.
@@ -194,13 +188,12 @@ def graph(molecule: Any, canonical: bool = False, name: str | None = None) -> Gr
     if canonical and aromatic:
         canonical_molecule, order = _canonical(molecule, name)
         types, bonds = graph(canonical_molecule)
-        return Graph(_in_order(types, order), [(order[a], order[b], code) for a, b, code in bonds])
+        return _in_order(types, order), [(order[a], order[b], code) for a, b, code in bonds]
     kekulised = Chem.Mol(molecule)
-    with rdBase.BlockLogs():
-        try:
-            Chem.Kekulize(kekulised, clearAromaticFlags=True)
-        except Chem.KekulizeException as error:
-            raise UnusableMoleculeError("RDKit cannot kekulise it") from error
+    try:
+        Chem.Kekulize(kekulised, clearAromaticFlags=True)
+    except Chem.KekulizeException as error:
+        raise UnusableMoleculeError("RDKit cannot kekulise it") from error
     bonds = []
     for bond in map(kekulised.GetBondWithIdx, numbers):
         code = _BOND_CODES.get(bond.GetBondType())
@@ -210,7 +203,7 @@ def graph(molecule: Any, canonical: bool = False, name: str | None = None) -> Gr
     if aromatic:
         _redistribute_double_bonds(bonds, aromatic)
     atoms = map(kekulised.GetAtomWithIdx, range(molecule.GetNumAtoms()))
-    return Graph([_atom_type(atom) for atom in atoms], bonds)
+    return [_atom_type(atom) for atom in atoms], bonds
 
 
 def _in_order(rows: Sequence[Any], order: Sequence[int]) -> list[Any]:
@@ -400,10 +393,10 @@ def ogb_feature_sizes() -> tuple[tuple[int, ...], tuple[int, ...]]:
     return tuple(features.get_atom_feature_dims()), tuple(features.get_bond_feature_dims())
 
 
-def ogb_graph(molecule: Any, canonical: bool = False, name: str | None = None) -> tuple[list[int], list[int]]:
-    """Return the categories of ogb's `smiles2graph` as flat lists.
-
-    The first lists the categories of each atom; the second lists both atoms of each bond, and its categories.
+def ogb_graph(
+    molecule: Any, canonical: bool = False, name: str | None = None
+) -> tuple[list[int], list[tuple[int, ...]]]:
+    """Return the categories of ogb's `smiles2graph`: those of all atoms, and both atoms and categories of each bond.
 
     Args:
         molecule: A sanitised RDKit molecule, not kekulised.
@@ -414,10 +407,8 @@ def ogb_graph(molecule: Any, canonical: bool = False, name: str | None = None) -
     features = _ogb_features()
     drawn, order = _canonical(molecule, name) if canonical else (molecule, list(range(molecule.GetNumAtoms())))
     atoms = _in_order([features.atom_to_feature_vector(atom) for atom in drawn.GetAtoms()], order)
-    bonds = []
-    for bond in drawn.GetBonds():
-        ends = order[bond.GetBeginAtomIdx()], order[bond.GetEndAtomIdx()]
-        bonds += [*ends, *features.bond_to_feature_vector(bond)]
+    ends = ((bond, order[bond.GetBeginAtomIdx()], order[bond.GetEndAtomIdx()]) for bond in drawn.GetBonds())
+    bonds = [(first, second, *features.bond_to_feature_vector(bond)) for bond, first, second in ends]
     return [code for atom in atoms for code in atom], bonds
 
 
@@ -428,26 +419,13 @@ def smiles_of(molecule: Any) -> str:
         return text
 
 
-def scaffold(molecule: Any) -> str:
-    """Return the Bemis-Murcko scaffold as SMILES without stereochemistry; empty for a molecule without rings."""
-    with rdBase.BlockLogs():
-        name: str = _scaffold_smiles(mol=molecule, includeChirality=False)
-        return name
-
-
-def fingerprint(molecule: Any) -> Any:
-    """Return the Morgan fingerprint of radius 2 with 1,024 bits."""
-    return _morgan().GetFingerprint(molecule)
-
-
-@functools.cache
-def _morgan() -> Any:
-    from rdkit.Chem import rdFingerprintGenerator
-
-    return rdFingerprintGenerator.GetMorganGenerator(radius=2, fpSize=1024)
-
-
-_KINSHIPS: Mapping[str | None, Any] = {None: lambda molecule: None, "scaffold": scaffold, "butina": fingerprint}
+_MORGAN = rdFingerprintGenerator.GetMorganGenerator(radius=2, fpSize=1024)
+_KINSHIPS: Mapping[str | None, Any] = {
+    None: lambda molecule: None,
+    # The Bemis-Murcko scaffold, empty for a molecule without rings.
+    "scaffold": lambda molecule: _scaffold_smiles(mol=molecule, includeChirality=False),
+    "butina": _MORGAN.GetFingerprint,
+}
 
 
 def process(
@@ -470,23 +448,23 @@ def process(
         canonical: As for :func:`graph` and :func:`ogb_graph`.
         with_names: Whether to compute the canonical SMILES, to find equal molecules.
     """
+
+    def read(text: str | None) -> Molecule:
+        if text is None:
+            raise UnusableMoleculeError("there is no SMILES")
+        molecule = parse(text, repair_radicals, ogb=features == "ogb")
+        name = smiles_of(molecule) if with_names else None
+        atoms, bonds = (ogb_graph if features == "ogb" else graph)(molecule, canonical, name)
+        terms = solubility_terms(molecule) if with_terms else None
+        if terms is not None and not all(map(math.isfinite, terms)):
+            raise UnusableMoleculeError("its penalised logP is not finite")
+        return Molecule(atoms, [number for bond in bonds for number in bond], terms, _KINSHIPS[kinship](molecule), name)
+
     molecules: list[Molecule | str] = []
     for text in smiles:
         try:
-            if text is None:
-                raise UnusableMoleculeError("there is no SMILES")
-            molecule = parse(text, repair_radicals, ogb=features == "ogb")
-            name = smiles_of(molecule) if with_names else None
-            atoms: list[Any]
-            if features == "ogb":
-                atoms, flat = ogb_graph(molecule, canonical, name)
-            else:
-                atoms, bonds = graph(molecule, canonical, name)
-                flat = [number for bond in bonds for number in bond]
-            terms = solubility_terms(molecule) if with_terms else None
-            if terms is not None and not all(map(math.isfinite, terms)):
-                raise UnusableMoleculeError("its penalised logP is not finite")
-            molecules.append(Molecule(atoms, flat, terms, _KINSHIPS[kinship](molecule), name))
+            with rdBase.BlockLogs():
+                molecules.append(read(text))
         except ImportError:
             raise
         except UnusableMoleculeError as error:

@@ -19,8 +19,7 @@ from tg_lpe.app.molecules._pool import resolve_num_workers
 from tg_lpe.app.molecules.files import MoleculeFile, find_split, read_table
 from tg_lpe.app.molecules.molecule_dataset import MoleculeDataset, MoleculeSplits, spec_of
 from tg_lpe.app.molecules.options import OF_KIN, LoadOptions
-from tg_lpe.app.molecules.qm9 import qm9_table
-from tg_lpe.app.molecules.reader import MoleculeReader, dataset_of, number_atoms
+from tg_lpe.app.molecules.reader import MoleculeReader, number_atoms
 from tg_lpe.app.molecules.report import LoadReport, SkippedMolecule
 from tg_lpe.app.molecules.solubility import SolubilityNormalization
 from tg_lpe.app.molecules.vocabulary import BOND_TYPES, AtomVocabulary
@@ -206,7 +205,8 @@ def read_molecules(
         vocabulary = collect_types(usable, list(usable))
         numbered = number_atoms(numbered, vocabulary)
     lines = places.loc[list(usable)]
-    return dataset_of(numbered), vocabulary, report, list(zip(lines.line.tolist(), lines.smiles.tolist(), strict=True))
+    used = list(zip(lines.line.tolist(), lines.smiles.tolist(), strict=True))
+    return MoleculeDataset.from_molecules(numbered), vocabulary, report, used
 
 
 @contextmanager
@@ -251,8 +251,8 @@ def _open(source: str | Path, options: LoadOptions) -> tuple[dict[str, MoleculeF
     path = Path(RDConfig.RDDataDir, "NCI", "first_5K.smi") if source == "nci" else Path(source)
     if not path.exists():
         raise FileNotFoundError(f"there is no folder or file {path}; only the set 'nci' needs none")
-    if options.name == "qm9":
-        path = qm9_table(path)
+    if options.name == "qm9" and path.is_dir():
+        path = find_split(path, "properties")
     if not path.is_dir():
         return {"all": MoleculeFile(path, options.smiles_column)}, None
     files = {part: MoleculeFile(find_split(path, part), options.smiles_column) for part in PARTS}

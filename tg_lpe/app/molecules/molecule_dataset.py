@@ -6,12 +6,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch_geometric.data import Data
 from torch_geometric.data.collate import collate
 
 from tg_lpe.app.molecules import _molecule
+from tg_lpe.app.molecules._molecule import Molecule
 from tg_lpe.app.molecules.report import LoadReport
 from tg_lpe.app.molecules.solubility import SolubilityNormalization
 from tg_lpe.app.molecules.vocabulary import BOND_TYPES, AtomVocabulary
@@ -48,54 +50,39 @@ class MoleculeDataset(GraphDataset):
         return cls(data, slices)
 
     @classmethod
-    def from_graphs(
-        cls,
-        atoms: Sequence[Sequence[int]],
-        bonds: Sequence[Sequence[int]],
-        labels: Sequence[float] | Sequence[Sequence[float]],
-        *,
-        num_atom_features: int = 1,
-        num_bond_features: int = 1,
+    def from_molecules(
+        cls, molecules: Iterable[Molecule | str], labels: Any = None, widths: Sequence[int] = (1, 1)
     ) -> MoleculeDataset:
-        """Build the storage from plain lists.
+        """Build the storage from molecules that RDKit has read.
 
         Args:
-            atoms: Atom types of each graph, or the features of one atom after the other.
-            bonds: Bonds of each graph, each once, flat as atom, atom, bond type (or features), atom, ...
-            labels: One number for each graph, or equally many numbers for each.
-            num_atom_features: Integers per atom.
-            num_bond_features: Integers per bond.
-
-        Raises:
-            ValueError: If the three differ in length.
+            molecules: The molecules, with numbered atoms; reasons for none are skipped.
+            labels: A numpy array with a row for each molecule, NaN by default; of one column, `y` is a vector.
+            widths: Integers per atom and per bond.
         """
-        if not len(atoms) == len(bonds) == len(labels):
-            raise ValueError(f"got {len(atoms)} atom lists, {len(bonds)} bond lists and {len(labels)} labels")
-        width = 2 + num_bond_features
-        flat = torch.tensor([number for graph in bonds for number in graph], dtype=torch.long).view(-1, width)
-        num_atoms = torch.tensor([len(graph) // num_atom_features for graph in atoms], dtype=torch.long)
-        num_bonds = torch.tensor([len(graph) // width for graph in bonds], dtype=torch.long)
-        owner = torch.repeat_interleave(torch.arange(len(bonds)), num_bonds).repeat(2)
-        ends = flat[:, :2].T
-        edge_index = torch.cat([ends, ends.flip(0)], dim=1)
-        kind = flat[:, 2:].repeat(2, 1)
-        longest = int(num_atoms.max()) if len(atoms) else 0
+        usable = [molecule for molecule in molecules if not isinstance(molecule, str)]
+        labels = np.full((len(usable), 1), np.nan) if labels is None else labels
+        num_atoms = torch.tensor([len(molecule.atoms) // widths[0] for molecule in usable], dtype=torch.long)
+        num_bonds = torch.tensor([len(molecule.bonds) // (2 + widths[1]) for molecule in usable], dtype=torch.long)
+        atoms = [number for molecule in usable for number in molecule.atoms]
+        flat = [number for molecule in usable for number in molecule.bonds]
+        bonds = torch.tensor(flat, dtype=torch.long).view(-1, 2 + widths[1])
+        owner = torch.arange(len(usable)).repeat_interleave(num_bonds).repeat(2)
+        edge_index = torch.cat([bonds[:, :2], bonds[:, :2].flip(1)]).T
+        longest = int(num_atoms.max()) if usable else 0
         # One integer orders by graph, then row, then column; it overflows only past 2^63 = graphs * longest^2.
         order = ((owner * longest + edge_index[0]) * longest + edge_index[1]).argsort()
+        edge_attr = bonds[:, 2:].repeat(2, 1)[order]
+        y = torch.tensor(labels, dtype=torch.float32)
         data = Data(
-            x=torch.tensor([code for graph in atoms for code in graph], dtype=torch.long).view(-1, num_atom_features),
+            x=torch.tensor(atoms, dtype=torch.long).view(-1, widths[0]),
             edge_index=edge_index[:, order],
-            edge_attr=kind[order].squeeze(1) if num_bond_features == 1 else kind[order],
-            y=torch.tensor(labels, dtype=torch.float32),
+            edge_attr=edge_attr.squeeze(1) if widths[1] == 1 else edge_attr,
+            y=y.squeeze(1) if y.size(1) == 1 else y,
         )
         edges = starts(2 * num_bonds)
-        slices = {
-            "x": starts(num_atoms),
-            "edge_index": edges,
-            "edge_attr": edges.clone(),
-            "y": torch.arange(len(labels) + 1),
-        }
-        return cls(data, slices)
+        slices = {"x": starts(num_atoms), "edge_index": edges, "edge_attr": edges.clone()}
+        return cls(data, {**slices, "y": torch.arange(len(usable) + 1)})
 
 
 @dataclass(frozen=True, kw_only=True)

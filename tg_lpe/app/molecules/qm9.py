@@ -6,11 +6,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 
-from tg_lpe.app.molecules.files import FORMATS, find_split
 from tg_lpe.arguments import ArgumentError, check_seed
 
 QM9_UNITS = {
@@ -37,23 +35,6 @@ def check_qm9_targets(targets: Sequence[str], option: str = "targets") -> None:
     if unknown := [name for name in targets if name not in QM9_UNITS]:
         message, names = f"{{{option}}}: QM9's are {{}}, not {{}}", ", ".join(map(str, unknown))
         raise ArgumentError(message, ", ".join(QM9_UNITS), names, **{option: list(targets)})
-
-
-def qm9_table(source: Path) -> Path:
-    """Return the file of properties: the source itself, or the file `properties` in a folder.
-
-    Raises:
-        FileNotFoundError: If the folder has no such file.
-    """
-    if not source.is_dir():
-        return source
-    try:
-        return find_split(source, "properties")
-    except FileNotFoundError as error:
-        raise FileNotFoundError(
-            f"{source} has no file properties with the suffixes {FORMATS}, whose columns are smiles, "
-            f"{', '.join(QM9_UNITS)}; for a folder of train, val and test with only SMILES, use qm9-solubility"
-        ) from error
 
 
 def qm9_split(num_molecules: int, seed: int = 0) -> tuple[list[int], list[int], list[int]]:

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import numpy as np
 from torch_geometric.data import Data
 
 from tg_lpe.app.molecules import _molecule, _pool
@@ -33,29 +32,6 @@ def number_atoms(molecules: Iterable[Molecule | str], vocabulary: AtomVocabulary
                 molecule = molecule._replace(atoms=[numbers[name] for name in molecule.atoms])
         numbered.append(molecule)
     return numbered
-
-
-def dataset_of(
-    molecules: Iterable[Molecule | str],
-    labels: Any = None,
-    widths: tuple[int, ...] = (1, 1),
-) -> MoleculeDataset:
-    """Make the graphs of molecules.
-
-    Args:
-        molecules: The molecules; reasons are skipped.
-        labels: Labels of each molecule that is no reason, a numpy array with a column for each; NaN by default.
-        widths: Integers per atom and per bond.
-    """
-    usable = [molecule for molecule in molecules if not isinstance(molecule, str)]
-    labels = np.full((len(usable), 1), np.nan) if labels is None else labels
-    return MoleculeDataset.from_graphs(
-        atoms=[molecule.atoms for molecule in usable],
-        bonds=[molecule.bonds for molecule in usable],
-        labels=labels[:, 0] if labels.shape[1] == 1 else labels,
-        num_atom_features=widths[0],
-        num_bond_features=widths[1],
-    )
 
 
 class MoleculeBatch(NamedTuple):
@@ -136,7 +112,8 @@ class MoleculeReader:
         for strings, molecules in answers:
             if self.vocabulary is not None:
                 molecules = number_atoms(molecules, self.vocabulary)
-            yield MoleculeBatch(strings, dataset_of(molecules, widths=widths), reasons_of(molecules))
+            graphs = MoleculeDataset.from_molecules(molecules, widths=widths)
+            yield MoleculeBatch(strings, graphs, reasons_of(molecules))
 
 
 def smiles_to_data(smiles: str, vocabulary: AtomVocabulary, canonical: bool = True) -> Data:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 BOND_TYPES = ("NONE", "SINGLE", "DOUBLE", "TRIPLE")
@@ -23,7 +24,6 @@ class AtomVocabulary:
     """
 
     types: tuple[str, ...]
-    _index: Mapping[str, int] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if isinstance(self.types, str) or not all(isinstance(name, str) for name in self.types):
@@ -31,11 +31,8 @@ class AtomVocabulary:
         object.__setattr__(self, "types", tuple(self.types))
         if not self.types or not all(name.strip() for name in self.types):
             raise ValueError(f"a vocabulary needs at least one atom type and no empty ones, got {self.types!r}")
-        index = {name: position for position, name in enumerate(self.types)}
-        if len(index) != len(self.types):
-            twice = sorted({name for name in self.types if self.types.count(name) > 1})
-            raise ValueError(f"atom types occur more than once: {', '.join(map(repr, twice))}")
-        object.__setattr__(self, "_index", index)
+        if twice := [repr(name) for name, count in Counter(self.types).items() if count > 1]:
+            raise ValueError(f"atom types occur more than once: {', '.join(twice)}")
 
     @classmethod
     def from_counts(cls, counts: Mapping[str, int]) -> AtomVocabulary:
@@ -63,28 +60,6 @@ class AtomVocabulary:
     def parse(cls, text: str) -> AtomVocabulary:
         """Read the content of a file of :meth:`from_file`."""
         return cls(tuple(line.strip() for line in text.splitlines() if line.strip()))
-
-    def encode(self, types: Iterable[str]) -> list[int]:
-        """Return the indices of atom types.
-
-        Raises:
-            ValueError: If a type is not in the vocabulary.
-        """
-        return [self.index(name) for name in types]
-
-    def index(self, name: str) -> int:
-        """Return the index of one atom type.
-
-        Raises:
-            ValueError: If it is not in the vocabulary.
-        """
-        try:
-            return self._index[name]
-        except KeyError:
-            raise ValueError(f"unknown atom type {name!r}; the vocabulary has {', '.join(self.types)}") from None
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._index
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.types)
