@@ -17,14 +17,13 @@ from tg_lpe.app.training.kernels import (
     HEAT_TIMES,
     NUM_EIGENSPACES,
     WALK_STEPS,
-    attach_kernels,
     kernel_channels,
     kernel_entries,
 )
 from tg_lpe.app.training.pretrain import KernelPretraining
 from tg_lpe.app.training.run_folder import RunFolder
+from tg_lpe.data import GraphSplits
 from tg_lpe.data.seeding import seeded
-from tg_lpe.data.storage import GraphDataset
 from tg_lpe.encoders import RandomWalk
 from tg_lpe.graph.random_walks import random_walk_probabilities
 
@@ -109,7 +108,8 @@ def test_targets_of_weighted_graphs() -> None:
     """Kernels at nodes and at edges against dense algebra, on weights over several orders."""
     graph = Graph(5, [(0, 1), (0, 2), (1, 2), (2, 3), (3, 4)], [1e-2, 1.0, 3.0, 0.5, 20.0])
     data = data_of(graph)
-    target = attach_kernels(GraphDataset.from_data_list([data, data]), ("heat",))[1]
+    config, encoder = KernelPretrainConfig(kernels=("heat",)), LinearTransformer(k=4, out_channels=len(HEAT_TIMES))
+    target = KernelPretraining(config, encoder, GraphSplits.of(*[[data] * 2] * 3), progress=False).train_set[1]
     for channel, time in enumerate(HEAT_TIMES):
         heat = torch.from_numpy(expm(-time * graph.normalized_laplacian())).float()
         torch.testing.assert_close(target.kernel[:, channel], heat.diagonal(), atol=1e-6, rtol=0)

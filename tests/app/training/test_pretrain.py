@@ -15,10 +15,10 @@ from tg_lpe import LinearTransformer
 from tg_lpe.app.molecules import MoleculeSplits
 from tg_lpe.app.training.build import start_encoder
 from tg_lpe.app.training.config import PretrainConfig
-from tg_lpe.app.training.pretrain import EigenvectorPretraining, attach_eigenvectors, sign_invariant_loss
+from tg_lpe.app.training.pretrain import EigenvectorPretraining, sign_invariant_loss
 from tg_lpe.app.training.run_folder import RunFolder
+from tg_lpe.data import GraphSplits
 from tg_lpe.data.seeding import seeded
-from tg_lpe.data.storage import GraphDataset
 from tg_lpe.ops.segment import RowGroups
 
 
@@ -76,14 +76,14 @@ def test_graphs_with_fewer_eigenvectors(splits: MoleculeSplits) -> None:
     k = 6
     sizes = splits.train.slices["x"].diff()
     assert int(sizes.min()) <= 5 and int(sizes.max()) > k, "some graphs have all eigenvectors, some do not"
-    target = attach_eigenvectors(splits.train, k)
+    config = PretrainConfig(num_eigenvectors=k)
+    training = EigenvectorPretraining(config, LinearTransformer(k=4, out_channels=k), splits, progress=False)
+    target = training.attach_targets(splits.train)
     for data in target:
         norms = data.eigenvectors.double().square().sum(0)
         there = torch.arange(k) < data.num_nodes - 1
         torch.testing.assert_close(norms, there.double(), atol=1e-5, rtol=0)
 
-    config = PretrainConfig(num_eigenvectors=k)
-    training = EigenvectorPretraining(config, LinearTransformer(k=4, out_channels=k), splits, progress=False)
     got = training.mean_losses(training.train_set)[0]
     sums, count = np.zeros(k), np.zeros(k)
     for data in target:
@@ -116,6 +116,8 @@ def test_pretraining_learns(splits: MoleculeSplits, tmp_path: Path, probes: str)
 def test_targets_of_weighted_graphs() -> None:
     """Eigenvectors against dense algebra, on weights over several orders."""
     graph = Graph(5, [(0, 1), (0, 2), (1, 2), (2, 3), (3, 4)], [1e-2, 1.0, 3.0, 0.5, 20.0])
-    target = attach_eigenvectors(GraphDataset.from_data_list([data_of(graph)] * 2), 3)[1].eigenvectors.double()
+    splits = GraphSplits.of(*[[data_of(graph)] * 2] * 3)
+    config, encoder = PretrainConfig(num_eigenvectors=3), LinearTransformer(k=4, out_channels=3)
+    target = EigenvectorPretraining(config, encoder, splits, progress=False).train_set[1].eigenvectors.double()
     vectors = torch.from_numpy(np.linalg.eigh(graph.normalized_laplacian())[1][:, 1:4])
     torch.testing.assert_close((vectors.mT @ target).abs(), torch.eye(3, dtype=torch.float64), atol=1e-5, rtol=0)

@@ -6,16 +6,10 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
-from torch_geometric.data import InMemoryDataset
 
-from tg_lpe.data.storage import with_attribute
-from tg_lpe.encoders.precompute import incidences
 from tg_lpe.graph.eigenvectors import DEGENERATE
 from tg_lpe.graph.graph import Graph, inverse_sqrt
 from tg_lpe.graph.padding import padded_batch
-
-NODE_TARGET, EDGE_TARGET = "kernel", "edge_kernel"
-CHUNK = 1000
 
 
 def _heat(values: Tensor) -> Tensor:
@@ -90,17 +84,3 @@ def kernel_entries(graph: Graph, kernels: Sequence[str]) -> tuple[Tensor, Tensor
         order.append(positions.edges)
     rows = padded.unpad_rows(nodes[1:]) if padded.buckets else empty
     return rows, torch.cat(edges)[torch.argsort(torch.cat(order))]
-
-
-def attach_kernels(dataset: InMemoryDataset, kernels: tuple[str, ...]) -> InMemoryDataset:
-    """Copy the dataset with ``data.kernel`` ``[num_nodes, c]`` and ``data.edge_kernel`` ``[num_directed_edges, c]``.
-
-    Edge weights are conductances.
-    """
-    nodes, edges = [], []
-    for graph in incidences(dataset, CHUNK):
-        node, edge = kernel_entries(graph, kernels)
-        nodes.append(node.float())
-        edges.append(graph.spread_to_directed(edge).float())
-    dataset = with_attribute(dataset, NODE_TARGET, "node", torch.cat(nodes))
-    return with_attribute(dataset, EDGE_TARGET, "edge", torch.cat(edges))

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch_geometric.data import Batch, InMemoryDataset
 
 from tg_lpe.app.training.config import KernelPretrainConfig, LoopConfig, PretrainConfig
-from tg_lpe.app.training.kernels import EDGE_TARGET, NODE_TARGET, attach_kernels, kernel_channels
+from tg_lpe.app.training.kernels import kernel_channels, kernel_entries
 from tg_lpe.app.training.loop import TrainingLoop
 from tg_lpe.app.training.processes import Parts
 from tg_lpe.app.training.run_folder import RunFolder
@@ -22,11 +22,11 @@ from tg_lpe.data.storage import with_attribute
 from tg_lpe.encoders.base import Encoder
 from tg_lpe.encoders.precompute import call_on, incidences, store_precomputed
 from tg_lpe.graph.eigenvectors import laplacian_eigenvectors
+from tg_lpe.graph.graph import Graph
 from tg_lpe.nn.parallel import gather
 from tg_lpe.ops.segment import RowGroups
 
-TARGET = "eigenvectors"
-CHUNK = 2000
+TARGET, NODE_TARGET, EDGE_TARGET = "eigenvectors", "kernel", "edge_kernel"
 
 
 class Pretraining(TrainingLoop):
@@ -49,6 +49,8 @@ class Pretraining(TrainingLoop):
     """Kind of the run, in its result."""
     has_edge_targets = False
     """Whether there are targets for the edge encoding."""
+    chunk = 1000
+    """Graphs whose targets are computed together."""
     metric = "val_loss"
 
     def __init__(
@@ -82,8 +84,16 @@ class Pretraining(TrainingLoop):
         """Channels of the targets."""
 
     @abstractmethod
+    def targets(self, graph: Graph) -> dict[str, Tensor]:
+        """Compute the targets of a batch, a row for each node or, if the name begins with ``edge``, directed edge."""
+
     def attach_targets(self, dataset: InMemoryDataset) -> InMemoryDataset:
-        """Return a copy of the dataset with the targets."""
+        """Copy the dataset with the targets in float32 as attributes; edge weights are conductances."""
+        parts = [self.targets(graph) for graph in incidences(dataset, self.chunk)]
+        for name in parts[0]:
+            values = torch.cat([part[name].float() for part in parts])
+            dataset = with_attribute(dataset, name, "edge" if name.startswith("edge") else "node", values)
+        return dataset
 
     @abstractmethod
     def total(self, losses: list[Tensor]) -> float:
@@ -133,15 +143,16 @@ class EigenvectorPretraining(Pretraining):
 
     config: PretrainConfig
     kind = "pretrain"
+    chunk = 2000
 
     @property
     def width(self) -> int:
         """One column for each eigenvector."""
         return self.config.num_eigenvectors
 
-    def attach_targets(self, dataset: InMemoryDataset) -> InMemoryDataset:
-        """Attach eigenvectors to each graph of a dataset."""
-        return attach_eigenvectors(dataset, self.width)
+    def targets(self, graph: Graph) -> dict[str, Tensor]:
+        """Return the eigenvectors, zero where a graph has fewer."""
+        return {TARGET: laplacian_eigenvectors(graph, self.width)[0]}
 
     def loss(self, batch: Batch, generator: torch.Generator) -> Tensor:
         """Return the sign-invariant loss summed over eigenvectors, with new random probes."""
@@ -190,9 +201,10 @@ class KernelPretraining(Pretraining):
         """Number of channels of the kernels."""
         return kernel_channels(self.config.kernels)
 
-    def attach_targets(self, dataset: InMemoryDataset) -> InMemoryDataset:
-        """Attach kernels to each graph of a dataset."""
-        return attach_kernels(dataset, self.config.kernels)
+    def targets(self, graph: Graph) -> dict[str, Tensor]:
+        """Return the diagonals of the kernels and their entries at the edges."""
+        nodes, edges = kernel_entries(graph, self.config.kernels)
+        return {NODE_TARGET: nodes, EDGE_TARGET: graph.spread_to_directed(edges)}
 
     @cached_property
     def _variances(self) -> tuple[Tensor, ...]:
@@ -246,12 +258,3 @@ def sign_invariant_loss(out: Tensor, target: Tensor, graphs: RowGroups) -> Tenso
     """
     length = graphs.sum(out.square()).clamp(min=1e-24).sqrt()
     return 2 - 2 * (graphs.sum(out * target) / length).abs()
-
-
-def attach_eigenvectors(dataset: InMemoryDataset, k: int) -> InMemoryDataset:
-    """Copy the dataset with ``data.eigenvectors``, float32 ``[num_nodes, k]``; missing eigenvectors are zero.
-
-    Edge weights are conductances.
-    """
-    parts = [laplacian_eigenvectors(graph, k)[0] for graph in incidences(dataset, CHUNK)]
-    return with_attribute(dataset, TARGET, "node", torch.cat(parts).float())
