@@ -102,11 +102,9 @@ def train(
             diverges, ``device`` is unusable, a flag is no bool, or ``logger`` or ``resume`` is set without a folder.
         ModuleNotFoundError: if the package of the logger is not installed.
     """
-    if isinstance(model, Encoder):
-        raise TypeError(f"train takes a model, got a {type(model).__name__}: pass GraphTransformer(encoder=...)")
     if not hasattr(model, "reads_graph_attr"):  # torch.compile's modules have the attributes of the model inside
-        hint = "a network of your own must be a subclass of tg_lpe.models.Model"
-        raise TypeError(f"train takes a tg_lpe.models.Model, got a {type(model).__name__}: {hint}")
+        allowed = "a tg_lpe.models.Model or a subclass of your own, such as GraphTransformer(encoder=...)"
+        raise TypeError(f"train takes {allowed}, got a {type(model).__name__}")
     check_type("splits", splits, GraphSplits, ", which GraphSplits.of makes")
     task, config = task_for(splits) if task is None else task, TrainConfig() if config is None else config
     check_type("task", task, Task, ", which task_for makes")
@@ -116,12 +114,10 @@ def train(
     check_training(model, splits, task)
     # The folder records the resolved precision, so that a run is not resumed in another one.
     requested, config = config.precision, replace(config, precision=resolved_precision(config.precision, device))
-    if folder is None and resume:
-        raise ValueError("resume=True continues the run in a folder: folder is missing")
     if logger is not None:
         import_logger(logger)
-        if folder is None:
-            raise ValueError(f"logger={logger!r} logs the run in a folder: folder is missing")
+    if folder is None and (resume or logger is not None):
+        raise ValueError(f"resume={resume} and logger={logger!r} are for the run in a folder: folder is missing")
     if folder is None:
         return JointTraining(config, model, splits, task, None, device, progress).fit()
     run, model, loop = RunFolder(folder), model.to(device), config.to_dict()

@@ -384,10 +384,7 @@ class Multiclass(Task):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.num_targets != 1:
-            raise ValueError(
-                f"multiclass labels are one column, got num_targets={self.num_targets}; y.argmax(-1) gives the classes "
-                "of one-hot labels, and multilabel is for several columns of 0 and 1"
-            )
+            raise ValueError(f"multiclass labels are one column, got num_targets={self.num_targets}; use multilabel")
         check_count("num_classes", self.num_classes, least=2)
         check_flags(balanced=self.balanced)
         if self.values is not None:
