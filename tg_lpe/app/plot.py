@@ -1,14 +1,14 @@
 """Draw molecules and graphs, one drawing for each channel of an encoding.
 
-Colours range from blue (negative) over light grey (zero) to orange (positive). Each drawing has its own scale, shown by
-colour bars below it.
+Colours range from blue (negative) over light grey (zero) to orange (positive). Each drawing has its own scale; the
+largest absolute value is written beside it.
 """
 
 from __future__ import annotations
 
 import io
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from numbers import Integral
 from pathlib import Path
@@ -19,9 +19,9 @@ import torch
 from scipy.sparse import coo_matrix
 from scipy.sparse.csgraph import shortest_path
 from torch import Tensor
-from torch_geometric.data import Data, HeteroData
+from torch_geometric.data import Data
 
-from tg_lpe.arguments import HOMOGENEOUS, WITHOUT_EDGE_INDEX, check_count, check_type
+from tg_lpe.arguments import check_count, check_type
 from tg_lpe.checkpoints.files import replacing
 from tg_lpe.encoders.base import Encoder
 from tg_lpe.graph.graph import Graph
@@ -37,8 +37,8 @@ DEFAULT_CHANNELS = 6
 MAX_NODES = 1000
 """Largest graph for :func:`stress_layout`, whose steps take time for every pair of nodes."""
 
-# Size in pixels of a molecule, its title, a colour bar, and letters.
-WIDTH, HEIGHT, TITLE, BAR, TEXT = 300, 220, 26, 24, 14
+WIDTH, HEIGHT, LEGEND = 300, 270, 14
+"""Size in pixels of a molecule with its legend, and of the legend's letters."""
 
 
 @dataclass(frozen=True)
@@ -47,17 +47,13 @@ class Picture:
 
     Attributes:
         svg: the picture as SVG.
+        png: the picture as PNG.
         channels: numbers of the channels that it shows.
     """
 
     svg: str = field(repr=False)
+    png: bytes = field(repr=False)
     channels: tuple[int, ...]
-    _draw_png: Callable[[], bytes] = field(repr=False)
-
-    @property
-    def png(self) -> bytes:
-        """The picture as PNG."""
-        return self._draw_png()
 
     def save(self, path: str | Path) -> Path:
         """Write the picture to a file atomically.
@@ -127,11 +123,9 @@ def molecule(
     shown = _channels(encoder, data, channels)
     from rdkit.Chem.Draw import rdMolDraw2D
 
-    def draw(drawer: Any, scale: int) -> Any:
-        return _draw_molecule(drawer, _molecule.parse(smiles), data.edge_index, shown, columns, scale)
-
-    svg = str(draw(rdMolDraw2D.MolDraw2DSVG, 1))
-    return Picture(svg, tuple(c.number for c in shown), lambda: bytes(draw(rdMolDraw2D.MolDraw2DCairo, 2)))
+    drawers = ((rdMolDraw2D.MolDraw2DSVG, 1), (rdMolDraw2D.MolDraw2DCairo, 2))
+    svg, png = (_draw_molecule(*each, _molecule.parse(smiles), data.edge_index, shown, columns) for each in drawers)
+    return Picture(svg, png, tuple(channel.number for channel in shown))
 
 
 def graph(
@@ -157,10 +151,9 @@ def graph(
             required feature is missing.
         ModuleNotFoundError: if matplotlib is not installed.
     """
-    if not isinstance(data, Data) or data.edge_index is None:
-        hint = f"; {WITHOUT_EDGE_INDEX}" * isinstance(data, Data) + f"; {HOMOGENEOUS}" * isinstance(data, HeteroData)
-        raise TypeError(f"a graph must be Data with edge_index, got {data!r}{hint}")
+    check_type("data", data, Data)
     _check(encoder, columns)
+    shown = _channels(encoder, data, channels)
     if not data.num_nodes:
         raise ValueError("the graph has no nodes to draw")
     if positions is None:
@@ -168,19 +161,8 @@ def graph(
     check_type("positions", positions, Tensor)
     if positions.shape != (data.num_nodes, 2):
         raise ValueError(f"positions must have shape {(data.num_nodes, 2)}, got {tuple(positions.shape)}")
-    shown = _channels(encoder, data, channels)
-    figure = _figure(data.edge_index.cpu(), positions.double().cpu(), shown, columns)
-
-    def rendered(kind: str) -> bytes:
-        import matplotlib
-
-        out = io.BytesIO()
-        # No date and no random names, so that equal graphs give equal files.
-        with matplotlib.rc_context({"svg.hashsalt": "tg_lpe"}):
-            figure.savefig(out, format=kind, dpi=120, metadata={"Date": None} if kind == "svg" else None)
-        return out.getvalue()
-
-    return Picture(rendered("svg").decode(), tuple(channel.number for channel in shown), lambda: rendered("png"))
+    svg, png = _draw_graph(data.edge_index.cpu(), positions.double().cpu(), shown, columns)
+    return Picture(svg.decode(), png, tuple(channel.number for channel in shown))
 
 
 def stress_layout(edge_index: Tensor, num_nodes: int) -> Tensor:
@@ -229,6 +211,11 @@ class _Channel:
     colours: dict[str, list[tuple[float, ...]]]
     limits: dict[str, float]
 
+    def legend(self, **names: str) -> str:
+        """Return the number and, for each level by its name, the value of the deepest colour."""
+        ends = [f"{names[level]} to {largest:.2g}" for level, largest in self.limits.items()]
+        return ", ".join([f"channel {self.number}", *ends])
+
 
 def _check(encoder: object, columns: int) -> None:
     if not isinstance(encoder, Encoder):
@@ -269,78 +256,49 @@ def _colour(share: float) -> tuple[float, ...]:
 
 
 def _draw_molecule(
-    drawer_class: Any, molecule: Any, edge_index: Tensor, shown: list[_Channel], columns: int, scale: int
+    drawer_class: Any, scale: int, molecule: Any, edge_index: Tensor, shown: list[_Channel], columns: int
 ) -> Any:
     """Return the picture in the format of RDKit's drawer, ``scale`` times as large in pixels."""
-    from rdkit.Chem.Draw import rdMolDraw2D
-    from rdkit.Geometry import Point2D
-
     columns = min(columns, len(shown))
-    height = HEIGHT + TITLE + BAR * max(len(channel.limits) for channel in shown)
-    size = (WIDTH * columns, height * -(-len(shown) // columns), WIDTH, HEIGHT)
+    size = (WIDTH * columns, HEIGHT * -(-len(shown) // columns), WIDTH, HEIGHT)
     drawer = drawer_class(*(scale * length for length in size))
     options = drawer.drawOptions()
     options.useBWAtomPalette()
     options.padding = 0.08
     options.includeMetadata = False
-    drawer.ClearDrawing()  # RDKit's own clearing would leave the first row of titles transparent
-    options.clearBackground = False
+    options.legendFontSize = LEGEND * scale
     bonds = [molecule.GetBondBetweenAtoms(*ends).GetIdx() for ends in edge_index.t().tolist()]
-
-    def write(text: str, x: float, y: float) -> None:
-        drawer.SetFontSize(TEXT * scale)
-        drawer.SetColour((0.0, 0.0, 0.0))
-        drawer.DrawString(text, Point2D(x * scale, y * scale), rawCoords=True)
-
-    for place, channel in enumerate(shown):
-        left, top = place % columns * WIDTH, place // columns * height
-        atom_colours = dict(enumerate(channel.colours.get("nodes", [])))
-        bond_colours = dict(zip(bonds, channel.colours.get("edges", []), strict=False))
-        drawer.SetOffset(left * scale, (top + TITLE) * scale)
-        rdMolDraw2D.PrepareAndDrawMolecule(
-            drawer,
-            molecule,
-            highlightAtoms=list(atom_colours),
-            highlightBonds=list(bond_colours),
-            highlightAtomColors=atom_colours,
-            highlightBondColors=bond_colours,
-            highlightAtomRadii=dict.fromkeys(atom_colours, 0.38),
-        )
-        drawer.SetOffset(0, 0)
-        write(f"channel {channel.number}", left + WIDTH / 2, top + TITLE / 2)
-        for number, (level, largest) in enumerate(channel.limits.items()):
-            y, start, width, steps = top + TITLE + HEIGHT + (number + 0.3) * BAR, left + 120, 110, 55
-            for step in range(steps):  # each rectangle extends to the end, so that there are no gaps
-                drawer.SetColour(_colour((2 * step + 1) / steps - 1))
-                corners = (start + width * step / steps, y - 6), (start + width, y + 6)
-                drawer.DrawRect(*(Point2D(x * scale, y * scale) for x, y in corners), rawCoords=True)
-            write({"nodes": "atoms", "edges": "bonds"}[level], left + 38, y)
-            write(f"{-largest:.2g}", start - 28, y)
-            write(f"{largest:.2g}", start + width + 26, y)
+    atom_colours = [dict(enumerate(channel.colours.get("nodes", []))) for channel in shown]
+    bond_colours = [dict(zip(bonds, channel.colours.get("edges", []), strict=False)) for channel in shown]
+    drawer.DrawMolecules(
+        [molecule] * len(shown),
+        highlightAtoms=[list(colours) for colours in atom_colours],
+        highlightBonds=[list(colours) for colours in bond_colours],
+        highlightAtomColors=atom_colours,
+        highlightBondColors=bond_colours,
+        highlightAtomRadii=[dict.fromkeys(colours, 0.38) for colours in atom_colours],
+        legends=[channel.legend(nodes="atoms", edges="bonds") for channel in shown],
+    )
     drawer.FinishDrawing()
     return drawer.GetDrawingText()
 
 
-def _figure(edge_index: Tensor, positions: Tensor, shown: list[_Channel], columns: int) -> Any:
-    """Return matplotlib's figure of a graph."""
+def _draw_graph(edge_index: Tensor, positions: Tensor, shown: list[_Channel], columns: int) -> tuple[bytes, bytes]:
+    """Return the picture as SVG and PNG."""
     try:
+        import matplotlib
         from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.cm import ScalarMappable
         from matplotlib.collections import LineCollection
-        from matplotlib.colors import LinearSegmentedColormap, Normalize
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise ModuleNotFoundError(
-            "drawing a graph needs matplotlib: pip install 'tg-lpe[plot]'", name="matplotlib"
-        ) from error
+        message = "drawing a graph needs matplotlib: pip install 'tg-lpe[plot]'"
+        raise ModuleNotFoundError(message, name="matplotlib") from error
     columns = min(columns, len(shown))
     rows = -(-len(shown) // columns)
-    bars = max(len(channel.limits) for channel in shown)
     spans = positions.amax(0) - positions.amin(0)
     drawing = 3.4 * min(1.0, max(0.2, float(spans[1] / spans[0].clamp(min=1e-9))))
-    figure = Figure(figsize=(3.6 * columns, (drawing + 0.4 + 0.55 * bars) * rows), layout="constrained")
+    figure = Figure(figsize=(3.6 * columns, (drawing + 0.8) * rows), layout="constrained")
     FigureCanvasAgg(figure)
-    colours = LinearSegmentedColormap.from_list("tg_lpe", [NEGATIVE, MIDDLE, POSITIVE])
     size = min(120.0, 12000.0 / positions.size(0))
     x, y = positions.t().numpy()
     lines: Any = positions[edge_index.t()].numpy()
@@ -352,12 +310,15 @@ def _figure(edge_index: Tensor, positions: Tensor, shown: list[_Channel], column
         width = 4.0 if "edges" in channel.colours else 1.0
         axes.add_collection(LineCollection(lines, colors=edges, linewidths=width, zorder=1))
         axes.scatter(x, y, c=nodes, s=size, edgecolors="0.3", linewidths=0.8, zorder=2, clip_on=False)
-        axes.set(title=f"channel {channel.number}", aspect="equal")
+        axes.set_title(channel.legend(nodes="nodes", edges="edges"), fontsize=10)
+        axes.set(aspect="equal", adjustable="datalim")
         axes.margins(0.08)
         axes.axis("off")
-        for level, largest in reversed(channel.limits.items()):  # matplotlib puts the first bar lowest
-            scale = ScalarMappable(Normalize(-largest, largest), colours)
-            bar = figure.colorbar(scale, ax=axes, location="bottom", shrink=0.7, aspect=22)
-            bar.ax.set_ylabel(level, rotation=0, ha="right", va="center")
-            bar.set_ticks([-largest, 0, largest], labels=[f"{-largest:.2g}", "0", f"{largest:.2g}"])
-    return figure
+    formats: list[bytes] = []
+    for kind in ("svg", "png"):
+        out = io.BytesIO()
+        # No date and no random names, so that equal graphs give equal files.
+        with matplotlib.rc_context({"svg.hashsalt": "tg_lpe"}):
+            figure.savefig(out, format=kind, dpi=120, metadata={"Date": None} if kind == "svg" else None)
+        formats.append(out.getvalue())
+    return formats[0], formats[1]
