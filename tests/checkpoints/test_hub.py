@@ -165,9 +165,3 @@ def test_nothing_is_pushed_that_could_not_be_loaded(hub: Path) -> None:
     with pytest.raises(TypeError, match="a configuration holds numbers, strings"):
         Degrees(scale=torch.ones(1)).push_to_hub("me/tensor")
     assert not hub.exists()
-
-
-def test_a_card_written_by_hand_stays(tmp_path: Path) -> None:
-    (tmp_path / "README.md").write_text("mine")
-    LinearTransformer(k=2).save_pretrained(tmp_path)
-    assert (tmp_path / "README.md").read_text() == "mine"

@@ -136,16 +136,6 @@ def test_a_far_away_graph_takes_no_memory() -> None:
     assert found.num_graphs == 2**40 + 1 and found.max_nodes == 2
 
 
-def test_the_list_of_the_caller_is_not_touched_nor_kept() -> None:
-    edges = torch.tensor([[2, 0, 1, 1], [0, 2, 1, 0]])
-    before = edges.clone()
-    graph = tg_lpe.Graph(edges)
-    assert torch.equal(edges, before)
-    edges.zero_()
-    assert graph.tail.tolist() == [0, 0]
-    assert graph.head.tolist() == [1, 2]
-
-
 @needs_cpu
 def test_ends_out_of_order_are_refused() -> None:
     ones = torch.ones(3)
