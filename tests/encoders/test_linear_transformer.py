@@ -186,6 +186,8 @@ test_constructor_refuses = refusals(
     ({"probes": "features", "num_node_types": 2, "in_channels": 3}, "num_node_types"),
     ({"probes": "learned"}, "max_nodes"),
     ({"max_nodes": 4}, "max_nodes"),
+    ({"probes": "features", "max_nodes": 3, "in_channels": 3}, "max_nodes"),
+    ({"probes": "learned", "max_nodes": 3, "in_channels": 3}, "probes="),
     ({"in_channels": 4}, "probes="),
     ({"edge_out_channels": 4, "num_filters": 2}, "reads .'edge_out_channels': 4, 'num_filters': 2"),
     ({"probes": "identity", "diagonal": False}, "probes='identity' needs .* got .False, True, False, None"),

@@ -337,8 +337,10 @@ test_options_are_checked = refusals(
     (("edge", {"attention_dropout": 2.0}), "attention_dropout must be at least 0 and below 1, got 2.0"),
     (("edge", {"update_edges": False}), "takes the options .*, got update_edges=False"),
     (("gps", {"residual": False}), r"attention 'gps' takes the options .*, got residual=False"),
-    (("edge", {"dropout": 1.5}), "dropout must be at least 0 and below 1, got 1.5"),
-    (("gps", {"dropout": -1.0}), "dropout must be at least 0 and below 1, got -1.0"),
+    *(
+        ((name, {"dropout": value}), f"dropout must be at least 0 and below 1, got {value}")
+        for name, value in (("edge", 1.5), ("gps", -1.0), ("hybrid", 1.0), ("spectral", 1.0))
+    ),
 )
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 import tg_lpe
-from tg_lpe.nn.probes import FeatureProbes, LearnedProbes, RandomProbes, draw_seed, make_probes
+from tg_lpe.nn.probes import FeatureProbes, LearnedProbes, RandomProbes, draw_seed
 from tg_lpe.ops.random import counter_normal, counter_signs
 
 DOUBLE = torch.empty(0, dtype=torch.float64)
@@ -91,16 +91,6 @@ def test_learned_probes_are_rows_by_index() -> None:
     probes = LearnedProbes(4, max_nodes=6)
     graph = tg_lpe.Graph(torch.zeros(2, 0, dtype=torch.int64), batch=torch.tensor([0, 0, 0, 2, 2]), num_graphs=3)
     assert torch.equal(probes(graph, None, None), probes.rows[[0, 1, 2, 0, 1]])
-
-
-test_make_probes_refuses = refusals(
-    lambda kind, **arguments: make_probes(kind, 4, **arguments),
-    ({"kind": "eigen"}, "got 'eigen'"),
-    ({"kind": "random", "num_node_types": 3}, "num_node_types"),
-    ({"kind": "learned", "in_channels": 3, "max_nodes": 3}, "probes="),
-    ({"kind": "features", "max_nodes": 3, "in_channels": 3}, "max_nodes"),
-    ({"kind": "learned", "max_nodes": 0}, "max_nodes"),
-)
 
 
 @few
