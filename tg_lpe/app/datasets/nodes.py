@@ -50,17 +50,7 @@ def load_node_graph(path: str | Path, *, undirected: bool = True) -> Data:
     edge_index, y = _whole_numbers(path, arrays, _ARRAYS)
     if ignored := sorted(name for name in arrays if name.startswith("edge_") and name not in _ARRAYS):
         warnings.warn(f"{path}: {', '.join(ignored)} is not read; in Python a Data can hold it", stacklevel=2)
-    has_sparse_features = any(name in arrays for name in _SPARSE)
-    if "x" in arrays and has_sparse_features:
-        raise ValueError(f"{path}: features must be either x or {', '.join(_SPARSE)}, got both")
-    x = None
-    if "x" in arrays:
-        dense = arrays["x"]
-        if dense.dtype.kind not in "biuf" or dense.ndim != 2:
-            raise ValueError(f"{path}: x must be numbers [num_nodes, num_features], got {dense.dtype} {dense.shape}")
-        x = torch.from_numpy(dense.astype(np.float32))
-    elif has_sparse_features:
-        x = _sparse_features(path, arrays)
+    x = _features(path, arrays)
     num_nodes = y.numel() if x is None else len(x)
     if y.shape != (num_nodes,):
         raise ValueError(f"{path}: {num_nodes} nodes need y [{num_nodes}]; got {tuple(y.shape)}")
@@ -79,16 +69,25 @@ def load_node_graph(path: str | Path, *, undirected: bool = True) -> Data:
     return data
 
 
-def _sparse_features(path: Path, arrays: dict[str, np.ndarray]) -> torch.Tensor:
-    """Convert features in a CSR matrix to a dense tensor."""
-    indptr, indices, shape = (tensor.numpy() for tensor in _whole_numbers(path, arrays, _SPARSE))
-    values = arrays.get("x_data", np.ones(len(indices)))
-    try:
-        matrix = csr_matrix((values.astype(np.float32), indices, indptr), shape.tolist())
-        matrix.check_format()
-        return torch.from_numpy(matrix.toarray())
-    except (ValueError, TypeError, MemoryError) as error:
-        raise ValueError(f"{path}: x_data and {', '.join(_SPARSE)} must be a CSR matrix: {error}") from error
+def _features(path: Path, arrays: dict[str, np.ndarray]) -> torch.Tensor | None:
+    """Return the features of the nodes, dense; ``None`` if there are none."""
+    if any(name in arrays for name in _SPARSE):
+        if "x" in arrays:
+            raise ValueError(f"{path}: features must be either x or {', '.join(_SPARSE)}, got both")
+        indptr, indices, shape = (tensor.numpy() for tensor in _whole_numbers(path, arrays, _SPARSE))
+        values = arrays.get("x_data", np.ones(len(indices)))
+        try:
+            matrix = csr_matrix((values.astype(np.float32), indices, indptr), shape.tolist())
+            matrix.check_format()
+            return torch.from_numpy(matrix.toarray())
+        except (ValueError, TypeError, MemoryError) as error:
+            raise ValueError(f"{path}: x_data and {', '.join(_SPARSE)} must be a CSR matrix: {error}") from error
+    if "x" not in arrays:
+        return None
+    x = arrays["x"]
+    if x.dtype.kind not in "biuf" or x.ndim != 2:
+        raise ValueError(f"{path}: x must be numbers [num_nodes, num_features], got {x.dtype} {x.shape}")
+    return torch.from_numpy(x.astype(np.float32))
 
 
 def _mask(path: Path, name: str, arrays: dict[str, np.ndarray], num_nodes: int) -> torch.Tensor:

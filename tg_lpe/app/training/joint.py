@@ -79,8 +79,7 @@ def train(
         resume: whether to continue the run in the folder.
         device: where to train; under ``torchrun``, ``"cuda"`` gives each process a GPU.
         progress: whether to show a progress bar.
-        logger: ``"tensorboard"``, which writes into ``folder``, or ``"wandb"``. Each logs the figures of every epoch
-            and of the result.
+        logger: ``"tensorboard"``, which writes into ``folder``, or ``"wandb"``: logs the figures of epochs and result.
 
     Returns:
         The result, as in ``result.json``. Its entries are
@@ -88,15 +87,13 @@ def train(
         - ``test_<metric>`` for each figure of the task, ``val_<metric>`` and ``best_epoch``
         - ``test_<metric>_relabelled``: the test figure after the nodes of each test graph are renumbered at random
         - ``test_<metric>_columns`` if there are several label columns: the figure of each column by name
-        - ``test_<metric>_constant`` and ``val_<metric>_constant`` for regression: the figure of predicting the median
-          of the training labels
+        - ``test_<metric>_constant`` and ``val_<metric>_constant`` for regression: those of the median training label
         - ``<part>_num_labels``, ``<part>_num_missing`` and ``<part>_undefined_columns`` for the parts ``val`` and
           ``test``; the last one, present if not empty, names the columns that the average of the metric leaves out
         - numbers of parameters and graphs, and the precision
 
     Raises:
-        TypeError: if an argument is of another class, or ``folder`` is set and the model was made with an argument
-            that is not JSON-able.
+        TypeError: if an argument is of another class, or ``folder`` is set and one of the model's is not JSON-able.
         ValueError: if the model or the labels do not fit the task (:meth:`Task.check_model`,
             :meth:`Task.check_labels`), the model has no parameter to train, the folder holds another run, training
             diverges, ``device`` is unusable, a flag is no bool, or ``logger`` or ``resume`` is set without a folder.
