@@ -117,13 +117,10 @@ class MoleculeFile:
 
     def check_columns(self, columns: Sequence[str]) -> None:
         """Refuse a file that lacks a column of :meth:`tables`, without reading all rows."""
-        for column in () if self.has_columns else (*columns, self.smiles_column):
-            if column is not None:
-                raise ValueError(f"{self.name} has no columns, so there is no column {column!r}")
-        if self.has_columns:
+        if self.has_columns or self.smiles_column is not None:
             self._smiles_at()
-            for column in columns:
-                self._at(column)
+        for column in columns:
+            self._at(column)
 
     def tables(self, columns: Sequence[str] | None = ()) -> Iterator[Any]:
         """Iterate over the molecules of the file, as pandas tables of up to 10,000 rows of text.
@@ -219,6 +216,8 @@ class MoleculeFile:
         return archive.open(names[0])
 
     def _at(self, column: str) -> int:
+        if not self.has_columns:
+            raise ValueError(f"{self.name} has no columns, so there is no column {column!r}")
         if self.header.count(column) != 1:
             number = "no column" if column not in self.header else "more than one column"
             raise ValueError(f"{self.name} has {number} {column!r}; there are {', '.join(map(repr, self.header))}")

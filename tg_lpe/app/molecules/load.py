@@ -81,20 +81,8 @@ def load_molecules(
     files, listed_types = _open(source, given)
     is_single = "all" in files
     given.check_division(source, is_single)
-    if given.vocabulary is not None and listed_types not in (None, given.vocabulary):
-        types, listed = ", ".join(given.vocabulary), ", ".join(listed_types or ())
-        raise ValueError(f"vocabulary has the atom types {types}, but atom_dict.txt in {source} has {listed}")
     target = given.target_of(files, source)
-    canonical = True if given.canonical is None and given.name not in _PUBLISHED else given.canonical
-    resolved = replace(
-        given,
-        normalization=given.normalization or _NORMALIZATIONS.get(given.name or "") if target.computed else None,
-        vocabulary=(given.vocabulary or listed_types) if given.features == "types" else None,
-        canonical=canonical,
-        split=given.split or "random",
-        fold=given.fold and (given.fold[0], given.fold[1]),
-        seed=0 if not is_single or given.split in OF_KIN else given.seed,
-    )
+    resolved = _resolved(given, source, is_single, listed_types, target)
     content = {
         # Names are part of the key, since the report contains them.
         "files": {part: (file.name, digest_of_file(file.path)) for part, file in files.items()},
@@ -123,6 +111,24 @@ def load_molecules(
     _announce(source, splits.report, strict)
     _warn_of_training_set(source, splits)
     return splits
+
+
+def _resolved(
+    given: LoadOptions, source: str | Path, is_single: bool, listed_types: AtomVocabulary | None, target: TargetSpec
+) -> LoadOptions:
+    """Fill in defaults that depend on the source; refuse atom types that contradict those which it lists."""
+    if given.vocabulary is not None and listed_types not in (None, given.vocabulary):
+        types, listed = ", ".join(given.vocabulary), ", ".join(listed_types or ())
+        raise ValueError(f"vocabulary has the atom types {types}, but atom_dict.txt in {source} has {listed}")
+    return replace(
+        given,
+        normalization=given.normalization or _NORMALIZATIONS.get(given.name or "") if target.computed else None,
+        vocabulary=(given.vocabulary or listed_types) if given.features == "types" else None,
+        canonical=True if given.canonical is None and given.name not in _PUBLISHED else given.canonical,
+        split=given.split or "random",
+        fold=given.fold and (given.fold[0], given.fold[1]),
+        seed=0 if not is_single or given.split in OF_KIN else given.seed,
+    )
 
 
 def _splits(built: _cache.Built, options: LoadOptions, target: TargetSpec, is_single: bool) -> MoleculeSplits:

@@ -105,6 +105,11 @@ class LoadOptions:
         check_seed(self.seed)
         if self.fold is not None:
             check_fold(self.fold)
+        if self.vocabulary is not None and self.features != "types":
+            raise ArgumentError("vocabulary numbers atom types, which {features} does not use", features=self.features)
+        self._check_target()
+
+    def _check_target(self) -> None:
         if self.normalization is not None:
             SolubilityNormalization.resolve(self.normalization)
         if self.targets is not None and len(set(self.targets)) < len(self.targets):
@@ -120,8 +125,12 @@ class LoadOptions:
             check_qm9_targets(self.targets or ())
         elif self.split == "standard":
             raise ArgumentError("{split} is QM9's, for name='qm9', got name={!r}", self.name, split=self.split)
-        if self.vocabulary is not None and self.features != "types":
-            raise ArgumentError("vocabulary numbers atom types, which {features} does not use", features=self.features)
+        option_of: dict[str, str] = {}
+        for option, column in [*(("targets", column) for column in self.targets or ()), *self.further]:
+            if column in option_of:
+                both = f"{{{option_of[column]}}} and {{{option}}} name the same column"
+                raise ArgumentError(both, **{option_of[column]: column, option: column})
+            option_of[column] = option
 
     @property
     def repair_radicals(self) -> bool:
@@ -147,31 +156,18 @@ class LoadOptions:
             raise ArgumentError(both + " exclude each other: each divides the molecules", **given)
 
     def target_of(self, files: Mapping[str, MoleculeFile], source: str | Path) -> TargetSpec:
-        """Choose the target from the options and the columns of the files, none of which may have two roles."""
-        named: dict[str, str] = {}
-        for option, column in [*(("targets", column) for column in self.targets or ()), *self.further]:
-            if column in named:
-                both = f"{{{named[column]}}} and {{{option}}} name the same column"
-                raise ArgumentError(both, **{named[column]: column, option: column})
-            named[column] = option
+        """Choose the target from the options and the columns of the files."""
+        further = [column for _, column in self.further]
         for file in files.values():
-            file.check_columns(tuple(named))
+            file.check_columns([*(self.targets or ()), *further])
         if self.targets is not None:
             units = tuple(QM9_UNITS[column] for column in self.targets) if self.name == "qm9" else ()
             return TargetSpec(tuple(self.targets), units=units)
         penalised_logp = TargetSpec(("penalised logP",), computed="penalised_logp")
         if self.computed is not None:
             return penalised_logp
-        free = {file.name: [column for column in file.label_columns if column not in named] for file in files.values()}
-        lacking = [name for name, columns in free.items() if "y" not in columns]
-        alone = all(set(columns) <= {"y"} for columns in free.values())
-        if len(lacking) < len(free) and (alone or self.name is not None or self.normalization is not None):
-            if lacking:
-                with_labels = ", ".join(name for name in free if name not in lacking)
-                without = ", ".join(lacking)
-                raise ValueError(f"labels must be in all files or in none; {with_labels} has them, {without} does not")
-            if self.normalization is not None:
-                raise ValueError("normalization applies to the computed target, but these files have labels y")
+        free = {file.name: [name for name in file.label_columns if name not in further] for file in files.values()}
+        if self._reads_y(free):
             return TargetSpec(("y",))
         if self.name is not None and self.name not in _COMPUTED_BY_NAME:
             raise ValueError(f"{self.name} needs labels, but the files in {source} have no column 'y'")
@@ -182,8 +178,20 @@ class LoadOptions:
         if not columns:
             message = "{} has no labels: its files have no columns other than the SMILES. Choose " + computing
             raise ArgumentError(message, source, computed="penalised_logp")
-        message = (
-            "the target of {} is unclear: besides the SMILES, there are {}. Choose columns, as with {targets}, or "
-        )
+        message = "the target of {} is unclear: besides the SMILES, there are {}. Choose some, as with {targets}, or "
         listing = ", ".join(map(repr, columns))
         raise ArgumentError(message + computing, source, listing, targets=columns[-1:], computed="penalised_logp")
+
+    def _reads_y(self, free: Mapping[str, Sequence[str]]) -> bool:
+        """Return whether the labels are the columns `y` of all files, whose columns without a role are ``free``."""
+        labelled = [name for name, columns in free.items() if "y" in columns]
+        alone = all(set(columns) <= {"y"} for columns in free.values())
+        if not labelled or not (alone or self.name is not None or self.normalization is not None):
+            return False
+        if len(labelled) < len(free):
+            without = ", ".join(name for name in free if name not in labelled)
+            both = f"{', '.join(labelled)} has them, {without} does not"
+            raise ValueError(f"labels must be in all files or in none; {both}")
+        if self.normalization is not None:
+            raise ValueError("normalization applies to the computed target, but these files have labels y")
+        return True

@@ -52,14 +52,10 @@ class AtomVocabulary:
             ValueError: If the file is not UTF-8, or names no type, or a type twice.
         """
         try:
-            return cls.parse(Path(path).read_text(encoding="utf-8-sig"))
+            lines = Path(path).read_text(encoding="utf-8-sig").splitlines()
+            return cls(tuple(line.strip() for line in lines if line.strip()))
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from error
-
-    @classmethod
-    def parse(cls, text: str) -> AtomVocabulary:
-        """Read the content of a file of :meth:`from_file`."""
-        return cls(tuple(line.strip() for line in text.splitlines() if line.strip()))
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.types)
@@ -68,8 +64,9 @@ class AtomVocabulary:
         return len(self.types)
 
 
-ZINC_VOCABULARY = AtomVocabulary.parse(
-    "C\nO\nN\nF\nC H1\nS\nCl\nO -\nN H1 +\nBr\nN H3 +\nN H2 +\nN +\nN -\nS -\nI\nP\nO H1 +\nN H1 -\nO +\nS +\n"
-    "P H1\nP H2\nC H2 -\nP +\nS H1 +\nC H1 -\nP H1 +"
+_ZINC = (
+    "C,O,N,F,C H1,S,Cl,O -,N H1 +,Br,N H3 +,N H2 +,N +,N -,S -,I,P,O H1 +,N H1 -,O +,S +,P H1,P H2,C H2 -,P +,S H1 +,"
+    "C H1 -,P H1 +"
 )
+ZINC_VOCABULARY = AtomVocabulary(tuple(_ZINC.split(",")))
 """The atom types of the published ZINC benchmark graphs, in their numbering."""
