@@ -32,7 +32,7 @@ from tg_lpe.app.training.tasks import make_task
 from tg_lpe.app.training.units import common_unit
 from tg_lpe.checkpoints import zoo
 from tg_lpe.checkpoints.files import write_json
-from tg_lpe.data.storage import GraphChunk, iterate_chunks
+from tg_lpe.data.storage import GraphChunk, iterate_chunks, whole
 from tg_lpe.encoders.registry import load_encoder
 from tg_lpe.graph.graph import Graph
 from tg_lpe.models import MODELS, Model
@@ -158,7 +158,7 @@ def _molecules(data: dict[str, Any], max_nodes: int | None) -> tuple[GraphChunk,
         used = [text for _, text in lines]
     small = dataset.slices["x"].diff() <= (max_nodes or math.inf)
     chosen = small.nonzero().flatten()[:SAMPLE]
-    chunk = next(iterate_chunks(dataset[chosen].whole(), SAMPLE, ("x", "edge_attr")))
+    chunk = next(iterate_chunks(whole(dataset[chosen]), SAMPLE, ("x", "edge_attr")))
     return chunk, [used[index] for index in chosen.tolist()]
 
 

@@ -48,6 +48,7 @@ from tg_lpe.app.prediction import Predictor, load
 from tg_lpe.app.training import paired_difference
 from tg_lpe.checkpoints.files import read_json
 from tg_lpe.data.splits import PARTS
+from tg_lpe.data.storage import whole
 
 PUBLISHED = SolubilityNormalization(-2.1118300 / 0.6976318, 1 / 0.6976318, 0, 1 / 1.1981676, 0, 1 / 3.4751392)
 """Fitted to the published labels: 0.6976318 logP - 1.1981676 SA - 3.4751392 max(0, ring - 6) + 2.1118300.
@@ -156,7 +157,7 @@ def absolute_errors(predictor: Predictor, datasets: Iterable[MoleculeDataset]) -
     """Compute the absolute errors of a model on some datasets, float64 ``[num_molecules]``."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*unlike those that the model was trained on")
-        pairs = [(predictor.predict(part, progress=True).values[:, 0], part.whole()._data.y) for part in datasets]
+        pairs = [(predictor.predict(part, progress=True).values[:, 0], whole(part)._data.y) for part in datasets]
     return torch.cat([(values.double() - target.double()).abs() for values, target in pairs])
 
 

@@ -254,6 +254,15 @@ def test_single_file_is_split_by_seed(tmp_path: Path) -> None:
         sizes(0)
 
 
+def test_a_part_of_one_molecule_with_further_columns(tmp_path: Path) -> None:
+    path = tmp_path / "own.csv"
+    path.write_text("smiles,y,t,w\n" + "".join(f"{'C' * n}O,{n}.5,{n}.25,{n}\n" for n in range(1, 11)))
+    splits = load(tmp_path, path, targets=["y"], extra_columns=["t"], weight_column="w")
+    (data,) = splits.val
+    assert data.graph_attr.tolist() == [[data.y.item() - 0.25]] and data.graph_weight.item() == data.y.item() - 0.5
+    assert splits.digest() == load(tmp_path, path, targets=["y"], extra_columns=["t"], weight_column="w").digest()
+
+
 def test_workers_agree_with_one_process(write_folder: Write, tmp_path: Path) -> None:
     smiles = [f"{'C' * (1 + n % 7)}{'NOS'[n % 3]}" for n in range(700)] + ["C1CC", "c1cc[nH]c1"]
     folder = write_folder({**SMI, "train.smi": "\n".join(smiles)})
