@@ -287,8 +287,7 @@ PRIMAL_SIZES = ("1 x 1,000", "1 x 10,000", "1 x 100,000", "1 x 1,000,000", "128 
 
 def primal_sizes(content: Entry) -> Entries:
     """Group the attentions of benchmarks/primal.py by number and size of the graphs."""
-    rows = [row for row in results(content) if row["attention"] not in ("primal, published form", "ksvd")]
-    sized = [{**row, "sizes": f"{row['graphs']} x {row['nodes_a_graph']:,}"} for row in rows]
+    sized = [{**row, "sizes": f"{row['graphs']} x {row['nodes_a_graph']:,}"} for row in results(content)]
     return groups(sized, "attention", "sizes")
 
 

@@ -1,4 +1,4 @@
-"""Measure the cost of attention over all nodes: one graph of up to a million nodes, and batches of small graphs.
+"""Measure the cost of attention over all nodes: one graph of up to a million nodes, and a batch of small graphs.
 
     python benchmarks/primal.py [--quick] [--sizes N ...] [--rounds N] [--json FILE]
 
@@ -19,7 +19,7 @@ from _measure import take_turns
 from _results import show, write_results
 from torch import Tensor
 
-import tg_lpe.theory  # noqa: F401 (registers dual and ksvd)
+import tg_lpe.theory  # noqa: F401 (registers dual)
 from tg_lpe.graph.graph import Graph
 from tg_lpe.nn.attention import GLOBAL_ATTENTIONS, AttentionLayer
 from tg_lpe.nn.attention.hybrid import NothingShared
@@ -27,9 +27,7 @@ from tg_lpe.nn.attention.hybrid import NothingShared
 CHANNELS, HEADS, RANK = 64, 4, 30
 ROWS: dict[str, tuple[str, dict[str, Any], int]] = {
     "primal": ("primal", {"rank": RANK}, 10**9),
-    "primal, published form": ("primal", {"rank": RANK, "form": "published"}, 10**9),
     "dual": ("dual", {}, 10**9),
-    "ksvd": ("ksvd", {}, 10**9),
     "SGFormer": ("sgformer", {}, 10**9),
     "Performer": ("performer", {}, 10**5),
     "softmax": ("softmax", {}, 10**4),
@@ -37,10 +35,8 @@ ROWS: dict[str, tuple[str, dict[str, Any], int]] = {
 """Name, options and largest graph of each attention."""
 
 SIZES = (1_000, 10_000, 100_000, 1_000_000)
-SMALL = (10, 25, 50, 100, 200)
-"""Nodes of each graph of a batch."""
-
-SMALL_BATCH = 128
+BATCH = (25, 128)
+"""Nodes of each graph of a batch, and graphs."""
 
 
 class Case:
@@ -79,15 +75,13 @@ class Case:
 def main() -> None:
     parser = Parser(__doc__, "up to 1,000 nodes, one round", "primal.json")
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, help="(default: %(default)s)")
-    parser.add_argument("--attentions", nargs="+", choices=list(ROWS), default=list(ROWS), help="(default: all)")
     parser.add_argument("--rounds", type=int, default=5, help="(default: %(default)s)")
     args = parser.parse_args()
 
-    shapes = [(size, 1) for size in (SIZES[:1] if args.quick else args.sizes)]
-    shapes += [(size, SMALL_BATCH) for size in (SMALL[:1] if args.quick else SMALL)]
+    sizes = SIZES[:1] if args.quick else args.sizes
     rows = []
-    for size, graphs in shapes:  # one size at a time: all of them would not fit into memory
-        cases = [Case(name, size, graphs) for name in args.attentions if size <= ROWS[name][2]]
+    for size, graphs in (*((size, 1) for size in sizes), BATCH):  # one at a time: not all would fit into memory
+        cases = [Case(name, size, graphs) for name in ROWS if size <= ROWS[name][2]]
         runs = {case.name: case.train for case in cases}
         seconds = take_turns(runs, 1 if args.quick else args.rounds, time.perf_counter)
         for case in cases:
