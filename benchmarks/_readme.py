@@ -265,8 +265,8 @@ BREC_ORACLES = {
 
 
 def brec_rows(content: Entry) -> Entries:
-    """Select the colourings that bound a network, and the networks; of sums of encodings, those of PPGN."""
-    networks = re.compile(r"\(.*GT|Graph(?!.*(Effective|SpectralEnc|Heat))|sums of PPGN")
+    """Select the colourings that bound a network, and the networks but three that the text sums up."""
+    networks = re.compile(r"\(.*GT|Graph(?!.*(Effective|SpectralEnc|Heat))|sums")
     return [entry for entry in results(content) if entry["row"] in BREC_ORACLES or networks.match(entry["row"])]
 
 

@@ -199,18 +199,15 @@ class Summed(nn.Module):
         super().__init__()
         self.encoder = encoder
         self.node, self.edge = (
-            nn.Sequential(nn.Linear(width, 32), nn.Tanh(), nn.Linear(32, CHANNELS)) if width else None
+            nn.Sequential(nn.Linear(width, 32), nn.Tanh(), nn.Linear(32, CHANNELS))
             for width in (encoder.out_channels, encoder.edge_out_channels)
         )
 
     def forward(self, x: None, edge_index: Tensor, edge_attr: None, batch: Tensor) -> Tensor:
         encoding = self.encoder(x, edge_index, edge_attr, batch)
         out = torch.zeros(int(batch[-1]) + 1, CHANNELS, dtype=encoding.node.dtype)
-        if self.node is not None:
-            out = out.index_add(0, batch, self.node(encoding.node))
-        if self.edge is not None:
-            out = out.index_add(0, batch[edge_index[0]], self.edge(encoding.edge))
-        return out
+        out = out.index_add(0, batch, self.node(encoding.node))
+        return out.index_add(0, batch[edge_index[0]], self.edge(encoding.edge))
 
 
 def transformer(encoder: Encoder | None, **options: Any) -> nn.Module:
@@ -273,13 +270,6 @@ def ppgn(num_layers: int = 8, pair_out_channels: int = 0, frequency: float | Non
 
 
 NETWORKS: dict[str, tuple[Callable[[], nn.Module], str]] = {
-    "sums of LaplacianEigenvectors": (lambda: Summed(LaplacianEigenvectors(8)), "2-FWL"),
-    "sums of RandomWalk": (lambda: Summed(RandomWalk(STEPS, edge_out_channels=0)), "P^t at nodes"),
-    "sums of HeatKernel": (lambda: Summed(HeatKernel()), "2-FWL"),
-    "sums of EffectiveResistance": (lambda: Summed(EffectiveResistance()), "2-FWL"),
-    "sums of GramTransformer": (lambda: Summed(gram()), "1-WL with both"),
-    "sums of SpectralEncoder": (lambda: Summed(SpectralEncoder(16, 16)), "2-FWL"),
-    "sums of SpectralKernel": (lambda: Summed(SpectralKernel(16, 16)), "2-FWL"),
     "sums of PPGN, GELUs": (lambda: Summed(ppgn(frequency=None)), "2-FWL"),
     "sums of PPGN": (lambda: Summed(ppgn()), "2-FWL"),
     "GraphTransformer": (lambda: transformer(None), "1-WL"),
@@ -447,13 +437,7 @@ def network_row(
             verdicts[number].append(
                 judge(lambda batch: network(None, batch.edge_index, None, batch.batch), pair.a, pair.b, generator)  # noqa: B023
             )
-    row = judged(name, "network", pairs, verdicts, seeds, bound)
-    told = [verdict for own in verdicts if count(own)[0] for verdict in own if verdict.is_apart]
-    return {
-        **row,
-        "least_gap": min((verdict.gap / verdict.scale for verdict in told), default=None),
-        "largest_spread": max(v.spread / v.scale if v.scale else 0.0 for own in verdicts for v in own),
-    }
+    return judged(name, "network", pairs, verdicts, seeds, bound)
 
 
 def trained_row(
