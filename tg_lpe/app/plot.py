@@ -124,7 +124,8 @@ def molecule(
     from rdkit.Chem.Draw import rdMolDraw2D
 
     drawers = ((rdMolDraw2D.MolDraw2DSVG, 1), (rdMolDraw2D.MolDraw2DCairo, 2))
-    svg, png = (_draw_molecule(*each, _molecule.parse(smiles), data.edge_index, shown, columns) for each in drawers)
+    drawn = _molecule.parse(smiles), data.edge_index, shown, columns
+    svg, png = (_draw_molecule(drawer, scale, *drawn) for drawer, scale in drawers)
     return Picture(svg, png, tuple(channel.number for channel in shown))
 
 

@@ -22,7 +22,7 @@ from tg_lpe.app.training.state import read_metrics
 from tg_lpe.checkpoints.files import load_tensors, read_object, replacing, write_json
 
 if TYPE_CHECKING:
-    from tg_lpe.app.comparison.grid import Cell, Grid
+    from tg_lpe.app.comparison.grid import Grid
 
 SCHEMA = 1
 """Format version of ``comparison.json``, which docs/compare.md describes."""
@@ -56,14 +56,12 @@ class Comparison:
     @classmethod
     def of(cls, grid: Grid) -> Comparison:
         """Read the run folders of a comparison; the table leaves out incomplete trainings."""
-        complete: dict[str, list[Cell]] = {name: [] for name in grid.candidates}
-        figures: dict[str, dict[int, dict[str, Any]]] = {name: {} for name in grid.candidates}
+        complete: dict[str, dict[int, dict[str, Any]]] = {name: {} for name in grid.candidates}
         for cell in sorted(cell for cell in grid.cells if grid.is_complete(cell)):
-            complete[cell.name].append(cell)
             tensors, metadata = load_tensors(grid.folder(cell).path / FIGURES)
-            test = read_object(grid.folder(cell).result)[f"test_{grid.task.metric}"]
-            figures[cell.name][cell.seed] = {"figures": tensors["figures"], "test": test, **metadata}
-        rows = [_row(grid, name, cells, figures) for name, cells in complete.items() if cells]
+            result = read_object(grid.folder(cell).result)
+            complete[cell.name][cell.seed] = {**tensors, **metadata, "result": result, "folder": grid.folder(cell)}
+        rows = [_row(grid, name, complete) for name, seeds in complete.items() if seeds]
         model = {key: getattr(value, "__name__", value) for key, value in grid.model.items()}
         budget = {key: value for key, value in grid.config.to_dict().items() if key != "seed"}
         about = {
@@ -77,8 +75,8 @@ class Comparison:
             "seeds": list(grid.seeds),
             "missing": {
                 name: missing
-                for name, cells in complete.items()
-                if (missing := [seed for seed in grid.seeds if (name, seed) not in cells])
+                for name, seeds in complete.items()
+                if (missing := [seed for seed in grid.seeds if seed not in seeds])
             },
             "machine": environment(),
         }
@@ -122,12 +120,10 @@ class Comparison:
             _LOGGER.warning("no page: %s", error)
 
 
-def _row(
-    grid: Grid, name: str, cells: Sequence[Cell], figures: Mapping[str, Mapping[int, Mapping[str, Any]]]
-) -> dict[str, Any]:
-    """Make the row of an encoding from its complete trainings and the figures of all rows by seed."""
-    candidate, folders, metric = grid.candidates[name], [grid.folder(cell) for cell in cells], grid.task.metric
-    results = [read_object(folder.result) for folder in folders]
+def _row(grid: Grid, name: str, complete: Mapping[str, Mapping[int, Mapping[str, Any]]]) -> dict[str, Any]:
+    """Make the row of an encoding from the complete trainings of all rows by seed."""
+    candidate, metric, trainings = grid.candidates[name], grid.task.metric, complete[name].values()
+    results, folders = [each["result"] for each in trainings], [each["folder"] for each in trainings]
     epochs = [line["seconds"] for folder in folders for line in read_metrics(folder.metrics)]
     return {
         "name": name,
@@ -136,27 +132,29 @@ def _row(
         "encoder_lr": candidate.encoder_lr,
         "edge_encoding": candidate.edge_encoding,
         "model": dict(candidate.model or {}),
-        "seeds": [cell.seed for cell in cells],
+        "seeds": list(complete[name]),
         "test": _spread([result[f"test_{metric}"] for result in results]),
         "validation": _spread([result[f"val_{metric}"] for result in results]),
         "relabelled": _spread([result[f"test_{metric}_relabelled"] for result in results]),
         "differences": {
-            reference: _difference(figures[name], figures[reference])
+            reference: _difference(complete[name], complete[reference], f"test_{metric}")
             for reference in REFERENCES
-            if name != reference and set(figures.get(reference, ())) & set(figures[name])
+            if name != reference and set(complete.get(reference, ())) & set(complete[name])
         },
-        "encode_seconds": statistics.median(each["encode_seconds"] for each in figures[name].values()),
+        "encode_seconds": statistics.median(each["encode_seconds"] for each in trainings),
         "epoch_seconds": statistics.median(epochs),
         "num_parameters": results[0]["num_parameters"],
         "encoder_parameters": results[0]["encoder_parameters"],
     }
 
 
-def _difference(row: Mapping[int, Mapping[str, Any]], reference: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
+def _difference(
+    row: Mapping[int, Mapping[str, Any]], reference: Mapping[int, Mapping[str, Any]], figure: str
+) -> dict[str, Any]:
     """Compare two rows over the seeds that both have."""
     seeds = [seed for seed in row if seed in reference]
     pair = paired_difference(*(torch.stack([side[seed]["figures"] for seed in seeds]) for side in (row, reference)))
-    by_seed = [row[seed]["test"] - reference[seed]["test"] for seed in seeds]
+    by_seed = [row[seed]["result"][figure] - reference[seed]["result"][figure] for seed in seeds]
     values = pair._replace(mean=statistics.fmean(by_seed), by_seed=tuple(by_seed))
     return {**values._asdict(), "error": pair.error, "seeds": seeds}
 

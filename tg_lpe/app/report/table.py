@@ -141,14 +141,12 @@ class Table:
         base = next((other for other in self.ranked if other.encoder is None and other.rest == row.rest), None)
         if base is None or row.encoder is None or row not in self.ranked:
             return None
-        figures, base_figures = (
-            {run.draw: run.test for run in other.runs if run.test is not None} for other in (row, base)
-        )
-        seeds = [seed for seed in figures if seed in base_figures]
-        if not seeds:
+        test, base_test = ({run.draw: run.test for run in each.runs if run.test is not None} for each in (row, base))
+        pairs = [(test[seed], base_test[seed]) for seed in test if seed in base_test]
+        if not pairs:
             return None
-        mean = statistics.fmean(base_figures[seed] for seed in seeds)
-        return statistics.fmean(figures[seed] for seed in seeds) - mean, mean
+        mean, base_mean = map(statistics.fmean, zip(*pairs, strict=True))
+        return mean - base_mean, base_mean
 
     def cells(self, row: Row) -> dict[str, str]:
         """Return the cells of a row as text, by column."""
@@ -181,21 +179,16 @@ class Table:
     def constant_cells(self) -> dict[str, str]:
         """Return the cells of the row that predicts the median of the training labels; empty if not recorded."""
 
-        def text(values: list[float | None], unit: str) -> str:
-            by_seed: dict[str, float] = {}
-            for run, value in zip(self.runs, values, strict=True):
-                if value is not None:
-                    by_seed.setdefault(run.draw, value)  # repeated runs of a seed count once
-            distinct = set(by_seed.values())  # one constant if all seeds have the same split
-            return _text(distinct if len(distinct) == 1 else by_seed.values(), unit)
+        def text(values: Iterable[float | None], unit: str) -> str:
+            return _text(dict.fromkeys(values), unit)  # seeds with one split have one constant
 
         run = self.runs[0]
-        test = text([run.constant() for run in self.runs], run.unit)
+        test = text((run.constant() for run in self.runs), run.unit)
         cells = dict.fromkeys(self.cells(self.rows[0]), DASH) | {"encoding": CONSTANT, f"test {self.metric}": test}
         for name in self.columns:
-            values = [run.columns("_constant").get(name) for run in self.runs]
-            cells[self._title(name)] = text(values, run.units.get(name, ""))
-        cells[f"validation {self.metric}"] = text([run.constant("val") for run in self.runs], run.unit)
+            constants = (run.columns("_constant").get(name) for run in self.runs)
+            cells[self._title(name)] = text(constants, run.units.get(name, ""))
+        cells[f"validation {self.metric}"] = text((run.constant("val") for run in self.runs), run.unit)
         return {} if test == DASH else cells
 
     def _title(self, column: str) -> str:
