@@ -117,8 +117,14 @@ class Encoder(CheckpointMixin, nn.Module, ABC):
             ValueError: if a required feature is missing or has a wrong type or shape.
         """
 
+    @property
+    def is_constant(self) -> bool:
+        """Whether nodes and edges depend on the graph alone: polynomials that read no features and are not trained."""
+        is_trained = any(parameter.requires_grad for parameter in self.parameters())
+        return self.mixes_polynomials and self.reads <= {"edge_weight"} and not is_trained
+
     def precompute(self, graph: Graph) -> dict[str, Tensor]:
-        """Compute the part of the encoding that depends only on the graph and its edge weights.
+        """Compute what depends only on the graph and its edge weights: the whole encoding if it :attr:`is_constant`.
 
         Args:
             graph: the graph or batch.
@@ -128,7 +134,10 @@ class Encoder(CheckpointMixin, nn.Module, ABC):
             directed edges or graphs. The rows of a batch are the rows of its graphs, one graph after the other. The
             tensors are constants: no gradient flows from them to edge weights.
         """
-        return {}
+        if not self.is_constant:
+            return {}
+        encoding = copy.deepcopy(self).to(graph.device).encode(graph, Inputs())
+        return {f"{level}_encoding": values for level, values in encoding._asdict().items() if values is not None}
 
     @property
     def is_fitted(self) -> bool:
@@ -218,7 +227,10 @@ class Encoder(CheckpointMixin, nn.Module, ABC):
         if pairs is not None:
             check_pairs(self, graph, pairs)
         inputs = Inputs(x, edge_attr, pairs, generator, precomputed)
-        return checked_encoding(self, graph, inputs, self.encode(graph, inputs))
+        stored = precomputed if precomputed and pairs is None and self.is_constant else {}
+        if "node_encoding" not in stored:
+            return checked_encoding(self, graph, inputs, self.encode(graph, inputs))
+        return checked_encoding(self, graph, inputs, Encoding(stored["node_encoding"], stored.get("edge_encoding")))
 
     def learned(self) -> list[LearnedTable]:
         """Return tables of learned values that reports draw before and after training; by default, none."""
@@ -382,7 +394,6 @@ def check_pairs(encoder: Encoder, graph: Graph, pairs: Tensor) -> None:
 def frozen_copy(encoder: E) -> E:
     """Return a frozen copy on the CPU that encodes each graph once."""
     frozen = copy.deepcopy(encoder).cpu().requires_grad_(False).eval()
-    frozen.encodes_once = True
-    for part in _inner(frozen):
+    for part in (frozen, *_inner(frozen)):
         part.encodes_once = True
     return frozen

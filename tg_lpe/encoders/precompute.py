@@ -60,7 +60,7 @@ def store_precomputed(encoder: Encoder | None, dataset: InMemoryDataset | Sequen
     if isinstance(dataset, InMemoryDataset) and not len(dataset):
         return dataset
     dataset = whole(dataset)
-    if encoder is None or type(encoder).precompute is Encoder.precompute:
+    if encoder is None or (type(encoder).precompute is Encoder.precompute and not encoder.is_constant):
         return dataset
     parts: dict[str, list[Tensor]] = {}
     with torch.no_grad():

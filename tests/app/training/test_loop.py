@@ -13,6 +13,7 @@ from helpers import assert_same_run
 from torch import Tensor, nn
 from torch_geometric.data import Batch, InMemoryDataset
 
+from tg_lpe import GramTransformer, Graph
 from tg_lpe.app.molecules import MoleculeSplits
 from tg_lpe.app.training.build import build_model
 from tg_lpe.app.training.config import TrainConfig
@@ -218,6 +219,19 @@ def test_an_encoder_without_a_learning_rate_is_kept(splits: MoleculeSplits, chos
     assert all(p.requires_grad for p in training.model.encoder.parameters()), "for a training that goes on"
     tiny = train(splits, chosen, encoder_lr=1e-30, weight_decay=0.5, precision="float32").fit()
     assert result["test_mae"] == pytest.approx(tiny["test_mae"], rel=1e-3), "as a rate that changes nothing"
+
+
+def test_a_frozen_encoder_encodes_each_graph_once(splits: MoleculeSplits, monkeypatch: pytest.MonkeyPatch) -> None:
+    encoded, gram = [], GramTransformer.gram
+
+    def counted(self: GramTransformer, graph: Graph, *features: Any, **options: Any) -> tuple[Tensor, Tensor]:
+        encoded.append(graph)
+        return gram(self, graph, *features, **options)
+
+    monkeypatch.setattr(GramTransformer, "gram", counted)
+    train(splits, "gram-k16", encoder_lr=0, epochs=3).fit()
+    every = [*splits.train, *splits.val, *splits.test, *splits.test]  # the last ones renumbered
+    assert sum(graph.num_graphs for graph in encoded) == len(every)
 
 
 def test_gradients_are_clipped_by_group_or_jointly(splits: MoleculeSplits) -> None:

@@ -173,9 +173,10 @@ class JointTraining(TrainingLoop):
             embedding.fit(splits.train._data.graph_attr)
         super().__init__(config, model, _optimizer(model, config), folder, progress)
         self.splits, self.task, self.logger = splits, task, logger
-        self.train_set, self.val_set, self.test_set = (
-            store_precomputed(self.encoder, part) for part in (splits.train, splits.val, splits.test)
-        )
+        with self._kept_encoder():
+            self.train_set, self.val_set, self.test_set = (
+                store_precomputed(self.encoder, part) for part in (splits.train, splits.val, splits.test)
+            )
         self.label_figures = _label_figures(task, splits)
         weights = splits.train._data.get("graph_weight")
         self.weight_scale = None if weights is None else 1 / float(weights.double().mean())
@@ -192,13 +193,18 @@ class JointTraining(TrainingLoop):
 
     def fit(self, resume: bool = False) -> dict[str, Any]:
         """Train as :meth:`TrainingLoop.fit`, with the encoder frozen if ``encoder_lr`` is 0."""
+        with self._kept_encoder(), opened(self.logger, self.folder) as self.write:
+            return super().fit(resume)
+
+    @contextmanager
+    def _kept_encoder(self) -> Iterator[None]:
+        """Freeze the encoder in the context if ``encoder_lr`` is 0."""
         encoder = None if self.config.encoder_lr else self.encoder
         frozen = [] if encoder is None else [each for each in encoder.parameters() if each.requires_grad]
         try:
             for parameter in frozen:
                 parameter.requires_grad_(False)
-            with opened(self.logger, self.folder) as self.write:
-                return super().fit(resume)
+            yield
         finally:
             for parameter in frozen:
                 parameter.requires_grad_()
