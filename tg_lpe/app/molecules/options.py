@@ -128,8 +128,10 @@ class LoadOptions:
         option_of: dict[str, str] = {}
         for option, column in [*(("targets", column) for column in self.targets or ()), *self.further]:
             if column in option_of:
-                both = f"{{{option_of[column]}}} and {{{option}}} name the same column"
-                raise ArgumentError(both, **{option_of[column]: column, option: column})
+                first = option_of[column]
+                value = list(self.targets or ()) if first == "targets" else column
+                both = f"{{{first}}} and {{{option}}} name the same column"
+                raise ArgumentError(both, **{first: value, option: column})
             option_of[column] = option
 
     @property
