@@ -39,7 +39,7 @@ class ArgumentError(ValueError):
 
     def __init__(self, template: str, *values: object, **arguments: object) -> None:
         self.template, self.values, self.arguments = template, values, arguments
-        super().__init__(self.told(as_keyword))
+        super().__init__(self.told(lambda name, value: name if value is ... else f"{name}={value!r}"))
 
     def told(self, write: Callable[[str, object], str]) -> str:
         """Return the message with each argument formatted by ``write(name, value)``."""
@@ -53,11 +53,6 @@ class ArgumentError(ValueError):
     def __reduce__(self) -> tuple[Callable[..., ArgumentError], tuple[object, ...]]:
         """Support pickling, so that the error can pass between processes."""
         return partial(ArgumentError, self.template, *self.values, **self.arguments), ()
-
-
-def as_keyword(name: str, value: object) -> str:
-    """Format an argument as in a Python call."""
-    return name if value is ... else f"{name}={value!r}"
 
 
 def check_count(name: str, value: object, least: int = 1) -> None:

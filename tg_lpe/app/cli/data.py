@@ -143,18 +143,14 @@ def _load_molecules(
         if args.features not in (None, trained):
             raise ValueError(f"model {args.start} was trained with --features {trained}, got --features {features}")
         features = trained
-    vocabulary = None
-    if start is not None:
-        vocabulary = vocabulary_of(start.data)
-    elif isinstance(chosen, Checkpoint):
-        vocabulary = vocabulary_for(chosen, features)
+    of_encoder = vocabulary_for(chosen, features) if isinstance(chosen, Checkpoint) else None
     splits = load_molecules(
         args.data if args.data is not None else args.source,
         name=args.source if is_named else None,
         smiles_column=args.smiles_column,
         features=features,
         canonical=args.canonical,
-        vocabulary=vocabulary,
+        vocabulary=of_encoder if start is None else vocabulary_of(start.data),
         split=args.split,
         split_column=args.split_column,
         fold=args.get("fold"),
