@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from multiprocessing import parent_process
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -365,14 +366,15 @@ def _work(index: int, grid: Grid, classes: Sequence[type[Encoder]], threads: int
 
 def _run_cells(grid: Grid, progress: bool, is_worker: bool = False) -> dict[Cell, Exception]:
     """Train the incomplete cells that no other process trains; return those that failed with their errors."""
-    failures, total = dict[Cell, Exception](), len(grid.cells)
+    parent, failures, total = parent_process(), dict[Cell, Exception](), len(grid.cells)
     complete = sum(map(grid.is_complete, grid.cells))
     if progress and complete and not is_worker:
         _LOGGER.info("%d of %d trainings are already complete", complete, total)
     hidden = None if progress and not is_worker else True
     with tqdm(total=total, initial=complete, unit="training", desc="comparing", disable=hidden) as bar:
         for cell in grid.cells:
-            if grid.is_complete(cell):
+            # SIGINT, which ends a worker with its parent, is ignored in background jobs.
+            if grid.is_complete(cell) or (is_worker and parent is not None and not parent.is_alive()):
                 continue
             try:
                 grid.run(cell)
