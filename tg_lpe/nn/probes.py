@@ -16,9 +16,6 @@ from tg_lpe.ops.random import counter_normal
 
 PROBES = ("features", "random", "learned")
 
-CACHED_ROWS = 256
-"""Rows of random probes that are cached."""
-
 
 class FeatureProbes(nn.Module):
     """Compute ``Phi_0`` from node features; equivariant under relabelling of the nodes.
@@ -81,8 +78,6 @@ class RandomProbes(nn.Module):
         self.k = k
         self.seed = seed
         self.register_buffer("unit", torch.ones(()), persistent=False)  # has the module's device and dtype
-        self._table: Tensor | None = None
-        self._table_key: tuple[int, torch.device, torch.dtype] | None = None
 
     def forward(self, graph: Graph, x: Tensor | None, generator: torch.Generator | None) -> Tensor:
         """Return ``Phi_0``, ``[num_nodes, k]``.
@@ -96,23 +91,8 @@ class RandomProbes(nn.Module):
         like = self.unit
         if like.device != graph.device:  # left on "meta" by load_state_dict(assign=True), since it is not persistent
             like = like.new_empty((), device=graph.device)
-        rows = (
-            self._seeded_rows(largest, like)
-            if generator is None
-            else counter_normal(draw_seed(generator), largest, self.k, like)
-        )
+        rows = counter_normal(self.seed if generator is None else draw_seed(generator), largest, self.k, like)
         return rows if graph.num_graphs == 1 else rows[graph.local_index]
-
-    def _seeded_rows(self, num_rows: int, like: Tensor) -> Tensor:
-        """Return the rows of the module's seed in the dtype and on the device of ``like``, cached for small graphs."""
-        if num_rows > CACHED_ROWS:
-            return counter_normal(self.seed, num_rows, self.k, like)
-        key = (self.seed, like.device, like.dtype)
-        if self._table is None or self._table_key != key:
-            with torch.inference_mode(False):  # autograd cannot use an inference tensor
-                self._table = counter_normal(self.seed, CACHED_ROWS, self.k, like)
-            self._table_key = key
-        return self._table[:num_rows].clone()  # the caller may change it in place
 
 
 class LearnedProbes(nn.Module):

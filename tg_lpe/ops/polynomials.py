@@ -11,12 +11,10 @@ here, since autograd would pass over each dense matrix of each layer several tim
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
-from scipy.sparse import csr_matrix
 from torch import Tensor
 
 from tg_lpe.ops import cpu
@@ -25,7 +23,6 @@ from tg_lpe.ops.lazy import lazy
 from tg_lpe.ops.operator import (
     Operator,
     checkpointed,
-    host_array,
     keep_inputs,
     kept_inputs,
     reference_gradients,
@@ -122,9 +119,8 @@ def _run_matrix_polynomials(adjacency: Tensor, *arguments: Any) -> tuple[Tensor,
     recurrence = Recurrence(*arguments)
     if cpu.supports(adjacency):
         return compiled_matrix_polynomials(adjacency, recurrence)
-    by_scipy = adjacency.device.type == "cpu" and adjacency.dtype in (torch.float32, torch.float64)
     with torch.no_grad():
-        return _reference(adjacency, recurrence, _scipy_product if by_scipy else _edge_product)
+        return _reference(adjacency, recurrence)
 
 
 def compiled_matrix_polynomials(adjacency: Tensor, recurrence: Recurrence) -> tuple[Tensor, Tensor]:
@@ -183,52 +179,22 @@ def _call(
     )
 
 
-Product = Callable[[Tensor, Recurrence], Callable[[Tensor], Tensor]]
-"""Maps the entries of ``P`` to a function that multiplies ``[num_filters, num_nodes, num_columns]`` by ``P``."""
-
-
-def _edge_product(adjacency: Tensor, recurrence: Recurrence) -> Callable[[Tensor], Tensor]:
-    """Multiply by sums over edges, which autograd can follow."""
-    entry, tail, head = adjacency.unsqueeze(2), recurrence.tail, recurrence.head
-
-    def product(phi: Tensor) -> Tensor:
-        out = torch.zeros_like(phi).index_add(1, tail, entry * phi[:, head])
-        return out.index_add(1, head, entry * phi[:, tail])
-
-    return product
-
-
-def _scipy_product(adjacency: Tensor, recurrence: Recurrence) -> Callable[[Tensor], Tensor]:
-    """Multiply by sparse matrices of scipy, which is several times as fast."""
-    row = torch.cat([recurrence.tail, recurrence.head]).numpy()
-    column = torch.cat([recurrence.head, recurrence.tail]).numpy()
-    shape = recurrence.num_nodes, recurrence.num_nodes
-    matrices = [csr_matrix((host_array(torch.cat([p, p])), (row, column)), shape) for p in adjacency]
-
-    def product(phi: Tensor) -> Tensor:
-        return torch.stack([torch.from_numpy(p @ part.numpy()) for p, part in zip(matrices, phi, strict=True)])
-
-    return product
-
-
-def _reference(adjacency: Tensor, recurrence: Recurrence, product: Product = _edge_product) -> tuple[Tensor, Tensor]:
+def _reference(adjacency: Tensor, recurrence: Recurrence) -> tuple[Tensor, Tensor]:
     """Compute :func:`matrix_polynomials` in torch, some columns at a time."""
     ptr, num_nodes, max_nodes = recurrence.ptr, recurrence.num_nodes, recurrence.max_nodes
     node = torch.arange(num_nodes, device=ptr.device)
     local = node - ptr[torch.searchsorted(ptr, node, right=True) - 1]
     at_once = max(1, COLUMN_VALUES // max(adjacency.size(0) * num_nodes, 1))
     if max_nodes <= at_once:
-        parts = [_columns(adjacency, local, 0, max(max_nodes, 1), recurrence, product)]
+        parts = [_columns(adjacency, local, 0, max(max_nodes, 1), recurrence)]
     else:  # Without the checkpoint, the backward pass would keep all layers of each column.
         ranges = [(first, min(at_once, max_nodes - first)) for first in range(0, max_nodes, at_once)]
-        parts = [checkpointed(_columns, adjacency, local, *each, recurrence, product) for each in ranges]
+        parts = [checkpointed(_columns, adjacency, local, *each, recurrence) for each in ranges]
     rows = (torch.stack(part).sum(0).flatten(0, 1).mT.contiguous() for part in zip(*parts, strict=True))
     return tuple(rows)  # type: ignore[return-value]
 
 
-def _columns(
-    adjacency: Tensor, local: Tensor, first: int, count: int, recurrence: Recurrence, product: Product
-) -> tuple[Tensor, Tensor]:
+def _columns(adjacency: Tensor, local: Tensor, first: int, count: int, recurrence: Recurrence) -> tuple[Tensor, Tensor]:
     """Compute the entries in some columns, ``[num_filters, num_layers, num_nodes or num_edges]``; zero in the others.
 
     ``local`` is the index of each node within its graph, and its column.
@@ -236,13 +202,14 @@ def _columns(
     tail, head, _, num_nodes, _, alpha, gamma, num_layers = recurrence
     column = torch.arange(first, first + count, device=local.device)
     phi = (local.unsqueeze(1) == column).to(adjacency.dtype).expand(adjacency.size(0), -1, -1)
-    multiply, before = product(adjacency, recurrence), torch.zeros_like(phi)
+    entry, before = adjacency.unsqueeze(2), torch.zeros_like(phi)
     inside = [(at >= first) & (at < first + count) for at in (local, local[head])]
     places = [(at - first).clamp(0, count - 1) for at in (local, local[head])]
     node = torch.arange(num_nodes, device=local.device)
     nodes, edges = [], []
     for layer in range(num_layers):
-        after = multiply(phi)
+        after = torch.zeros_like(phi).index_add(1, tail, entry * phi[:, head])
+        after = after.index_add(1, head, entry * phi[:, tail])
         before, phi = phi, after if layer == 0 else alpha * after - gamma * before
         nodes.append(phi[:, node, places[0]] * inside[0])
         edges.append(phi[:, tail, places[1]] * inside[1])
