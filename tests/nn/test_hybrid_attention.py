@@ -85,7 +85,7 @@ class TestHybrid(AttentionTestCase):
     variants: ClassVar[list[dict[str, Any]]] = [
         {"global_options": PRIMAL},
         {"global_options": {**PRIMAL, "form": "published"}, "local": "gine"},
-        {"global_options": {**PRIMAL, "regularizer": "none"}, "local": "none", "norm": "none"},
+        {"global_options": {**PRIMAL, "eta": 0.0}, "local": "none", "norm": "none"},
         {"global_attention": "softmax", "local": "none"},
         {"global_attention": "performer", "local": "none", "global_options": {"head_channels": 3}},
         {"global_attention": "sgformer", "local": "none"},
@@ -290,12 +290,3 @@ def test_graphs_without_nodes_do_not_count_in_a_penalty() -> None:
         graph = Graph(none, batch=own, num_graphs=num_graphs)
         penalties.append(attention(h, graph, shared(graph))[1].penalty)
     assert all(relative_error(penalty, penalties[0]) < 1e-12 for penalty in penalties[1:])
-
-
-def test_no_regularizer_has_an_objective_of_zero() -> None:
-    attention, shared = attention_of(regularizer="none", eta=1.0, **PRIMAL)
-    h, graph = normal(len(BATCH), CHANNELS, seed=3), graph_of()
-    state = attention(h, graph, shared(graph))[1]
-    assert not attention.shared().has_penalty
-    for found in (state.penalty, attention.objective(attention.features(h), graph, state)):
-        assert found.shape == () and found == 0 and not found.requires_grad

@@ -369,7 +369,7 @@ def test_an_encoder_that_is_kept_does_not_train() -> None:
 
 
 def test_penalties_are_in_the_metrics(tmp_path: Path) -> None:
-    splits, options = splits_of_rings(), {"regularizer": "code", "eta": 0.1}
+    splits, options = splits_of_rings(), {"eta": 0.1}
     attention = {"attention": "hybrid", "attention_options": {"global_attention": "primal", "global_options": options}}
     model = build_model(splits.spec, BINARY, **MODEL, **attention)
     train(model, splits, BINARY, replace(ONCE, epochs=2), folder=tmp_path, progress=False)

@@ -19,8 +19,6 @@ POOLINGS = ("mean", "sum")
 CHUNK = 2**12
 """Rows of a large graph that are summed in float64 at once."""
 
-REGULARIZERS = ("code", "none")
-
 
 class PrimalState(NamedTuple):
     """State that primal attention passes from layer to layer."""
@@ -120,12 +118,9 @@ class PrimalAttention(AttentionLayer):
 
     .. math:: J = \tfrac12 \sum_i e_i^T \Lambda e_i + \tfrac12 \sum_j r_j^T \Lambda r_j - \mathrm{Tr}(W_e^T W_r) ,
 
-    eq. (2.5). ``J = 0`` is necessary for a stationary point but not sufficient.
-
-    - ``"code"``: ``J ** 2`` as in Algorithm 1, with the square of ``lambda_`` as Lambda and means over all nodes of
-      the batch and over heads instead of sums: ``J = mean_{i,head}(|lambda e_i|^2 + |lambda r_i|^2) / 2 -
-      mean_head Tr(W_e^T W_r)``.
-    - ``"none"``: no regulariser.
+    eq. (2.5). ``J = 0`` is necessary for a stationary point but not sufficient. The regulariser is ``J ** 2`` as in
+    Algorithm 1, with the square of ``lambda_`` as Lambda and means over all nodes of the batch and over heads instead
+    of sums: ``J = mean_{i,head}(|lambda e_i|^2 + |lambda r_i|^2) / 2 - mean_head Tr(W_e^T W_r)``.
 
     Args:
         hidden_channels: width of node features.
@@ -136,8 +131,7 @@ class PrimalAttention(AttentionLayer):
         pooling: ``"mean"`` over the nodes for the virtual node, or ``"sum"``, with which ``f_g`` grows with the graph
             and becomes ill-conditioned. It is computed in float64, so that it does not depend on the order of the
             nodes.
-        regularizer: ``"code"`` or ``"none"``, see above.
-        eta: weight of the regulariser in the loss, eq. (3.1).
+        eta: weight of the regulariser in the loss, eq. (3.1); 0 for none.
 
     Raises:
         ValueError: if an argument is out of range.
@@ -151,7 +145,6 @@ class PrimalAttention(AttentionLayer):
         num_rows: int | None = None,
         form: str = "folded",
         pooling: str = "mean",
-        regularizer: str = "code",
         eta: float = 0.1,
     ) -> None:
         super().__init__()
@@ -159,9 +152,8 @@ class PrimalAttention(AttentionLayer):
         check_counts(rank=rank, num_rows=num_rows)
         check_choice("form", form, FORMS)
         check_choice("pooling", pooling, POOLINGS)
-        check_choice("regularizer", regularizer, REGULARIZERS)
         check_positive("eta", eta, or_zero=True)
-        self.heads, self.form, self.pooling, self.regularizer, self.eta = heads, form, pooling, regularizer, eta
+        self.heads, self.form, self.pooling, self.eta = heads, form, pooling, eta
         self.features = FeatureMaps(hidden_channels, heads)
         width = hidden_channels // heads
         self.virtual = nn.Linear(hidden_channels, rank)
@@ -178,7 +170,7 @@ class PrimalAttention(AttentionLayer):
 
     def shared(self) -> SharedProjection:
         """Return the module that all layers of a model share."""
-        return SharedProjection(self.weight_e.size(0), self.lambda_.size(1), self._regularizes)
+        return SharedProjection(self.weight_e.size(0), self.lambda_.size(1), self.eta > 0)
 
     def forward(self, h: Tensor, graph: Graph, state: PrimalState) -> tuple[Tensor, PrimalState]:
         """Attend to all nodes of a graph, see :func:`~tg_lpe.nn.attention.register_global_attention`."""
@@ -190,10 +182,6 @@ class PrimalAttention(AttentionLayer):
         if objective is not None:
             state = state._replace(penalty=state.penalty + self.eta * objective)
         return out, state
-
-    @property
-    def _regularizes(self) -> bool:
-        return self.regularizer != "none" and self.eta > 0
 
     def _weights(self) -> Tensor:
         """Stack both weights, ``[num_rows, heads, 2, width]``."""
@@ -219,8 +207,7 @@ class PrimalAttention(AttentionLayer):
             out = mapped.addcmul(gate_e, through_e).addcmul(gate_r, through_r)
         out = out.transpose(0, 1).flatten(1)
         out += bias.repeat(self.heads)
-        needed = self._regularizes and state.needs_penalty
-        return out, self.objective(features, graph, state) if needed else None
+        return out, self.objective(features, graph, state) if self.eta > 0 and state.needs_penalty else None
 
     def _published(self, features: Tensor, graph: Graph, state: PrimalState) -> tuple[Tensor, Tensor | None]:
         """Compute :meth:`_folded` by Algorithm 1."""
@@ -230,7 +217,7 @@ class PrimalAttention(AttentionLayer):
         scores = torch.einsum("gmhtp,ghtps->gmhts", graph.pad(features), projections)
         scores = graph.unpad(scores)
         out = self.out(scores.flatten(2)).flatten(1)
-        if not (self._regularizes and state.needs_penalty):
+        if not (self.eta > 0 and state.needs_penalty):
             return out, None
         energy = (scores * self.lambda_.unsqueeze(1)).square().sum((2, 3)).sum() / _at_least_one(scores) / 2
         energy = parallel.mean(energy, scores.size(0))
@@ -244,9 +231,6 @@ class PrimalAttention(AttentionLayer):
             graph: the graph.
             state: the state with this layer's virtual node.
         """
-        dtype = torch.promote_types(features.dtype, torch.float32)
-        if self.regularizer == "none":
-            return features.new_zeros((), dtype=dtype)
         with torch.autocast(features.device.type, enabled=False):
             return _code_objective(self.terms(features, state), graph.graphs) ** 2
 
