@@ -97,7 +97,7 @@ def call_on(module: nn.Module, batch: Batch, **options: Any) -> Any:
         batch: the graphs.
         options: further arguments.
     """
-    if getattr(module, "reads_graph_attr", False):
+    if not isinstance(module, Encoder) and module.reads_graph_attr:
         options["graph_attr"] = batch.get("graph_attr")
     return module(
         batch.get("x"),

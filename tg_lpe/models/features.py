@@ -193,10 +193,8 @@ class FeatureModel(Model):
                 if got != shape:
                     hint = f"; the model was made for an encoding: pass {name}=" if encoding is None else ""
                     if encoding is not None:
-                        hint = rows_hint(name, encoding.size(0), num_rows, what)
-                    if not hint and encoding is not None and encoding.dim() == 2:
                         option = "pe_channels" if name == "pe" else "edge_channels in pe_options"
-                        hint = f"; {encoding.size(1)} columns need {option}, {encoding.size(1)} in place of {shape[1]}"
+                        hint = rows_hint(name, encoding.size(0), num_rows, what) or f"; {option} is their number"
                     raise ValueError(f"{name} must have shape {shape}, got {got}{hint}")
         for embedding, name, feature, num_rows in (
             (self.node_embedding, "x", x, graph.num_nodes),

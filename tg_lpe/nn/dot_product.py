@@ -36,7 +36,8 @@ def dot_product_attention(
         ``[num_graphs, heads, num_queries, width]``, in the dtype of ``value``.
     """
     if not value.numel():  # torch's kernel returns no gradient of an empty mask
-        return _by_products(query, key, value, mask)
+        unread = key.sum() + value.sum() + (0 if mask is None or mask.dtype == torch.bool else mask.sum())
+        return (query + 0 * unread).to(value.dtype)
     if mask is not None and mask.is_floating_point():
         mask = mask.to(query.dtype)
     if value.device.type != "cpu" or value.dtype not in (torch.bfloat16, torch.float16):
@@ -45,15 +46,6 @@ def dot_product_attention(
         rows = query.float(), key.float(), value.float()
         mask = mask.float() if mask is not None and mask.is_floating_point() else mask
         return functional.scaled_dot_product_attention(*rows, mask, dropout).to(value.dtype)
-
-
-def _by_products(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
-    """Compute :func:`dot_product_attention` by products of matrices."""
-    precise = torch.promote_types(value.dtype, torch.float32)
-    scores = query.to(precise) @ key.to(precise).mT * query.size(-1) ** -0.5
-    if mask is not None:
-        scores = scores.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else scores + mask
-    return (scores.softmax(-1) @ value.to(precise)).to(value.dtype)
 
 
 def token_attention(query_key_value: Tensor, absent: Tensor, dropout: float = 0.0) -> Tensor:
