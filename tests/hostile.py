@@ -23,9 +23,9 @@ from helpers import batch_of, from_networkx, normal
 from torch import Tensor
 
 from tg_lpe import Graph
-from tg_lpe.ops import attention, balls, cpu, edges, eigenvectors
+from tg_lpe.ops import attention, balls, cpu, edges, eigenvectors, segment
 from tg_lpe.ops.edges import adjacency_rows
-from tg_lpe.ops.segment import RowGroups, group_pointers, has_torch_scatter, segment_sum
+from tg_lpe.ops.segment import RowGroups, group_pointers, segment_sum
 
 OPS = torch.ops.tg_lpe
 PARTS = [from_networkx(nx.cycle_graph(5)), from_networkx(nx.path_graph(3))]
@@ -75,7 +75,7 @@ def samples() -> dict[str, tuple[Any, ...]]:
         found["layers_backward"] = normal(NODES, 3), normal(NODES, 3), *operator, *stacks, *numbers, *kept
         gradients = normal(NODES, width), normal(EDGES, width)
         found["matrix_polynomials_backward"] = adjacency, *polynomials, *gradients
-    if has_torch_scatter():
+    if segment.torch_scatter is not None:
         found["segment_sum"] = grad(4, 2), group_pointers(index, 5), index
     return found
 

@@ -200,3 +200,10 @@ def test_what_a_dataset_does_to_its_elements_is_read() -> None:
     chunk = next(iterate_chunks(dataset, 2, ("x",)))
     assert chunk.attributes["x"].flatten().tolist() == [2.0] * 5
     assert whole(dataset)._data.x.flatten().tolist() == [2.0] * 5
+
+
+def test_an_attribute_that_only_later_graphs_have() -> None:
+    index = torch.tensor([[0, 1], [1, 2]])
+    graphs = [Data(edge_index=index, num_nodes=3), Data(edge_index=index, num_nodes=3, edge_weight=torch.ones(2))]
+    chunks = list(iterate_chunks(graphs, 8, ("edge_weight",)))
+    assert [sorted(chunk.attributes) for chunk in chunks] == [[], ["edge_weight"]]

@@ -6,6 +6,7 @@ import copy
 from collections.abc import Iterator
 from contextlib import nullcontext
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
@@ -68,7 +69,7 @@ def test_few_reads_from_the_device(with_encoder: bool, attention: str, is_compil
 
 @pytest.fixture
 def no_scatter() -> Iterator[None]:
-    with tg_lpe.ops.segment.without_torch_scatter():
+    with mock.patch.object(tg_lpe.ops.segment, "torch_scatter", None):
         yield
 
 
@@ -110,7 +111,7 @@ def test_compiled_as_a_whole(options: dict[str, Any], scatter: bool, request: py
     """The same values and gradients, and one compilation for batches of all sizes."""
     if not scatter:
         request.getfixturevalue("no_scatter")
-    elif not tg_lpe.ops.segment.has_torch_scatter():
+    elif tg_lpe.ops.segment.torch_scatter is None:
         pytest.skip("torch-scatter is not installed or switched off")
     torch.manual_seed(0)
     model = GraphTransformer(hidden_channels=8, heads=2, num_layers=2, **options).double()

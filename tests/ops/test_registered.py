@@ -6,6 +6,7 @@ from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from functools import partial
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
@@ -19,7 +20,7 @@ from tg_lpe import GramTransformer, Graph, LinearTransformer
 from tg_lpe.encoders import Inputs
 from tg_lpe.ops import edges, estimates, layers, polynomials, segment
 from tg_lpe.ops.operator import Operator
-from tg_lpe.ops.segment import RowGroups, has_torch_scatter
+from tg_lpe.ops.segment import RowGroups
 
 REGISTERED = (name for name in torch._C._dispatch_get_all_op_names() if name.startswith("tg_lpe::"))
 NAMES = sorted({name.removeprefix("tg_lpe::").partition(".")[0] for name in REGISTERED})
@@ -70,14 +71,14 @@ def test_methods_of_the_incidence_are_traced_whole(method: str, weighted: bool, 
 @pytest.mark.usefixtures("backend")
 @pytest.mark.parametrize("scatter", [True, False])
 def test_row_groups_are_traced_whole(scatter: bool, compiled: Any) -> None:
-    if scatter and not has_torch_scatter():
+    if scatter and segment.torch_scatter is None:
         pytest.skip("torch-scatter is not installed or switched off")
 
     def of(x: Tensor) -> Tensor:
         groups = RowGroups(torch.tensor([3, 0, 3, 1]), 4)
         return groups.sum(groups.gather(x).square()) * groups.mean(groups.gather(x))
 
-    with nullcontext() if scatter else segment.without_torch_scatter():
+    with nullcontext() if scatter else mock.patch.object(segment, "torch_scatter", None):
         found, expected = outputs(compiled(of), normal(4, 2)), outputs(of, normal(4, 2))
     torch.testing.assert_close(found, expected)
 

@@ -163,10 +163,20 @@ def _chunks(
         return forms
 
     # Collate only graphs whose attributes have equal dtypes and shapes: concatenation would cast others, and wrong
-    # numbers of rows would shift the rows of the next graph.
+    # numbers of rows would shift the rows of the next graph. PyG's collation of everything takes longer than encoding.
     for names, group in itertools.groupby(((i, single(i)) for i in range(len(dataset))), key=form):
         for graphs, sizes in _take((data for _, data in group), chunk_size, max_pairs):
-            yield _from_list(graphs, sizes, [name for name, *_ in names if name != "edge_index"])
+            edges = [data.edge_index for data in graphs]
+            for edge_index in edges:
+                if not isinstance(edge_index, Tensor) or edge_index.dim() != 2:
+                    got = list(edge_index.shape) if isinstance(edge_index, Tensor) else type(edge_index).__name__
+                    raise ValueError(f"edge_index must be a tensor [2, num_directed_edges], got {got}")
+            nodes, listed = (
+                torch.tensor(counts, device=edges[0].device) for counts in (sizes, [each.size(1) for each in edges])
+            )
+            present = [name for name, *_ in names if name != "edge_index"]
+            values = {name: torch.cat([data[name] for data in graphs]) for name in present}
+            yield _joined(torch.cat(edges, dim=1), nodes, listed, values)
 
 
 def _check_tensor(name: str, value: Any, graph: str) -> None:
@@ -219,18 +229,6 @@ def _take(graphs: Iterator[Data], chunk_size: int, max_pairs: int | None) -> Ite
         pairs += size**2
     if taken:
         yield taken, sizes
-
-
-def _from_list(graphs: list[Data], sizes: list[int], names: Sequence[str]) -> GraphChunk:
-    """Collate the edges and some attributes; PyG's collation of everything takes longer than the encoding."""
-    edges = [data.edge_index for data in graphs]
-    for edge_index in edges:
-        if not isinstance(edge_index, Tensor) or edge_index.dim() != 2:
-            form = list(edge_index.shape) if isinstance(edge_index, Tensor) else type(edge_index).__name__
-            raise ValueError(f"edge_index must be a tensor [2, num_directed_edges], got {form}")
-    listed = torch.tensor([edge_index.size(1) for edge_index in edges], device=edges[0].device)
-    attributes = {name: torch.cat([data[name] for data in graphs]) for name in names}
-    return _joined(torch.cat(edges, dim=1), torch.tensor(sizes, device=listed.device), listed, attributes)
 
 
 def _joined(edge_index: Tensor, nodes: Tensor, edges: Tensor, attributes: dict[str, Tensor]) -> GraphChunk:

@@ -84,14 +84,6 @@ class _Counter:
         self.keys, order = torch.cat(keys).sort()
         self.distances = torch.cat(distances)[order]
 
-    def _can_close(self, root: Tensor, node: Tensor, steps: int) -> Tensor:
-        """Return whether ``steps`` edges may lead from a node back to its root."""
-        if steps > self.near:
-            return torch.ones_like(root, dtype=torch.bool)
-        key = root * self.num_nodes + node
-        at = torch.searchsorted(self.keys, key).clamp(max=self.keys.numel() - 1)
-        return (self.keys[at] == key) & (self.distances[at] <= steps)
-
     def _extend(self, path: Tensor, edges: Tensor) -> None:
         """Extend paths ``[path_nodes, num_paths]`` and their edges until they close or are too long."""
         self.paths += self.graph_of[path[0]].bincount(minlength=self.num_graphs)
@@ -127,7 +119,11 @@ class _Counter:
             self._add_cycles(path[:, row[closed]], torch.cat([edges[:, row[closed]], self.edge[entry[closed]][None]]))
         if self.longest - length == self.near:  # for these roots alone: they have about as many paths as near nodes
             self._find_distances(path[0].unique())
-        open_ = (node > root) & self._can_close(root, node, self.longest - length)
+        open_, left = node > root, self.longest - length
+        if left <= self.near:  # whether so many edges may lead back to the root
+            key = root * self.num_nodes + node
+            at = torch.searchsorted(self.keys, key).clamp(max=self.keys.numel() - 1)
+            open_ &= (self.keys[at] == key) & (self.distances[at] <= left)
         for before in path[1:]:
             open_ &= before[row] != node
         row, entry = row[open_], entry[open_]

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from tg_lpe.graph.buckets import matrices
-from tg_lpe.graph.components import Array, component_labels
+from tg_lpe.graph.components import component_labels
 from tg_lpe.graph.graph import Graph
 from tg_lpe.graph.incidence import inverse_sqrt
 from tg_lpe.graph.progress import FASTER_WALKS, LINEAR, watched
@@ -182,7 +182,11 @@ def pagerank_entries(graph: Graph, alphas: Sequence[float]) -> tuple[Tensor, Ten
     degree, w = graph.laplacian_diagonal(like).detach(), graph.root_conductance(like).detach().square()
     scale = inverse_sqrt(degree)
     adjacency = host_array(w * scale[graph.tail] * scale[graph.head])
-    series = _pagerank_series(alphas)
+    alpha = np.array(alphas)[:, None]
+    root = np.sqrt(alpha * (2 - alpha))
+    ratio = (1 - alpha) / (1 + root)  # equal to that above, without cancellation
+    j = np.arange(1 + math.ceil(math.log(ROUNDING) / math.log(ratio.max())))
+    series = np.where(j == 0, 1.0, 2.0) * alpha / root * ratio**j
     tail, head, n = host_array(graph.tail), host_array(graph.head), graph.num_nodes
     matrix = symmetric_matrix(tail, head, adjacency, n)
     nodes, edges = np.zeros((n, len(series))), np.zeros((len(tail), len(series)))
@@ -194,16 +198,6 @@ def pagerank_entries(graph: Graph, alphas: Sequence[float]) -> tuple[Tensor, Ten
     at_nodes = torch.from_numpy(nodes).to(graph.device)
     at_nodes[degree == 0] = 1.0  # a walk from there stays
     return at_nodes, torch.from_numpy(edges).to(graph.device).clamp_(min=0.0)
-
-
-def _pagerank_series(alphas: Sequence[float]) -> Array:
-    """Return the coefficients of Chebyshev polynomials in :func:`pagerank_entries`, ``[num_alphas, num_terms]``."""
-    alpha = np.array(alphas)[:, None]
-    root = np.sqrt(alpha * (2 - alpha))
-    ratio = (1 - alpha) / (1 + root)  # equal to that above, without cancellation
-    terms = 1 + math.ceil(math.log(ROUNDING) / math.log(ratio.max()))
-    j = np.arange(terms)
-    return np.where(j == 0, 1.0, 2.0) * alpha / root * ratio**j
 
 
 @dataclass(frozen=True)

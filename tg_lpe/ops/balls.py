@@ -68,7 +68,11 @@ def ball_orders(tail: Tensor, head: Tensor, num_nodes: int, max_order: int, max_
         int64 ``[num_nodes]``, in ``1..max_order``.
     """
     if cpu.library is not None and tail.device.type == "cpu":
-        return _compiled_orders(tail, head, num_nodes, max_order, max_visits)
+        ends, orders = required_ends(tail, head, num_nodes), tail.new_empty(num_nodes)
+        sizes = {"num_nodes": num_nodes, "num_edges": tail.numel(), "max_order": max_order, "max_visits": max_visits}
+        malformed = f"each edge must join two different nodes of {num_nodes}"
+        _orders_kernel(torch.int64, malformed, ends, {"orders": orders}, **sizes)
+        return orders
     neighbours = _Neighbours.of(tail, head, num_nodes)
     degree, orders = neighbours.crow.diff(), tail.new_full((num_nodes,), min(2, max_order))
     for centers in torch.arange(num_nodes, device=tail.device).split(NODES_AT_ONCE):
@@ -85,16 +89,6 @@ def ball_orders(tail: Tensor, head: Tensor, num_nodes: int, max_order: int, max_
             grown = torch.isin(ball, level // num_nodes)
             order = torch.where(grown, (order + 2).clamp(max=max_order), order)
         orders[centers] = order
-    return orders
-
-
-def _compiled_orders(tail: Tensor, head: Tensor, num_nodes: int, max_order: int, max_visits: int) -> Tensor:
-    ends = required_ends(tail, head, num_nodes)
-    orders = tail.new_empty(num_nodes)
-    sizes = {"num_nodes": num_nodes, "num_edges": tail.numel(), "max_order": max_order, "max_visits": max_visits}
-    _orders_kernel(
-        torch.int64, f"each edge must join two different nodes of {num_nodes}", ends, {"orders": orders}, **sizes
-    )
     return orders
 
 

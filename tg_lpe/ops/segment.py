@@ -7,8 +7,6 @@ environment variable ``TG_LPE_NO_SCATTER=1`` disables it.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -30,22 +28,6 @@ LONG = 2**12
 
 NARROW = 16
 """From this number of columns on, torch sums: with 32 to 128 columns, it takes half to a sixth of the time."""
-
-
-def has_torch_scatter() -> bool:
-    """Return whether torch-scatter computes sums of narrow rows over sorted groups."""
-    return torch_scatter is not None
-
-
-@contextmanager
-def without_torch_scatter() -> Iterator[None]:
-    """Disable torch-scatter within a context, for comparisons; not thread-safe."""
-    global torch_scatter
-    before, torch_scatter = torch_scatter, None
-    try:
-        yield
-    finally:
-        torch_scatter = before
 
 
 def _by_torch_scatter(src: Tensor) -> bool:

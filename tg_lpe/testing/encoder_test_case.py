@@ -215,8 +215,8 @@ class EncoderTestCase:
         encoder, ring = self.double(), Graph(5, [(0, 1), (0, 4), (1, 2), (2, 3), (3, 4)], [1.0] * 5)
         if encoder.directed and encoder.pair_out_channels:
             index, pairs = torch.stack([torch.arange(5), torch.arange(1, 6) % 5]), torch.tensor([[0, 0], [1, 4]])
-            following, previous = self.run(encoder, ring, index, torch.ones(5), pairs=pairs).pair
-            assert float((following - previous).abs().max()) > 0.01
+            told = self.run(encoder, ring, index, torch.ones(5), pairs=pairs).pair
+            assert told is not None and float((told[0] - told[1]).abs().max()) > 0.01
 
     def run_pairs(self, encoder: Encoder, parts: list[Graph], pairs: Tensor | None = None) -> tuple[Encoding, Tensor]:
         """Encode a batch and pairs of its nodes, by default all pairs."""

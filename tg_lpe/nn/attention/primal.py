@@ -232,7 +232,18 @@ class PrimalAttention(AttentionLayer):
             state: the state with this layer's virtual node.
         """
         with torch.autocast(features.device.type, enabled=False):
-            return _code_objective(self.terms(features, state), graph.graphs) ** 2
+            terms, graphs = self.terms(features, state), graph.graphs
+            features, lambda_ = terms.features, terms.lambda_.square()
+            rows = features.permute(1, 2, 0, 3)
+            gram = rows.mT @ rows  # [heads, 2, width, width]
+            gates = terms.weights.sum(0)
+            if graphs.num_groups == 1:
+                moments = (gram @ gates.unsqueeze(3)).squeeze(3).unsqueeze(0)
+            else:
+                moments = graphs.sum(features * (features * gates).sum(3, keepdim=True))
+            energies = (terms.quadratic(lambda_) * gram).sum() + terms.through_node(moments, lambda_).sum()
+            energy = parallel.mean(energies / _at_least_one(features) / 2, features.size(0))
+            return ((energy - terms.trace().sum()) / lambda_.size(0)) ** 2
 
     def terms(self, features: Tensor, state: PrimalState) -> ObjectiveTerms:
         """Return the tensors that the regulariser reads, in float32 at least."""
@@ -269,21 +280,6 @@ class ObjectiveTerms(NamedTuple):
         """Return ``Tr(W_e^T W_r)``, ``[heads]``."""
         weight_e, weight_r = self.weights.unbind(2)  # the backward pass of prod would synchronise with the device
         return (weight_e * weight_r).sum((0, 2))
-
-
-def _code_objective(terms: ObjectiveTerms, graphs: RowGroups) -> Tensor:
-    """Compute ``J`` of Algorithm 1 from the Gram matrix of all features and sums over graphs."""
-    features, lambda_ = terms.features, terms.lambda_.square()
-    rows = features.permute(1, 2, 0, 3)
-    gram = rows.mT @ rows  # [heads, 2, width, width]
-    gates = terms.weights.sum(0)
-    if graphs.num_groups == 1:
-        moments = (gram @ gates.unsqueeze(3)).squeeze(3).unsqueeze(0)
-    else:
-        moments = graphs.sum(features * (features * gates).sum(3, keepdim=True))
-    energies = (terms.quadratic(lambda_) * gram).sum() + terms.through_node(moments, lambda_).sum()
-    energy = parallel.mean(energies / _at_least_one(features) / 2, features.size(0))
-    return (energy - terms.trace().sum()) / lambda_.size(0)
 
 
 def _at_least_one(rows: Tensor) -> int:
