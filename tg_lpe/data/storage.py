@@ -291,6 +291,10 @@ class GraphDataset(InMemoryDataset):
         finally:
             temporary.unlink(missing_ok=True)
 
+    def whole(self) -> GraphDataset:
+        """Return this dataset if no elements are selected, else a copy of the selected elements."""
+        return self if self._indices is None else type(self).from_data_list([self.get(i) for i in self.indices()])
+
 
 def whole(dataset: Any) -> InMemoryDataset:
     """Return a dataset for which :func:`is_collated` holds.

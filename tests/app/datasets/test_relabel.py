@@ -14,7 +14,7 @@ from torch_geometric.data import Data
 from tg_lpe.app.datasets import relabel_nodes
 from tg_lpe.app.molecules import MoleculeDataset
 from tg_lpe.app.molecules._molecule import Molecule
-from tg_lpe.data.storage import whole, with_attribute
+from tg_lpe.data.storage import with_attribute
 
 SMALL = MoleculeDataset.from_molecules(
     [
@@ -56,10 +56,10 @@ def test_selected_molecules() -> None:
     moved = relabel_nodes(chosen, torch.Generator().manual_seed(0))
     assert [float(data.y) for data in moved] == [3.0, 1.0]
     assert isomorphic(moved[0], SMALL[2]) and isomorphic(moved[1], SMALL[0])
-    assert whole(SMALL) is SMALL
-    assert torch.equal(whole(chosen)._data.y, torch.tensor([3.0, 1.0]))
+    assert SMALL.whole() is SMALL
+    assert torch.equal(chosen.whole()._data.y, torch.tensor([3.0, 1.0]))
     marked = with_attribute(SMALL, "graph_attr", "graph", torch.arange(4.0).view(4, 1))
-    assert whole(marked[[2, 0]])._data.graph_attr.tolist() == [[2.0], [0.0]]
+    assert marked[[2, 0]].whole()._data.graph_attr.tolist() == [[2.0], [0.0]]
 
 
 def tagged(graph: Graph, number: int) -> Data:
