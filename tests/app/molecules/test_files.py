@@ -205,6 +205,9 @@ def test_lines_are_those_of_the_file(tmp_path: Path) -> None:
     (table,) = MoleculeFile(tmp_path / "a.csv").tables(["note"])
     rows = [(2, "C", "two\nlines"), (4, "CC", "x"), (5, "CCC", "")]
     assert list(table.itertuples(name=None)) == rows
+    (tmp_path / "b.csv").write_text(",\nsmiles,y\n,\nC,1\n", encoding="utf-8")
+    (table,) = MoleculeFile(tmp_path / "b.csv").tables(["y"])
+    assert list(table.itertuples(name=None)) == [(4, "C", "1")]
     blocks = structures().decode().replace("V2000", "V9999", 1)
     (tmp_path / "a.sdf").write_text(blocks, encoding="utf-8")
     (table,) = MoleculeFile(tmp_path / "a.sdf").tables()

@@ -104,7 +104,8 @@ class MoleculeFile:
         if self._kind == ".parquet":
             with open_parquet(self.path) as file:
                 return tuple(field.name for field in file.schema_arrow if not field.type.num_fields)
-        return tuple(next(self._table(1)).iloc[0]) if self.separator else ()
+        rows = (tuple(row.iloc[0]) for row in self._table(1) if len(row)) if self.separator else iter(())
+        return next(rows, ())
 
     @property
     def label_columns(self) -> tuple[str, ...]:
@@ -144,7 +145,7 @@ class MoleculeFile:
         else:
             places = [0, 1] if columns is None else [0]
         if self.separator:
-            tables: Iterator[Any] = (table[table.index > 1] for table in self._table(CHUNK))
+            tables: Iterator[Any] = (table.iloc[int(at == 0) :] for at, table in enumerate(self._table(CHUNK)))
         elif self._kind in _STRUCTURES:
             tables = _tables(self._records())
         else:
