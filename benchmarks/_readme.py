@@ -433,8 +433,6 @@ def ratios(entry: Entry) -> Entry:
 
 
 LARGE = ("5 blocks", "grid", "geometric")
-TIGHT = ("eigsh, tolerance 0.001", "eigsh, tolerance 0.0001")
-"""Methods of benchmarks/positions.py that take about as long as eigsh with a tolerance of 0.01."""
 
 
 def seconds_by_family(entry: Entry) -> Entry:
@@ -535,11 +533,11 @@ TABLES: dict[str, Table] = {
     "positions_large": Table(
         f"method: {{method}} | {cells(LARGE)}",
         seconds_by_family,
-        lambda content: groups(only(lambda one: one["method"] not in TIGHT)(content), "method", "family"),
+        grouped("method", "family"),
     ),
     "encoding_costs, pairs": Table(
         "pairs of: `{what}` | molecules a second: {graphs_per_second:,.0f}",
-        arrange=only(lambda entry: entry["part"] == "pairs" and entry["batch"] == 128),
+        arrange=only(lambda entry: entry["part"] == "pairs"),
     ),
     "encoding_costs, beforehand": Table(
         "nodes and edges of: `{what}` | molecules a second: {graphs_per_second:,.0f}",

@@ -7,9 +7,9 @@ after a first round that does not count.
 
 - "beforehand": encodings of nodes and edges that are computed once for a dataset; PyG's AddRandomWalkPE encodes only
   nodes, one graph at a time.
-- "pairs": encodings of all pairs of nodes in a batch, which each step computes from the list of edges, in addition to
-  what is computed beforehand; for several batch sizes.
-- "step": the encoder's part of a training step on a batch of 128, forward and backward.
+- "pairs": encodings of all pairs of nodes in batches of 128, which each step computes from the list of edges, in
+  addition to what is computed beforehand.
+- "step": the encoder's part of a training step on such a batch, forward and backward.
 - "attention": a training step of a GraphTransformer with four layers and 64 channels on such a batch, and its ratio to
   the step of softmax attention over all nodes.
 
@@ -53,7 +53,7 @@ from tg_lpe.encoders import (
     SignNet,
 )
 
-STEP_GRAPHS, BATCHES = 128, (32, 128, 1024)
+BATCH = 128
 PEER = "PyG's AddRandomWalkPE(16)"
 
 BEFOREHAND: dict[str, Callable[[], Encoder]] = {
@@ -146,10 +146,10 @@ def main() -> None:
     graphs = [dataset[number] for number in range(count)]
     results: list[dict[str, Any]] = []
 
-    def report(part: str, runs: dict[str, Callable[[], Any]], rounds: int, num_graphs: int, **more: Any) -> None:
+    def report(part: str, runs: dict[str, Callable[[], Any]], rounds: int, num_graphs: int) -> None:
         for name, times in take_turns(runs, rounds).items():
             taken = statistics.median(times)
-            row = {"part": part, "what": name, **more, "seconds": taken, "graphs_per_second": num_graphs / taken}
+            row = {"part": part, "what": name, "seconds": taken, "graphs_per_second": num_graphs / taken}
             results.append(row)
             show(row)
 
@@ -160,14 +160,13 @@ def main() -> None:
         run = partial(transform.encode_dataset, train.copy(torch.arange(size)), False)
         report("beforehand", {name: run}, rounds, size)
     report("beforehand", {PEER: one_by_one(AddRandomWalkPE(16), graphs[:few])}, rounds, few)
-    for size in BATCHES:
-        batches, runs = [Batch.from_data_list(graphs[first : first + size]) for first in range(0, count, size)], {}
-        for name, make in PAIRS.items():
-            encoder = make()
-            known = [encoder.precompute(Graph.from_data(batch)) for batch in batches]
-            runs[name] = partial(encode_pairs, encoder, batches, known)
-        report("pairs", runs, rounds, count, batch=size)
-    batch = Batch.from_data_list(graphs[:STEP_GRAPHS])
+    batches, runs = [Batch.from_data_list(graphs[first : first + BATCH]) for first in range(0, count, BATCH)], {}
+    for name, make in PAIRS.items():
+        encoder = make()
+        known = [encoder.precompute(Graph.from_data(batch)) for batch in batches]
+        runs[name] = partial(encode_pairs, encoder, batches, known)
+    report("pairs", runs, rounds, count)
+    batch = batches[0]
     steps = {name: encoder_step(make(), batch) for name, make in STEPS.items()}
     report("step", steps, rounds, batch.num_graphs)
     models = {name: training_step(batch, options) for name, options in ATTENTIONS.items()}
