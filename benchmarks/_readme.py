@@ -418,7 +418,7 @@ def shares_fields(entry: Entry) -> Entry:
 
 
 TRANSFORMED = ("molecules, one at a time", "molecules, encode_dataset", "300 nodes, one at a time")
-"""Graphs of benchmarks/transforms.py in the table; the file has more sizes and batches."""
+"""Graphs of benchmarks/transforms.py in the table; the file has graphs of other sizes, too."""
 
 
 def transforms_by_name(content: Entry) -> Entries:

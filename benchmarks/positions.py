@@ -6,7 +6,7 @@
   hold, and the seconds of both; nine families of graphs with 100 to 100,000 nodes, three seeds.
 - communities: the accuracy of two SAGE layers with each encoding on blocks of equal size without features, of which a
   tenth of the nodes is labelled; five seeds, one for more than 20,000 nodes. --nodes chooses other sizes.
-- large: seconds, memory and share for a million nodes in one process, compared with `eigsh`, `lobpcg` and PyG's
+- large: seconds and share for a million nodes, compared with `eigsh`, `lobpcg` and PyG's
   transform; with --device DEVICE, such as cuda, also positions on that device, from edge arrays to arrays of positions.
 
 Seconds are processor time; with OMP_NUM_THREADS=1 that of one thread, independent of other load. On another device they
