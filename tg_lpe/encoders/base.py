@@ -394,6 +394,7 @@ def check_pairs(encoder: Encoder, graph: Graph, pairs: Tensor) -> None:
 def frozen_copy(encoder: E) -> E:
     """Return a frozen copy on the CPU that encodes each graph once."""
     frozen = copy.deepcopy(encoder).cpu().requires_grad_(False).eval()
-    for part in (frozen, *_inner(frozen)):
+    frozen.encodes_once = True
+    for part in _inner(frozen):
         part.encodes_once = True
     return frozen
