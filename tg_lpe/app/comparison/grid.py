@@ -270,12 +270,10 @@ def compare(
     task = task if isinstance(task, Task) else task_for(splits, task)
     grid = Grid(splits, task, candidates_of(encodings), _options(model), config, seeds, Path(out), device, source)
     grid = _quick(grid) if quick else grid
-    failures: dict[Cell, Exception] = {}
     if not collect:
         grid.check()
     grid.check_folders()
-    if not collect:
-        failures = _run(grid, processes, progress)
+    failures = {} if collect else _run(grid, processes, progress)
     comparison = Comparison.of(grid)
     if not comparison.rows:
         raise next(iter(failures.values()), ValueError(f"no training in {out} is complete"))
