@@ -307,6 +307,7 @@ def test_graphs_of_molecules() -> None:
     dataset = MoleculeDataset.from_molecules(molecules)
     assert [data.num_edges for data in dataset] == [2, 0] and dataset[0].y.isnan()
     assert len(MoleculeDataset.from_molecules(molecules[2:])) == 1
+    assert dataset[1:].whole().slices["x"].tolist() == [0, 1]
 
 
 def test_csv_without_labels_gets_the_computed_target(write_folder: Write, tmp_path: Path) -> None:

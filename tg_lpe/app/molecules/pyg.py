@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 
 from torch import Tensor
 from torch_geometric.data import Data
-from torch_geometric.data.collate import collate
 from torch_geometric.datasets import ZINC
 from torch_geometric.datasets.qm9 import HAR2EV
 
@@ -124,8 +123,7 @@ def _convert(graphs: list[Data], split: str, one_hot: bool, target: int | tuple[
         order = (graph.edge_index[0] * len(atoms) + graph.edge_index[1]).argsort()
         label = _properties(graph.y, target, name) if isinstance(target, tuple) else _label(graph.y, target, name)
         converted.append(Data(x=atoms, edge_index=graph.edge_index[:, order], edge_attr=bonds[order], y=label))
-    data, slices, _ = collate(Data, converted, increment=False, add_batch=False)
-    return MoleculeDataset(data, slices)
+    return MoleculeDataset.from_data_list(converted)
 
 
 def _indices(one_hot: Tensor, name: str) -> Tensor:
