@@ -345,7 +345,14 @@ GRID_COLUMNS = {
 }
 
 
-GRID_SHOWN = ("cycles", "whitened gram-k16", "universal-k32", "GramTransformer", "LinearTransformer")
+GRID_SHOWN = (
+    "cycles",
+    "whitened gram-k16",
+    "universal-k32",
+    "whitened universal-k32",
+    "GramTransformer",
+    "LinearTransformer",
+)
 
 
 def grid_by_row(content: Entry) -> Entries:

@@ -108,6 +108,7 @@ ROWS: dict[str, Candidate] = {
     "whitened resistance": whitened({"class": "EffectiveResistance"}),
     "whitened cycles": whitened(CYCLES),
     "whitened gram-k16": whitened("gram-k16"),
+    "whitened universal-k32": whitened("universal-k32"),
     "positions-k16": Candidate("positions-k16", 0, edge_encoding=False),
     "gram-k16 and positions": Candidate(PLACE, 0, edge_encoding=False),
     "whitened gram-k16 and positions": whitened(PLACE),
