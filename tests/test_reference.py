@@ -23,7 +23,6 @@ FIRST = [
     data.GraphSplits,
     training.TrainConfig,
     prediction.Predictor,
-    prediction.Ensemble,
     encoders.load_encoder,
     zoo.load,
 ]
@@ -32,7 +31,7 @@ FIRST = [
 
 @pytest.mark.parametrize("cls", FIRST, ids=lambda cls: cls.__name__)
 def test_the_example_runs(cls: Any) -> None:
-    if cls in (prediction.Predictor, prediction.Ensemble, zoo.load):
+    if cls in (prediction.Predictor, zoo.load):
         pytest.importorskip("rdkit")
     text = inspect.getdoc(cls) or ""
     module = sys.modules[cls.__module__]

@@ -209,17 +209,6 @@ def test_null_vectors_and_nodes_without_edges(which: str) -> None:
     np.testing.assert_allclose(values[0].numpy(), [0, 0, 1, 3][::step], atol=1e-12)
 
 
-@pytest.mark.parametrize("which", ["bottom", "top"])
-def test_a_grounded_component_has_no_null_vector(which: str) -> None:
-    plain = graph_of(Graph(4, [(0, 1), (2, 3)], [1.0, 1.0]))
-    graph = plain.with_conductances(plain.conductance, torch.tensor([1.0, 0.0, 0.0, 0.0], dtype=torch.float64))
-    dense = np.array([[2.0, -1, 0, 0], [-1, 1, 0, 0], [0, 0, 1, -1], [0, 0, -1, 1]])
-    vectors, values = laplacian_eigenvectors(graph, 4, normalization=None, keep_null=True, which=which)
-    expected = np.linalg.eigvalsh(dense)[:: 1 if which == "bottom" else -1]
-    np.testing.assert_allclose(values[0].numpy(), expected, atol=1e-12)
-    np.testing.assert_allclose(dense @ vectors.numpy(), vectors.numpy() * values[0].numpy(), atol=1e-12)
-
-
 def test_the_published_tokens_tell_edges_of_a_ring_apart() -> None:
     """All are alike, and have one encoding by eigenspaces: repeated eigenvalues leave a choice of eigenvectors."""
     ring = from_networkx(nx.cycle_graph(6))

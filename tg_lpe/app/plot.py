@@ -152,7 +152,7 @@ def graph(
             required feature is missing.
         ModuleNotFoundError: if matplotlib is not installed.
     """
-    check_type("data", data, Data)
+    check_type("data", data, Data, ", which to_homogeneous() makes of HeteroData")
     _check(encoder, columns)
     shown = _channels(encoder, data, channels)
     if not data.num_nodes:

@@ -119,7 +119,7 @@ class Encoder(CheckpointMixin, nn.Module, ABC):
 
     @property
     def is_constant(self) -> bool:
-        """Whether nodes and edges depend on the graph alone: polynomials that read no features and are not trained."""
+        """Whether the graph and a seed decide nodes and edges: polynomials without features that are not trained."""
         is_trained = any(parameter.requires_grad for parameter in self.parameters())
         return self.mixes_polynomials and self.reads <= {"edge_weight"} and not is_trained
 

@@ -42,7 +42,7 @@ def store_precomputed(encoder: Encoder | None, dataset: InMemoryDataset | Sequen
     """Return a copy of a dataset with the results of :meth:`Encoder.precompute <tg_lpe.Encoder.precompute>`.
 
     Args:
-        encoder: the encoder; ``None`` for none.
+        encoder: the encoder; ``None`` for none. If it is frozen, store again after its weights change.
         dataset: a PyG dataset or a sequence of ``Data``. It is not changed.
 
     Returns:

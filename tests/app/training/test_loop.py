@@ -234,6 +234,16 @@ def test_a_frozen_encoder_encodes_each_graph_once(splits: MoleculeSplits, monkey
     assert sum(graph.num_graphs for graph in encoded) == len(every)
 
 
+def test_a_resumed_run_encodes_by_the_weights_of_its_checkpoint(splits: MoleculeSplits, tmp_path: Path) -> None:
+    chosen = {**EXACT, "conductances": "ground"}
+    first, other = (train(splits, chosen, RunFolder(tmp_path), encoder_lr=0, epochs=1, seed=seed) for seed in (0, 1))
+    first.fit()
+    stored = [each.train_set._data.precomputed_node_encoding for each in (first, other)]
+    assert not torch.allclose(*stored)
+    other.fit(resume=True)
+    assert torch.equal(other.train_set._data.precomputed_node_encoding, stored[0])
+
+
 def test_gradients_are_clipped_by_group_or_jointly(splits: MoleculeSplits) -> None:
     def norms(clip_jointly: bool) -> list[float]:
         training = train(splits, FEATURES, clip=1e-3, clip_jointly=clip_jointly, epochs=1, batch_size=24)

@@ -342,8 +342,8 @@ def _run(grid: Grid, processes: int, progress: bool) -> dict[Cell, Exception]:
     try:
         torch.set_num_threads(share)
         failures = _run_cells(grid, progress)
-        while not workers.join():
-            pass
+        for worker in workers.processes:  # one that was killed leaves its training to a next call
+            worker.join()
         return failures
     finally:
         torch.set_num_threads(threads)

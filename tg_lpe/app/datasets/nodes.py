@@ -59,13 +59,11 @@ def load_node_graph(path: str | Path, *, undirected: bool = True) -> Data:
         raise ValueError(f"{path}: edge_index must be [2, num_edges], got {list(edge_index.shape)}{fit}")
     if not _within(edge_index, num_nodes):
         raise ValueError(f"{path}: {outside_nodes(num_nodes, int(edge_index.min()), int(edge_index.max()))}")
-    make = to_undirected if undirected else coalesce
-    data = Data(x=x, edge_index=make(edge_index, num_nodes=num_nodes), y=y)
+    data = Data(x=x, edge_index=(to_undirected if undirected else coalesce)(edge_index, num_nodes=num_nodes), y=y)
     if x is None:
         data.num_nodes = num_nodes
-    if any(name in arrays for name in _MASKS):
-        for name in _MASKS:
-            data[name] = _mask(path, name, arrays, num_nodes)
+    for name in _MASKS if any(name in arrays for name in _MASKS) else ():
+        data[name] = _mask(path, name, arrays, num_nodes)
     return data
 
 
@@ -75,6 +73,8 @@ def _features(path: Path, arrays: dict[str, np.ndarray]) -> torch.Tensor | None:
         if "x" in arrays:
             raise ValueError(f"{path}: features must be either x or {', '.join(_SPARSE)}, got both")
         indptr, indices, shape = (tensor.numpy() for tensor in _whole_numbers(path, arrays, _SPARSE))
+        if shape.astype(float).prod() > 2**32:  # 16 GiB
+            raise ValueError(f"{path}: x must have at most {2**32:,} entries, got x_shape {shape.tolist()}")
         values = arrays.get("x_data", np.ones(len(indices)))
         try:
             matrix = csr_matrix((values.astype(np.float32), indices, indptr), shape.tolist())

@@ -137,7 +137,7 @@ def _frames(
     with closing(predictor.stream((row[1] for row in read), extra=extra, **options)) as parts:
         for part in parts:
             given, frame = list(islice(rows, part.num_graphs)), part.within(intervals).to_frame()
-            reasons = frame.pop("refused")
+            reasons = frame.pop(frame.columns[-1])
             listed = DataFrame([row[:2] for row in given], columns=["line", "smiles"])
             line, smiles, *added = new_names(["line", "smiles", *frame], others)
             frame = DataFrame([row[: 2 + len(others)] for row in given]).join(frame)

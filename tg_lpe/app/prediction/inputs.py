@@ -75,9 +75,11 @@ def extra_rows(extra: Any, columns: Sequence[str], number: int) -> list[tuple[An
         number: number of molecules.
 
     Raises:
-        ValueError: if a column is missing or has another number of values.
+        ValueError: if a column is missing or has another number of values, or the model reads no extra columns.
     """
-    if not columns and extra is None:
+    if not columns and extra is not None:
+        raise ValueError("this model reads only SMILES, so extra= must not be given")
+    if not columns:
         return None
     if lacking := [name for name in columns if extra is None or name not in extra]:
         example = f"extra={{{', '.join(f'{name!r}: [...]' for name in columns)}}}"

@@ -21,13 +21,13 @@ SMALLEST_SCALE = 1e-12
 
 
 class Intervals(NamedTuple):
-    """Intervals for one model or an ensemble; for an ensemble they are wider where its models differ more."""
+    """Intervals for one model or several; for several they are wider where the models differ more."""
 
     coverage: float
     """The share of labels that the intervals should hold."""
     width: Tensor
-    """Half the width ``[num_columns]``, for an ensemble divided by the scale; infinite if there are too few validation
-    labels for this coverage."""
+    """Half the width ``[num_columns]``, for several models divided by the scale; infinite if there are too few
+    validation labels for this coverage."""
     floor: Tensor | None
     """Median spread on the validation set ``[num_columns]``; ``None`` for one model. The scale is spread plus floor,
     because a few models may agree by chance."""

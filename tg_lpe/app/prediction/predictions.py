@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tg_lpe.app.prediction.intervals import Intervals
+from tg_lpe.app.training.outputs import new_names
 
 
 @dataclass(frozen=True)
@@ -126,7 +127,8 @@ class Predictions:
         if self.classes:
             frame["class"] = self.names
         graphs = range(self.start, self.start + len(frame)) if self.graph is None else self.graph.tolist()
-        for name, remarks in (("outside", self.outside), ("refused", self.refused)):
+        names = new_names(("outside", "refused"), frame.columns)
+        for name, remarks in zip(names, (self.outside, self.refused), strict=True):
             reasons = {remark.index: remark.reason for remark in remarks}
             frame[name] = [reasons.get(graph, "") for graph in graphs]
         return frame

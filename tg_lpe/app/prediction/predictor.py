@@ -317,7 +317,10 @@ class Predictor:
         readers = [reader for index, reader in enumerate(reader_of) if reader not in reader_of[:index]]
         copies = [smiles] * len(readers) if isinstance(smiles, Sequence) else tee(smiles, len(readers))
         reads = [partial(reader.read, batch_size=batch_size, num_workers=num_workers) for reader in readers]
-        start, extra_rows = 0, self._extra_rows(extra)
+        if (extra is None) == bool(self.extra_columns):
+            names = ", ".join(self.extra_columns) or "nothing"
+            raise ValueError(f"extra must be rows with the model's extra columns, {names}, got {extra!r:.80}")
+        start, extra_rows = 0, iter(extra or ())
         # Only the loop holds the generators, so that an error ends their worker processes at once.
         for batches in zip(*(read(copy) for read, copy in zip(reads, copies, strict=True)), strict=True):
             rows = list(islice(extra_rows, len(batches[0].smiles)))
@@ -328,13 +331,6 @@ class Predictor:
                 ]
             )
             start += len(batches[0].smiles)
-
-    def _extra_rows(self, extra: Iterable[Sequence[Any]] | None) -> Iterator[Sequence[Any]]:
-        """Iterate over the rows of ``extra``, which must be given exactly if the model reads extra columns."""
-        if (extra is None) == bool(self.extra_columns):
-            names = ", ".join(self.extra_columns) or "nothing"
-            raise ValueError(f"extra must be rows with the model's extra columns, {names}, got {extra!r:.80}")
-        return iter(extra or ())
 
     def _reader(self, batch_size: int, canonical: bool | None) -> MoleculeReader:
         """Check the options of :meth:`stream` and return their reader."""

@@ -174,9 +174,7 @@ class JointTraining(TrainingLoop):
         super().__init__(config, model, _optimizer(model, config), folder, progress)
         self.splits, self.task, self.logger = splits, task, logger
         with self._kept_encoder():
-            self.train_set, self.val_set, self.test_set = (
-                store_precomputed(self.encoder, part) for part in (splits.train, splits.val, splits.test)
-            )
+            self._encode_parts()
         self.label_figures = _label_figures(task, splits)
         weights = splits.train._data.get("graph_weight")
         self.weight_scale = None if weights is None else 1 / float(weights.double().mean())
@@ -195,6 +193,14 @@ class JointTraining(TrainingLoop):
         """Train as :meth:`TrainingLoop.fit`, with the encoder frozen if ``encoder_lr`` is 0."""
         with self._kept_encoder(), opened(self.logger, self.folder) as self.write:
             return super().fit(resume)
+
+    def _encode_parts(self) -> None:
+        parts = self.splits.train, self.splits.val, self.splits.test
+        self.train_set, self.val_set, self.test_set = (store_precomputed(self.encoder, part) for part in parts)
+
+    def _restore(self) -> None:
+        super()._restore()
+        self._encode_parts()  # by the encoder's weights in the checkpoint, if it is frozen
 
     @contextmanager
     def _kept_encoder(self) -> Iterator[None]:

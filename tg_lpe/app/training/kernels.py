@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -10,14 +10,6 @@ from torch import Tensor
 from tg_lpe.graph.eigenvectors import DEGENERATE
 from tg_lpe.graph.graph import Graph, inverse_sqrt
 from tg_lpe.graph.padding import padded_batch
-
-
-def _heat(values: Tensor) -> Tensor:
-    return torch.exp(-values.unsqueeze(-2) * values.new_tensor(HEAT_TIMES).unsqueeze(-1))
-
-
-def _resistance(values: Tensor) -> Tensor:
-    return torch.where(values > NULL, 1 / values.clamp(min=NULL), 0.0).unsqueeze(-2)
 
 
 def _eigenspaces(values: Tensor) -> Tensor:
@@ -28,17 +20,18 @@ def _eigenspaces(values: Tensor) -> Tensor:
     return (space == wanted).to(values.dtype)
 
 
-def _walks(values: Tensor) -> Tensor:
-    return (1 - values).unsqueeze(-2) ** values.new_tensor(WALK_STEPS).unsqueeze(-1)
-
-
 HEAT_TIMES = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 WALK_STEPS = tuple(range(2, 21))
 """Starts at 2: no walk returns after one step. Odd steps detect odd cycles, which heat kernels hardly see."""
 NUM_EIGENSPACES = 3
 NULL = 1e-8
 
-KERNELS = {"heat": _heat, "resistance": _resistance, "eigenspaces": _eigenspaces, "walks": _walks}
+KERNELS: dict[str, Callable[[Tensor], Tensor]] = {
+    "heat": lambda values: torch.exp(-values.unsqueeze(-2) * values.new_tensor(HEAT_TIMES).unsqueeze(-1)),
+    "resistance": lambda values: torch.where(values > NULL, 1 / values.clamp(min=NULL), 0.0).unsqueeze(-2),
+    "eigenspaces": _eigenspaces,
+    "walks": lambda values: (1 - values).unsqueeze(-2) ** values.new_tensor(WALK_STEPS).unsqueeze(-1),
+}
 """Kernels by name. Each maps eigenvalues ``[..., n]`` of the normalised Laplacian ``S`` to ``[..., channels, n]``.
 
 - ``heat``: ``exp(-t S)`` at :data:`HEAT_TIMES`
