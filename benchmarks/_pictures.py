@@ -63,7 +63,7 @@ def draw_picture(structure: Encoder, position: Encoder) -> None:
     }
     figure = Figure(figsize=(13, 2.9), layout="constrained")
     for axes, (title, picture) in zip(figure.subplots(1, len(pictures)), pictures.items(), strict=True):
-        axes.imshow(drawing(picture, *((0.0, 0.8) if "paracetamol" in title else (0.12, 1.0))))
+        axes.imshow(drawing(picture, *((0.0, 0.87) if "paracetamol" in title else (0.12, 1.0))))
         axes.set_title(title)
         axes.axis("off")
     save(figure, RESULTS / "picture.png")
@@ -81,7 +81,7 @@ def draw_gallery(structure: Encoder, position: Encoder) -> None:
         figure = Figure(figsize=(9.6, 2.8), layout="constrained")
         for axes, (title, encoder, channel) in zip(figure.subplots(1, 3), shown, strict=True):
             if isinstance(graph, str):
-                axes.imshow(drawing(plot.molecule(graph, encoder, channels=[channel]), 0.0, 0.8))
+                axes.imshow(drawing(plot.molecule(graph, encoder, channels=[channel]), 0.0, 0.87))
             else:
                 draw(axes, from_networkx(graph) if isinstance(graph, nx.Graph) else graph, encoder, channel)
             axes.set_title(title)

@@ -23,6 +23,7 @@ from _arguments import Parser
 from _ordered import FAMILIES, UNIVERSAL, bare, random_graphs, universal_encoder
 from _results import show, write_results
 from grid import cycles
+from k import unexplained
 from torch import Tensor
 from torch_geometric.data import Batch, Data
 from torch_geometric.transforms import LargestConnectedComponents
@@ -52,7 +53,7 @@ DENSE = 10
 """Edges a node with which cycles are too many to count."""
 
 SMALLEST = 1e-9
-"""Ridge, and the variance of a column that varies."""
+"""Standard deviation of a column that varies."""
 
 
 def circuit(num_gates: int, seed: int) -> nx.Graph:
@@ -102,26 +103,17 @@ def half(rows: Tensor, num_graphs: int) -> Tensor:
 
 
 def readable(columns: Tensor, target: Tensor, fitted: Tensor) -> float:
-    """Return R2 of a linear map from columns to a target on the rows that are not fitted, over columns that vary."""
-    mean, std = columns[fitted].mean(0), columns[fitted].std(0)
-    x = (columns - mean)[:, std > SMALLEST] / std[std > SMALLEST]
-    y = target - target[fitted].mean(0)
-    gram = x[fitted].mT @ x[fitted] / fitted.sum() + SMALLEST * torch.eye(x.size(1), dtype=x.dtype)
-    left = y - x @ torch.linalg.solve(gram, x[fitted].mT @ y[fitted] / fitted.sum())
-    variance = y[~fitted].var(0)
-    return float((1 - left[~fitted].square().mean(0) / variance)[variance > SMALLEST].mean())
+    """Return R2 of a linear map from columns to a target on the rows that are not fitted."""
+    columns = columns[:, columns[fitted].std(0) > SMALLEST]  # small graphs have no place: least squares lose digits
+    return 1 - unexplained(columns[fitted], target[fitted], columns[~fitted], target[~fitted])
 
 
 @torch.no_grad()
 def scores(encoder: Encoder, graphs: list[Data]) -> dict[str, float]:
     """Return R2 of each target on graphs of one kind, and the seconds that all encodings took."""
     start, graph = time.perf_counter(), Graph.from_data(Batch.from_data_list(graphs))
-    encoding, fitted, once = (
-        encoder(None, graph),
-        half(graph.batch, graph.num_graphs),
-        graph.edge_index.diff(dim=0)[0] > 0,
-    )
-    found = {}
+    encoding, fitted = encoder(None, graph), half(graph.batch, graph.num_graphs)
+    found, once = {}, graph.edge_index.diff(dim=0)[0] > 0
     for name, target in NODES.items():
         is_costly = name == "cycles" and graph.num_edges > DENSE * graph.num_nodes
         if not is_costly and (name != "eigenvectors" or graph.num_graphs == 1):

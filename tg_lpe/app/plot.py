@@ -214,7 +214,7 @@ class _Channel:
 
     def legend(self, **names: str) -> str:
         """Return the number and, for each level by its name, the value of the deepest colour."""
-        ends = [f"{names[level]} to {largest:.2g}" for level, largest in self.limits.items()]
+        ends = [f"{names[level]} ±{largest:.2g}" for level, largest in self.limits.items()]
         return ", ".join([f"channel {self.number}", *ends])
 
 

@@ -37,7 +37,7 @@ def dot_product_attention(
     """
     if not value.numel():  # torch's kernel returns no gradient of an empty mask
         unread = key.sum() + value.sum() + (0 if mask is None or mask.dtype == torch.bool else mask.sum())
-        return (query + 0 * unread).to(value.dtype)
+        return (0 * (query + unread)).to(value.dtype)
     if mask is not None and mask.is_floating_point():
         mask = mask.to(query.dtype)
     if value.device.type != "cpu" or value.dtype not in (torch.bfloat16, torch.float16):

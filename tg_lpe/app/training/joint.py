@@ -178,8 +178,7 @@ class JointTraining(TrainingLoop):
         self.label_figures = _label_figures(task, splits)
         weights = splits.train._data.get("graph_weight")
         self.weight_scale = None if weights is None else 1 / float(weights.double().mean())
-        is_half = resolved_precision(config.precision, self.device) == "bfloat16"
-        self.autocast_dtype = torch.bfloat16 if is_half else None
+        self.autocast_dtype = {"bfloat16": torch.bfloat16}.get(resolved_precision(config.precision, self.device))
         self._penalties: list[Tensor] = []
         if splits.spec.graph_dim is not None and not model.reads_graph_attr:
             unread = "graph_attr of the graphs is not read: the model was made without graph_dim; build_model sets it"
@@ -200,7 +199,8 @@ class JointTraining(TrainingLoop):
 
     def _restore(self) -> None:
         super()._restore()
-        self._encode_parts()  # by the encoder's weights in the checkpoint, if it is frozen
+        if self.encoder is not None and self.encoder.state_dict():
+            self._encode_parts()  # by the encoder's weights in the checkpoint, if it is frozen
 
     @contextmanager
     def _kept_encoder(self) -> Iterator[None]:
