@@ -47,7 +47,7 @@ WRONG: dict[str, tuple[object, ...]] = {
     "float": (np.float32(0.25), torch.tensor(0.25), "0.25", math.nan, True),
     "str": ("no name",),
 }
-MAY_BE_ZERO = {"edge_dim", "edge_out_channels", "in_channels", "num_largest", "pair_out_channels", "seed"}
+MAY_BE_ZERO = {"columns", "edge_dim", "edge_out_channels", "in_channels", "num_largest", "pair_out_channels", "seed"}
 
 
 def wrong_values() -> list[Any]:

@@ -442,8 +442,8 @@ def test_made_on_meta(name: str, assign: bool) -> None:
     if not assign:
         encoder.to_empty(device="cpu")
     encoder.load_state_dict(expected.state_dict(), assign=assign)
-    graph = tg_lpe.Graph(GRAPH.both_ways()[0], 6)
-    assert torch.equal(encoder(None, graph).node, expected(None, graph).node)
+    graph, x = tg_lpe.Graph(GRAPH.both_ways()[0], 6), torch.arange(6.0)
+    assert torch.equal(encoder(x, graph).node, expected(x, graph).node)
 
 
 @pytest.mark.parametrize(

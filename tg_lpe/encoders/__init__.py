@@ -5,6 +5,7 @@ from tg_lpe.encoders.combined import Combined
 from tg_lpe.encoders.cycle_counts import CycleCounts
 from tg_lpe.encoders.directed_walk import DirectedWalk
 from tg_lpe.encoders.effective_resistance import EffectiveResistance
+from tg_lpe.encoders.electric_flow import ElectricFlow
 from tg_lpe.encoders.from_transform import FromTransform
 from tg_lpe.encoders.gram_transformer import GramTransformer
 from tg_lpe.encoders.heat_kernel import HeatKernel
@@ -38,6 +39,7 @@ __all__ = [
     "CycleCounts",
     "DirectedWalk",
     "EffectiveResistance",
+    "ElectricFlow",
     "Encoder",
     "Encoding",
     "FromTransform",

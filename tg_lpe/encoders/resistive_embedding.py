@@ -11,9 +11,8 @@ from tg_lpe.arguments import check_count, check_seed
 from tg_lpe.encoders.base import Encoding
 from tg_lpe.encoders.computed import ComputedEncoder
 from tg_lpe.encoders.registry import register
+from tg_lpe.graph.flow import resistive_embedding
 from tg_lpe.graph.graph import Graph
-from tg_lpe.graph.resistance import resistive_embedding
-from tg_lpe.graph.solvers import check_method
 from tg_lpe.nn.probes import draw_seed
 from tg_lpe.ops.blas import torch_threads_for
 from tg_lpe.ops.random import counter_normal
@@ -29,7 +28,6 @@ class ResistiveEmbedding(ComputedEncoder):
     Args:
         k: number of columns, ``out_channels``.
         seed: seed of the directions.
-        method: how to compute: ``"dense"``, ``"iterative"``, for large sparse graphs, or ``"auto"``, which chooses.
 
     Raises:
         ValueError: if an argument is out of range.
@@ -41,12 +39,11 @@ class ResistiveEmbedding(ComputedEncoder):
         torch.Size([4, 4])
     """
 
-    def __init__(self, k: int = 8, seed: int = 0, method: str = "auto") -> None:
+    def __init__(self, k: int = 8, seed: int = 0) -> None:
         check_count("k", k)
-        check_method(method)
         check_seed(seed)
         super().__init__(k, 0, None)
-        self.k, self.seed, self.method = k, seed, method
+        self.k, self.seed = k, seed
         self.name = f"resistive_embedding_{seed}"
 
     def precompute(self, graph: Graph) -> dict[str, Tensor]:
@@ -69,4 +66,4 @@ class ResistiveEmbedding(ComputedEncoder):
         most = int(number.max()) + 1 if graph.num_edges else 1
         with torch_threads_for(64 * most * self.k):  # a logarithm and a cosine for each number
             rows = counter_normal(seed, most, self.k, number.double())
-        return self.cast(resistive_embedding(graph, rows[number] / self.k**0.5, method=self.method))
+        return self.cast(resistive_embedding(graph, rows[number] / self.k**0.5))

@@ -193,6 +193,12 @@ class Components:
         out[self.label] = host_array(self.graph.batch)
         return out
 
+    def means(self, values: Array) -> Array:
+        """Return for each node the mean of ``values``, ``[num_nodes, k]``, over its component."""
+        sums = np.zeros((self.count, values.shape[1]))
+        np.add.at(sums, self.label, values)
+        return (sums / self.size[:, None])[self.label]
+
     @property
     def are_graphs(self) -> bool:
         """Whether each graph of the batch is one component, in this order."""

@@ -1,6 +1,6 @@
-"""Compute effective resistances, and embeddings whose squared distances are resistances, of a whole batch.
+"""Compute effective resistances of a whole batch.
 
-All follow from ``G``, the inverse of ``L`` without one node of each component, whose row and column are zero:
+They follow from ``G``, the inverse of ``L`` without one node of each component, whose row and column are zero:
 ``R_uv = G_uu + G_vv - 2 G_uv``.
 """
 
@@ -19,7 +19,6 @@ from tg_lpe.graph.graph import Graph
 from tg_lpe.graph.solvers import check_method, is_dense
 from tg_lpe.graph.sparse_inverse import GroundedLaplacian, check_accuracy
 from tg_lpe.ops.blas import one_thread
-from tg_lpe.ops.operator import host_array
 
 DENSE_NODES = 1024
 """Up to this number of nodes, ``method="auto"`` inverts the dense matrix of a component."""
@@ -98,40 +97,6 @@ def resistance_pairs(graph: Graph, *, method: str = "auto") -> tuple[Tensor, Ten
             mirrored = inverse + inverse.transpose(0, 2, 1)
             values[parts.pair_numbers(part)] = diagonal[:, :, None] + diagonal[:, None, :] - mirrored
     return graph.pairs, torch.from_numpy(values).to(graph.device)
-
-
-def resistive_embedding(graph: Graph, directions: Tensor, *, method: str = "auto") -> Tensor:
-    """Compute ``L^+ B psi``; squared distances between the rows of ``L^+ B`` are effective resistances.
-
-    `Graph Sparsification by Effective Resistances <https://arxiv.org/abs/0803.0929>`_, section 4.
-
-    Args:
-        graph: the batch.
-        directions: ``psi``, ``[num_edges, k]``.
-        method: as for :func:`effective_resistances`.
-
-    Returns:
-        ``[num_nodes, k]``, float64, of mean zero on each component.
-
-    Raises:
-        ValueError: as :func:`effective_resistances`.
-    """
-    check_method(method)
-    parts = Components(graph)
-    psi = host_array(directions.double())[parts.edges]
-    currents, flow = np.zeros((graph.num_nodes, psi.shape[1])), psi * np.sqrt(parts.weights)[:, None]
-    np.add.at(currents, parts.head, flow)
-    np.subtract.at(currents, parts.tail, flow)
-    out, scale = np.zeros_like(currents), np.square(psi).sum() / max(1, len(psi)) or 1.0
-    for group in parts.groups:
-        if _is_dense(group, method):
-            potentials = _inverses(parts, group) @ currents[group.nodes]
-        else:
-            solved = (GroundedLaplacian(p, parts.diagonal).solve(currents[p.nodes[0]]) for p in group.each())
-            potentials = np.stack([*solved])
-        check_accuracy(group, parts.diagonal, np.square(potentials).sum(2) / scale)  # estimates the diagonal
-        out[group.nodes] = potentials - potentials.mean(1, keepdims=True)
-    return torch.from_numpy(out).to(graph.device)
 
 
 def _is_dense(group: ComponentGroup, method: str) -> bool:
