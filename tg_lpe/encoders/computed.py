@@ -71,7 +71,8 @@ class ComputedEncoder(Encoder):
         if pairs is not None:
             check_pair_nodes(graph, type(self).__name__)
         if precomputed is None:
-            precomputed = self.precompute(graph)
+            is_traced = torch.compiler.is_compiling()  # SciPy computes on the host
+            precomputed = (torch.compiler.disable(self.precompute) if is_traced else self.precompute)(graph)
         else:
             check_precomputed(self, graph, precomputed, self.widths())
             precomputed = {name: self.cast(precomputed[name]) for name in self.widths()}

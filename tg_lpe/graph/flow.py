@@ -108,6 +108,7 @@ class _Solve(torch.autograd.Function):
         return of_demands, -(next(drops) * next(drops)).sum(1) * joined, None, None
 
 
+@torch.compiler.disable  # solved on the host
 def electric_potentials(graph: Graph, demands: Tensor) -> Tensor:
     """Compute potentials ``L^+ b`` of the nodes, with gradients, also of higher order, to demands and conductances.
 
