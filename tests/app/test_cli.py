@@ -106,7 +106,6 @@ IF_FULL = pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this syste
     ("streams", "said"),
     [
         ("--help | true", ""),  # as with head, the reader has enough
-        ("zoo | true", ""),
         pytest.param(
             "--help > /dev/full", "tg-lpe: standard output: [Errno 28] No space left on device\n", marks=IF_FULL
         ),

@@ -42,7 +42,7 @@ def test_nan_does_not_spread_to_other_graphs_of_a_batch(weighted: bool) -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_frozen_gives_the_same_bits(update: bool, dtype: torch.dtype) -> None:
     model = randomize_(LinearTransformer(k=4, update_incidence=update)).to(dtype)
-    batched = batch_of(corner_cases(), dtype)
+    batched = batch_of([case for case in corner_cases() if case.num_nodes < 80], dtype)
     with_gradient = model(None, **batched.arguments()).node
     assert model.training and with_gradient.requires_grad
     with torch.no_grad():
