@@ -64,10 +64,10 @@ def peak_gib() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
 
 
-def in_own_process(script: str, *options: str, env: Mapping[str, str] | None = None) -> Any:
+def in_own_process(script: str, *options: str) -> Any:
     """Run a script in a process of its own, and return the JSON that it prints."""
     command = [sys.executable, script, *options]
-    return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=env).stdout)
+    return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
 
 
 def synchronize(device: torch.device) -> None:

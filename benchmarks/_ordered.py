@@ -11,10 +11,10 @@ The cards hold figures of benchmarks/results/k.json: make the encoders, run benc
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import Any
 
 import torch
+from _results import RESULTS, earlier_rows
 from _score import SAMPLE
 from _ship import ZOO, finish
 from torch import Tensor
@@ -25,7 +25,6 @@ from tg_lpe.app.molecules import load_molecules
 from tg_lpe.app.training.loop import count_parameters
 from tg_lpe.app.training.readouts import principal_readouts
 from tg_lpe.app.training.run_folder import environment
-from tg_lpe.checkpoints.files import read_json
 from tg_lpe.data.synthetic import random_regular_edges
 from tg_lpe.encoders import Combined, Encoder, Positions, load_encoder
 
@@ -134,13 +133,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("name", choices=(NAME, UNIVERSAL))
     parser.add_argument("--data", metavar="DIR", required=True)
-    parser.add_argument("--results", metavar="FILE", default="benchmarks/results/k.json")
     args = parser.parse_args()
     splits = load_molecules(args.data, name="zinc12k")
     graphs = [*bare(splits.train), *random_graphs(len(splits.train) // 4, seed=0)]
     encoder: Encoder = (ordered_encoder if args.name == NAME else universal_encoder)(graphs)
     encoder.save_pretrained(ZOO / args.name)
-    rows = read_json(Path(args.results))["results"] if Path(args.results).exists() else []
+    rows = earlier_rows(RESULTS / "k.json")
     mine = [row for row in rows if row["encoding"] == args.name]
     metrics = {f"{name}_k{row['k']}": row[name] for name in MEASURES for row in mine if row["k"] in SHOWN}
     command = f"python benchmarks/_ordered.py {args.name}"

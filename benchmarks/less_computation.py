@@ -1,6 +1,6 @@
 """Section 6 of the paper, comparable accuracy with less computation: error and encoding time by layers and columns.
 
-    python benchmarks/less_computation.py --data ZINC_DIR [--epochs 30] [--seeds 0] [--rows NAME ...]
+    python benchmarks/less_computation.py --data ZINC_DIR [--epochs 15] [--seeds 0]
 
 The linear transformer of `--preset paper` with fewer layers or fewer columns is compared with Laplacian eigenvectors
 and no encoding under one budget. B is not updated, so a layer costs O(num_edges k). Each encoder is first pretrained on
@@ -12,7 +12,6 @@ run is resumed. The figure is written next to the JSON file.
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +28,7 @@ from tg_lpe.encoders.base import Encoder
 from tg_lpe.transforms import AddPositionalEncoding
 
 SIZES = [(layers, 8) for layers in (1, 2, 3, 6, 9, 15)] + [(9, k) for k in (1, 2, 4, 16)]
+QUICK = [(1, 2), (3, 8)]
 """Layers and columns. Up to three layers have separate weights; more layers loop three blocks, as in the paper."""
 
 WIDTH = 6
@@ -38,34 +38,24 @@ WIDTH = 6
 def main() -> None:
     parser = Parser(__doc__, "three encodings, one epoch of a tiny model", "less_computation.json")
     parser.add_argument("--data", metavar="DIR", help="folder of ZINC (default: the molecules that ship with RDKit)")
-    parser.add_argument("--epochs", type=int, default=30, help="of each training (default: %(default)s)")
-    parser.add_argument("--pretrain_epochs", type=int, default=15, help="(default: %(default)s)")
-    parser.add_argument("--hidden_channels", type=int, default=128, help="of the model (default: %(default)s)")
-    parser.add_argument("--num_layers", type=int, default=8, help="of the model (default: %(default)s)")
-    parser.add_argument("--rows", nargs="+", metavar="NAME", help="run these alone, such as linear-transformer-9x8")
-    parser.add_argument("--probes", choices=("learned", "features"), default="learned", help="(default: %(default)s)")
+    parser.add_argument("--epochs", type=int, default=15, help="of each training (default: %(default)s)")
     parser.add_options("--seeds", "--threads")
     args = parser.parse_args()
-    learned = SIZES
     if args.quick:
-        args.data, args.epochs, args.pretrain_epochs, learned = None, 1, 1, [(1, 2), (3, 8)]
-        args.hidden_channels, args.num_layers = 16, 1
+        args.data, args.epochs = None, 1
     source = "zinc" if args.data else "nci"
-    model = f"{args.num_layers}x{args.hidden_channels}"
-    base = args.out / f"{source}-{args.probes}-{model}-{args.pretrain_epochs}-{args.epochs}"
+    base = args.out / f"{source}-{args.epochs}"
     graphs = load_molecules(args.data or source, name=source, targets=(), progress=False).test
     entries: list[dict[str, Any]] = []
-    sizes = {label(layers, k): (layers, k) for layers, k in [(None, None), (None, WIDTH), *learned]}
-    if unknown := set(args.rows or ()) - set(sizes):
-        sys.exit(f"--rows takes {', '.join(sizes)}; got {', '.join(sorted(unknown))}")
-    for name, (layers, k) in sizes.items():
-        for seed in args.seeds if args.rows is None or name in args.rows else ():
+    for layers, k in [(None, None), (None, WIDTH), *(QUICK if args.quick else SIZES)]:
+        name = label(layers, k)
+        for seed in args.seeds:
             train(name, layers, k, seed, base, source, args)
         if runs := complete_runs(base, name):
             encoder = load_encoder(pretrained(base, name)) if layers else LaplacianEigenvectors(WIDTH) if k else None
             times = {} if encoder is None else encoding_times(encoder, graphs)
             entries.append({"row": name, "layers": layers, "k": k, "epochs": args.epochs, **summary(runs), **times})
-    write_runs(args.json, entries, base, set=source, model=model, probes=args.probes)
+    write_runs(args.json, entries, base, set=source)
     if any(entry["layers"] for entry in entries):
         draw_less_computation(entries, args.json.with_suffix(".png"))
 
@@ -85,13 +75,14 @@ def train(
 ) -> None:
     """Run a training after the pretraining of its encoder."""
     options = ["--preset", "paper", "--epochs", str(args.epochs), "--seed", str(seed)]
-    options += ["--model.hidden_channels", str(args.hidden_channels), "--model.num_layers", str(args.num_layers)]
+    width, depth = ("16", "1") if args.quick else ("64", "4")
+    options += ["--model.hidden_channels", width, "--model.num_layers", depth]
     if layers is None:
         options += ["--encoder", "LaplacianEigenvectors" if k else "none"]
     else:
         loops = layers // 3 if layers > 3 else 1
-        sizes = {"k": k, "num_blocks": layers // loops, "num_loops": loops, "probes": args.probes}
-        start = ["--preset", "paper", "--encoder.update_incidence", "false", "--epochs", str(args.pretrain_epochs)]
+        sizes = {"k": k, "num_blocks": layers // loops, "num_loops": loops, "probes": "learned"}
+        start = ["--preset", "paper", "--encoder.update_incidence", "false", "--epochs", str(args.epochs)]
         start += [word for option, value in sizes.items() for word in (f"--encoder.{option}", str(value))]
         encoder = pretrained(base, name)
         if not run("pretrain", source, encoder.parent, start, args.data, args.threads):

@@ -15,7 +15,6 @@ import json
 import lzma
 import os
 import resource
-import shutil
 import signal
 import subprocess
 import sys
@@ -144,9 +143,6 @@ def main() -> None:
     parser.add_argument("--data", type=Path, nargs="+", help=".smi or .smi.xz files")
     parser.add_argument("--molecules", type=int, default=1_000_000, help="(default: %(default)s)")
     parser.add_argument("--processes", type=int, default=2, help="(default: %(default)s)")
-    parser.add_argument(
-        "--folder", type=Path, help="for input and shards, removed afterwards (default: a temporary one)"
-    )
     parser.add_argument("--in-memory", type=Path, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.in_memory is not None:
@@ -154,10 +150,8 @@ def main() -> None:
         return
     count, rows, sample = (400, 40, 100) if args.quick else (args.molecules, ROWS, min(SAMPLE, args.molecules))
     files = args.data or [Path(RDConfig.RDDataDir, "NCI", "first_5K.smi")]
-    folder = args.folder or Path(tempfile.mkdtemp(prefix="tg_lpe-million-"))
-    folder.mkdir(parents=True, exist_ok=True)
-    source, out = folder / "molecules.parquet", folder / "encoded"
-    try:
+    with tempfile.TemporaryDirectory(prefix="tg_lpe-million-") as folder:
+        source, out = Path(folder, "molecules.parquet"), Path(folder, "encoded")
         write_input(source, files, count)
         shards = -(-count // rows)
         job = source, out, rows, shards, args.processes
@@ -169,8 +163,6 @@ def main() -> None:
         peak = children.ru_maxrss / 1024  # of the largest process
         refused, size = check(source, out), sum(file.stat().st_size for file in out.iterdir())
         alone, together = in_processes(source, sample, 1), in_processes(source, sample, args.processes)
-    finally:
-        shutil.rmtree(folder)
     entries: list[dict[str, Any]] = [
         {"what": "in memory, one process", "processes": 1, **alone},
         {"what": f"in memory, {args.processes} processes at once", "processes": args.processes, **together},

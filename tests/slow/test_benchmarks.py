@@ -25,6 +25,8 @@ def test_benchmark_runs(words: list[str | Path], tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, *map(str, words), "--quick", "--json", str(out)], capture_output=True, text=True, timeout=600
     )
+    if "pip install -r" in done.stderr:
+        pytest.skip(done.stderr)
     assert done.returncode == 0, done.stderr
     result = json.loads(out.read_text())
     assert result["results"] and all(row["seconds"] > 0 for row in result["results"])
