@@ -1,6 +1,7 @@
 """Positional encodings, all subclasses of :class:`~tg_lpe.Encoder`."""
 
 from tg_lpe.encoders.base import Encoder, Encoding, Inputs, LearnedTable
+from tg_lpe.encoders.centralities import Centralities
 from tg_lpe.encoders.combined import Combined
 from tg_lpe.encoders.cycle_counts import CycleCounts
 from tg_lpe.encoders.directed_walk import DirectedWalk
@@ -35,6 +36,7 @@ __all__ = [
     "RPEARL",
     "RRWP",
     "SPE",
+    "Centralities",
     "Combined",
     "CycleCounts",
     "DirectedWalk",

@@ -50,7 +50,7 @@ def effective_resistances(graph: Graph, *, method: str = "auto", with_edges: boo
     nodes, edges = np.zeros(graph.num_nodes), np.full(graph.num_edges, math.inf if with_edges else 0.0)
     for group in parts.groups:
         if _is_dense(group, method):
-            inverse = _inverses(parts, group)
+            inverse = grounded_inverses(parts, group)
             results = [
                 (group, inverse.diagonal(0, 1, 2), inverse.mean(2), inverse[group.position, group.tail, group.head])
             ]
@@ -89,7 +89,7 @@ def resistance_pairs(graph: Graph, *, method: str = "auto") -> tuple[Tensor, Ten
     for group in parts.groups:
         for part in [group] if _is_dense(group, method) else group.each():
             if part is group:
-                inverse = _inverses(parts, group)
+                inverse = grounded_inverses(parts, group)
             else:
                 inverse = GroundedLaplacian(part, parts.diagonal).solve(np.eye(part.size))[None]
             diagonal = inverse.diagonal(0, 1, 2)
@@ -103,7 +103,7 @@ def _is_dense(group: ComponentGroup, method: str) -> bool:
     return is_dense(group.size, method, DENSE_NODES) or group.size == 1
 
 
-def _inverses(parts: Components, group: ComponentGroup) -> Array:
+def grounded_inverses(parts: Components, group: ComponentGroup) -> Array:
     """Compute ``G`` without the node of each component with the largest sum of weights, ``[num_components, n, n]``."""
     lower, n = group.matrices(parts.diagonal), group.size  # OpenBLAS starts threads for 10 rows
     with one_thread() if n <= DENSE_NODES and (n > 32 or len(lower) > 4) else nullcontext():
