@@ -42,11 +42,8 @@ class Registry(dict[Any, Any]):
         hint = "to use your own class, import its module first, with --import MODULE on the command line"
         raise ValueError(f"{self.kind} must be one of {list(self)}, got {name!r}; {hint}")
 
-    def __getitem__(self, name: object) -> Any:
-        return super().__getitem__(name) if isinstance(name, str) else self.__missing__(name)  # a file may name a list
-
     def __contains__(self, name: object) -> bool:
-        return isinstance(name, str) and super().__contains__(name)
+        return isinstance(name, str) and super().__contains__(name)  # a file may name a list
 
     def get(self, name: object, default: Any = None) -> Any:
         """Return the class of a name, or ``default``."""
