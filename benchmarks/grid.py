@@ -391,7 +391,7 @@ def fill(name: str, rows: list[str], args: argparse.Namespace, out: Path) -> lis
     seeds = {int(file.parent.name.rpartition("-s")[2]) for file in out.glob("*-s[0-9]*/result.json")}
     if not seeds:
         return []
-    table = compare(splits, every, seeds=sorted(seeds), collect=True, **settings)
+    table = compare(splits, every, seeds=sorted(seeds), **{**settings, "processes": 0})
     print(table)
     about = {"column": name, "metric": table.about["metric"], "direction": table.about["direction"]}
     return [{**about, "row": row["name"], "seconds": row["epoch_seconds"], **row} for row in table.rows]

@@ -225,21 +225,21 @@ def test_progress_counts_all_trainings(graphs: list[Data], tmp_path: Path, caplo
 def test_what_is_complete_is_collected(graphs: list[Data], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     compare(graphs, ["none"], out=tmp_path, **SMALL)
     monkeypatch.setattr(JointTraining, "train_epoch", lambda self: pytest.fail("trained"))
-    table = compare(graphs, ROWS, out=tmp_path, collect=True, **SMALL)
+    table = compare(graphs, ROWS, out=tmp_path, processes=0, **SMALL)
     assert [row["name"] for row in table.rows] == ["none"]
     with pytest.raises(KeyError, match="none"):
         table["walks"]
     assert "after relabelling" in str(table) and "against" not in str(table)
     assert table.about["missing"] == {"walks": [0, 1], "GramTransformer": [0, 1]}
     with pytest.raises(ValueError, match="complete"):
-        compare(graphs, ["walks"], out=tmp_path, collect=True, **SMALL)
+        compare(graphs, ["walks"], out=tmp_path, processes=0, **SMALL)
 
 
 def test_a_folder_of_other_settings_is_refused(graphs: list[Data], tmp_path: Path) -> None:
     compare(graphs, ["none"], out=tmp_path, **SMALL)
-    for collect in (False, True):
+    for processes in (0, 1):
         with pytest.raises(ValueError, match="epochs"):
-            compare(graphs, ["none"], out=tmp_path, collect=collect, **{**SMALL, "config": TrainConfig(epochs=1)})
+            compare(graphs, ["none"], out=tmp_path, processes=processes, **{**SMALL, "config": TrainConfig(epochs=1)})
     compare(graphs, {"mine": RandomWalk(steps=3)}, out=tmp_path, **SMALL)
     with pytest.raises(ValueError, match="steps"):
         compare(graphs, {"none": None, "mine": RandomWalk(steps=4)}, out=tmp_path, **SMALL)
@@ -253,11 +253,9 @@ test_refused_arguments = refusals(
     ({"seeds": torch.arange(2)}, "seed"),
     ({"model": {"hidden_channels": "8"}, "quick": True}, "hidden_channels"),
     ({"out": ""}, "out"),
-    ({"processes": 0}, "processes"),
+    ({"processes": -1}, "processes"),
     ({"device": "gpu"}, "gpu"),
     ({"quick": 1}, "quick"),
-    ({"target": "y"}, "target"),
-    ({"level": "edge"}, "level"),
     ({"config": {}}, TypeError, "config"),
     ({"model": nn.Linear}, "model"),
     ({"model": {"model": nn.Linear}}, TypeError, "model"),
@@ -266,15 +264,13 @@ test_refused_arguments = refusals(
 test_refused_data = refusals(
     splits_of,
     ((3,), TypeError, "3"),
-    (("graphs.pt",), "graphs.pt"),
-    ({"data": GraphSplits.of(*3 * [[graph(5, 0)]], level="graph"), "level": "node"}, "level='node'"),
-    ({"data": graph(6, 0, of_nodes=True), "level": "graph"}, "level='graph'"),
+    (("mine.csv",), TypeError, "load_molecules"),
 )
 
 
 def test_splits_are_taken_as_they_are(graphs: list[Data]) -> None:
     splits = GraphSplits.of(graphs[:30], graphs[30:35], graphs[35:], level="graph")
-    assert splits_of(splits) is splits is splits_of(splits, level="graph")
+    assert splits_of(splits) is splits
 
 
 def test_the_encoding_of_the_page_is_a_row_of_the_command(

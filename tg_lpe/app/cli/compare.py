@@ -87,10 +87,9 @@ def run(args: Namespace) -> None:
         seeds=args.seeds,
         out=out,
         source=os.path.normpath(args.source),
-        processes=args.processes,
+        processes=0 if args.collect else args.processes,
         device=args.device,
         quick=args.quick,
-        collect=args.collect,
         progress=not args.quiet,
     )
     print(comparison)

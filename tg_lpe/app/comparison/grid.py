@@ -40,7 +40,6 @@ from tg_lpe.arguments import (
 from tg_lpe.checkpoints.checkpoint import Checkpoint
 from tg_lpe.checkpoints.files import read_object, save_tensors, subfolder
 from tg_lpe.data import GraphSplits
-from tg_lpe.data.splits import Level
 from tg_lpe.data.storage import node_slices, whole
 from tg_lpe.encoders.base import Encoder
 from tg_lpe.encoders.precompute import call_on, store_precomputed
@@ -205,24 +204,19 @@ def compare(
     data: Any,
     encodings: Mapping[str, Any] | Sequence[Any] | None = None,
     *,
-    target: str | Sequence[str] | None = None,
-    level: Level | None = None,
     task: Task | str | None = None,
     model: Mapping[str, Any] | None = None,
     config: TrainConfig | None = None,
     seeds: Sequence[int] = SEEDS,
-    split_seed: int = 0,
     out: str | Path = "runs/compare",
     source: str | None = None,
     processes: int = 1,
     device: str = "cpu",
     quick: bool = False,
-    collect: bool = False,
     progress: bool = True,
 ) -> Comparison:
     """Train a model with each of several encodings, under the same settings, and compare them on the test set::
 
-        tg_lpe.compare("mine.csv", target="y")
         tg_lpe.compare(dataset, ["none", "walks", MyEncoder], out="runs/mine")
 
     A repeated call with the same arguments skips complete trainings and resumes interrupted ones. Several processes or
@@ -232,8 +226,8 @@ def compare(
     A training that fails is logged as a warning and left out; its error is raised if no training is complete.
 
     Args:
-        data, target, level: as for :func:`~tg_lpe.app.comparison.data.splits_of`: splits, a dataset or sequence of
-            graphs, one graph with labels of its nodes, or the path of a table of molecules.
+        data: splits, such as those of :func:`~tg_lpe.app.molecules.load_molecules`; or a dataset or sequence of graphs,
+            or one graph with labels of its nodes, see :func:`~tg_lpe.app.comparison.data.splits_of`.
         encodings: the rows: names such as ``"walks"``, encoder classes or encoders, or a mapping from names of your
             choice to these, see :func:`candidates_of`; :data:`ENCODINGS` if absent.
         task: the task or its name; chosen from the labels if absent.
@@ -242,15 +236,14 @@ def compare(
         config: settings of the trainings, :func:`~tg_lpe.app.comparison.grid.default_config` if absent; its ``seed`` is
             ignored.
         seeds: seeds of the trainings. All of them have the same split.
-        split_seed: seed of the split, if it is random.
         out: folder of the run folders and the results.
         source: name of the data in the table.
         processes: number of processes that train at once and share the threads. If there are several, a script needs
-            ``if __name__ == "__main__":``.
+            ``if __name__ == "__main__":``. 0 trains nothing and writes the table of the complete trainings, even while
+            another call trains.
         device: where to train.
         quick: whether to only try out the comparison, with at most 3 epochs (15 for a single graph), 32 channels, 300
             training graphs and the first seed.
-        collect: whether to train nothing and write the table of the complete trainings, even while another call trains.
         progress: whether to show progress and the remaining time.
 
     Raises:
@@ -258,35 +251,30 @@ def compare(
         ValueError: if an argument is out of range, an encoding does not work on the data, or ``out`` holds trainings
             with other settings.
     """
-    check_count("processes", processes)
+    check_count("processes", processes, least=0)
     check_folder("out", out)
-    check_flags(quick=quick, collect=collect, progress=progress)
+    check_flags(quick=quick, progress=progress)
     checked_device("device", device)
-    seeds = _seeds(seeds, split_seed)
-    splits = splits_of(data, target, level, split_seed)
+    if not isinstance(seeds, Iterable) or not (seeds := tuple(seeds)) or len(set(seeds)) < len(seeds):
+        raise ValueError(f"seeds must be different integers, at least one, got {seeds!r}")
+    for seed in seeds:
+        check_seed(seed)
+    splits = splits_of(data)
     config = default_config(splits) if config is None else config
     check_type("config", config, TrainConfig)
-    source = source or (str(data) if isinstance(data, str | Path) else "unnamed data")
     task = task if isinstance(task, Task) else task_for(splits, task)
-    grid = Grid(splits, task, candidates_of(encodings), _options(model), config, seeds, Path(out), device, source)
+    rows, options, source = candidates_of(encodings), _options(model), source or "unnamed data"
+    grid = Grid(splits, task, rows, options, config, seeds, Path(out), device, source)
     grid = _quick(grid) if quick else grid
-    if not collect:
+    if processes:
         grid.check()
     grid.check_folders()
-    failures = {} if collect else _run(grid, processes, progress)
+    failures = _run(grid, processes, progress) if processes else {}
     comparison = Comparison.of(grid)
     if not comparison.rows:
         raise next(iter(failures.values()), ValueError(f"no training in {out} is complete"))
     comparison.save(out)
     return comparison
-
-
-def _seeds(seeds: Any, split_seed: int) -> tuple[int, ...]:
-    if not isinstance(seeds, Iterable) or not (seeds := tuple(seeds)) or len(set(seeds)) < len(seeds):
-        raise ValueError(f"seeds must be different integers, at least one, got {seeds!r}")
-    for seed in (*seeds, split_seed):
-        check_seed(seed)
-    return tuple(seeds)
 
 
 def _options(model: Mapping[str, Any] | None) -> dict[str, Any]:
