@@ -9,6 +9,9 @@ from torch import Tensor
 
 from tg_lpe.encoders.base import Encoder, Encoding
 
+TRIALS = 3
+"""Number of random permutations of a check."""
+
 
 def assert_permutation_equivariant(
     encode: Encoder | Callable[..., Encoding | Tensor],
@@ -19,8 +22,6 @@ def assert_permutation_equivariant(
     edge_attr: Tensor | None = None,
     edge_weight: Tensor | None = None,
     flip_edges: bool = True,
-    generator: torch.Generator | None = None,
-    trials: int = 3,
     rtol: float = 1e-4,
     atol: float = 1e-5,
 ) -> None:
@@ -47,20 +48,16 @@ def assert_permutation_equivariant(
         edge_attr: edge features ``[num_directed_edges, ...]``, which move with the edges.
         edge_weight: edge weights ``[num_directed_edges]``, which move with the edges.
         flip_edges: whether edges are undirected, so that flips must not change the encoding.
-        generator: generator of the permutations; seed 0 if absent.
-        trials: number of repetitions with other permutations.
         rtol, atol: tolerance, as in :func:`torch.isclose`.
 
     Raises:
         AssertionError: if a change altered the encoding; the message names the change, the deviation and the node or
             edge.
-        ValueError: if there are fewer than two nodes or no trial.
+        ValueError: if there are fewer than two nodes.
     """
-    if num_nodes < 2 or trials < 1:
-        raise ValueError(f"a permutation needs two nodes and a trial, got num_nodes={num_nodes} and trials={trials}")
-    if generator is None:
-        generator = torch.Generator().manual_seed(0)
-    device = edge_index.device
+    if num_nodes < 2:
+        raise ValueError(f"a permutation needs two nodes, got num_nodes={num_nodes}")
+    generator, device = torch.Generator().manual_seed(0), edge_index.device
 
     def run(index: Tensor, x: Tensor | None, attr: Tensor | None, weight: Tensor | None) -> Encoding:
         if isinstance(encode, Encoder):
@@ -69,9 +66,8 @@ def assert_permutation_equivariant(
             features = {"x": x, "edge_attr": attr, "edge_weight": weight}
             out = encode(index, num_nodes, **{name: value for name, value in features.items() if value is not None})
         node, edge = (out, None) if isinstance(out, Tensor) else out[:2]
-        return Encoding(
-            _rows(node, "node", num_nodes), None if edge is None else _rows(edge, "edge", edge_index.size(1))
-        )
+        edge = None if edge is None else _rows(edge, "edge", edge_index.size(1))
+        return Encoding(_rows(node, "node", num_nodes), edge)
 
     def compare(change: str, got: Encoding, node: Tensor, edge: Tensor | None) -> None:
         _compare(change, "node", got.node, node, rtol, atol)
@@ -82,7 +78,7 @@ def assert_permutation_equivariant(
 
     node, edge, _ = run(edge_index, x, edge_attr, edge_weight)
     compare("calling the encoder again", run(edge_index, x, edge_attr, edge_weight), node, edge)
-    for _ in range(trials):
+    for _ in range(TRIALS):
         order = torch.randperm(edge_index.size(1), generator=generator).to(device)
         index, attr, weight, moved_edge = (
             edge_index[:, order],
@@ -128,8 +124,6 @@ def assert_edge_permutation_equivariant(
     phi: Tensor,
     *,
     flip_edges: bool = True,
-    generator: torch.Generator | None = None,
-    trials: int = 3,
     rtol: float = 1e-9,
     atol: float = 1e-12,
 ) -> None:
@@ -147,23 +141,20 @@ def assert_edge_permutation_equivariant(
         b: incidence matrices ``[..., n, num_edges]``.
         phi: ``Phi_0``, ``[..., n, width]``.
         flip_edges: whether edges are flipped too.
-        generator: generator of the permutations; seed 0 if absent.
-        trials: number of repetitions with other permutations.
         rtol, atol: tolerance relative to the largest entry, for float64.
 
     Raises:
         AssertionError: if ``B`` or ``Phi`` changed; the message has the deviation.
-        ValueError: if there are fewer than two edges or no trial.
+        ValueError: if there are fewer than two edges.
     """
-    if b.size(-1) < 2 or trials < 1:
-        raise ValueError(f"a permutation needs two edges and a trial, got {b.size(-1)} edges and trials={trials}")
-    if generator is None:
-        generator = torch.Generator().manual_seed(0)
+    if b.size(-1) < 2:
+        raise ValueError(f"a permutation needs two edges, got {b.size(-1)}")
+    generator = torch.Generator().manual_seed(0)
     expected_b, expected_phi = (out.detach() for out in run(b, phi))
     if expected_b.shape != b.shape or expected_phi.shape != phi.shape:
         shapes = f"{list(expected_b.shape)} and {list(expected_phi.shape)}"
         raise AssertionError(f"run(b, phi) must return {list(b.shape)} and {list(phi.shape)}, got {shapes}")
-    for _ in range(trials):
+    for _ in range(TRIALS):
         order = _other_labels(b.size(-1), generator).to(b.device)
         sign = torch.ones(b.size(-1))
         if flip_edges:
