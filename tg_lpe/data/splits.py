@@ -148,7 +148,7 @@ class GraphSplits:
             return cls(**parts, spec=spec, target=TargetSpec(columns=(), level=level or "graph"))
         agreed_level = _common_level(parts, level)
         parts = {part: _with_labels(dataset, agreed_level) for part, dataset in parts.items()}
-        widths = {part: 1 if dataset._data.y.dim() == 1 else dataset._data.y.size(1) for part, dataset in parts.items()}
+        widths = {part: dataset._data.y.unsqueeze(-1).size(1) for part, dataset in parts.items()}
         width = widths["train"]
         if len(set(widths.values())) > 1:
             raise ValueError(f"y must have equally many columns in every split, got {widths}")

@@ -136,29 +136,31 @@ def _chunks(
             return
 
     def single(index: int) -> Data:
-        data = dataset[index]
+        data: Data = dataset[index]
         check_single(data, f"graph {index}")
-        if data.edge_index is None:
+        edge_index = data.edge_index
+        if edge_index is None:
             raise ValueError(
                 f"each graph needs edge_index, graph {index} is Data with {data.keys()}; {WITHOUT_EDGE_INDEX}"
             )
-        return data  # type: ignore[no-any-return]
+        if not isinstance(edge_index, Tensor) or edge_index.dim() != 2:
+            got = list(edge_index.shape) if isinstance(edge_index, Tensor) else type(edge_index).__name__
+            raise ValueError(f"edge_index must be a tensor [2, num_directed_edges], got {got}")
+        return data
 
     def form(numbered: tuple[int, Data]) -> list[tuple[str, Any, Any, Any]]:
         """Return names, dtypes and shapes of the attributes, and the graph's number if a number of rows is wrong."""
         number, data = numbered
-        edge_index = data.edge_index
-        num_edges = edge_index.size(-1) if isinstance(edge_index, Tensor) and edge_index.dim() else None
+        edge_index: Any = data.edge_index
         num_rows = {"x": data.num_nodes, "graph_attr": 1}
-        forms: list[tuple[str, Any, Any, Any]] = []
-        if isinstance(edge_index, Tensor):
-            are_pairs = edge_index.dim() == 2 and len(edge_index) == 2
-            forms.append(("edge_index", edge_index.dtype, edge_index.dim(), None if are_pairs else number))
+        forms: list[tuple[str, Any, Any, Any]] = [
+            ("edge_index", edge_index.dtype, None, None if len(edge_index) == 2 else number)
+        ]
         for name in attributes:
             value = data.get(name)
             _check_tensor(name, value, f"graph {number}")
             if value is not None:
-                fits = value.dim() > 0 and value.size(0) == num_rows.get(name, num_edges)
+                fits = value.dim() > 0 and value.size(0) == num_rows.get(name, edge_index.size(1))
                 forms.append((name, (value.dtype, value.layout), value.shape[1:], None if fits else number))
         return forms
 
@@ -166,16 +168,11 @@ def _chunks(
     # numbers of rows would shift the rows of the next graph. PyG's collation of everything takes longer than encoding.
     for names, group in itertools.groupby(((i, single(i)) for i in range(len(dataset))), key=form):
         for graphs, sizes in _take((data for _, data in group), chunk_size, max_pairs):
-            edges = [data.edge_index for data in graphs]
-            for edge_index in edges:
-                if not isinstance(edge_index, Tensor) or edge_index.dim() != 2:
-                    got = list(edge_index.shape) if isinstance(edge_index, Tensor) else type(edge_index).__name__
-                    raise ValueError(f"edge_index must be a tensor [2, num_directed_edges], got {got}")
+            edges: list[Any] = [data.edge_index for data in graphs]
             nodes, listed = (
                 torch.tensor(counts, device=edges[0].device) for counts in (sizes, [each.size(1) for each in edges])
             )
-            present = [name for name, *_ in names if name != "edge_index"]
-            values = {name: torch.cat([data[name] for data in graphs]) for name in present}
+            values = {name: torch.cat([data[name] for data in graphs]) for name, *_ in names[1:]}
             yield _joined(torch.cat(edges, dim=1), nodes, listed, values)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 import torch
@@ -176,48 +176,42 @@ class LinearTransformer(Encoder):
                 raise ValueError(f"only probes='identity' reads {unread}, got probes={probes!r}")
             self.reads = frozenset({"edge_weight", "x"} if probes == "features" else {"edge_weight"})
             self.probes = make_probes(probes, k, max_nodes=max_nodes, **node_sizes, seed=seed)
-        absent = set() if independent_scaling else {"beta_1", "beta_2", "beta_3", "beta_4"}
-        absent |= set() if update_incidence else {"alpha_v", "beta_1", "beta_2"}
-        if not update_incidence and (normalize or self.polynomials):  # the normalisation cancels alpha^R
-            absent.add("alpha_r")
-        absent |= {"w_q", "w_k", "beta_4"} if self.polynomials else set()
-        full: tuple[int, ...] = (k,) if diagonal else (k, k)
-        shapes = {**dict.fromkeys(SCALARS, ()), **dict.fromkeys(("w_q", "w_k", "w_v"), full)}
-        for name, shape in {**shapes, "w_r": () if diagonal else full}.items():
-            # The last layer's B is not read, so a last block of one layer has no parameters for its update.
-            count = num_blocks - 1 if name in OF_UPDATES and num_loops == 1 else num_blocks
-            weight = None if name in absent else torch.empty(count, *shape)
-            if self.polynomials is not None:
-                self.register_buffer(name, weight)
-            else:
-                self.register_parameter(name, None if weight is None else nn.Parameter(weight))
-        self._draw()
+        self._draw(num_blocks)
         self.readout = nn.Linear(k, self.out_channels, bias=probes == "identity")
         self.edge_readout = nn.Linear(k, edge_out_channels, bias=False) if edge_out_channels else None
         self.register_buffer("frozen_map", None, persistent=False)
         self.register_buffer("frozen_bias", None, persistent=False)
 
-    @torch.no_grad()
-    def _draw(self) -> None:
-        """Draw the weights of the layers.
+    def _draw(self, num_blocks: int) -> None:
+        """Draw the weights of the layers: buffers with ``probes="identity"``, otherwise parameters.
 
         A layer starts near ``Phi <- (1.5 I - S) Phi``, a low-pass filter and the first step of the subspace iteration
         of Corollary 7; the ``P`` term adds a little orthogonalisation. From the identity, columns differ more.
         """
+        absent = set() if self.independent_scaling else {"beta_1", "beta_2", "beta_3", "beta_4"}
+        absent |= set() if self.update_incidence else {"alpha_v", "beta_1", "beta_2"}
+        if not self.update_incidence and (self.normalize or self.polynomials):  # the normalisation cancels alpha^R
+            absent.add("alpha_r")
+        absent |= {"w_q", "w_k", "beta_4"} if self.polynomials else set()
         residual, spread = (0.0, 0.5) if self.polynomials else (0.5, 0.1)
-        for name, parameter in {**self._parameters, **self._buffers}.items():
-            if parameter is None:
-                continue
-            if name in SCALARS:
-                parameter.fill_(SCALARS[name])
-            else:
-                identity = torch.ones_like(parameter) if self.diagonal else torch.eye(self.k).expand_as(parameter)
-                parameter.copy_({"w_v": -1.0, "w_r": residual}.get(name, 1.0) * identity)
-                if name != "w_r":
-                    parameter.add_(spread * torch.randn_like(parameter))
+        identity = torch.ones(self.k) if self.diagonal else torch.eye(self.k)
+        starts = {name: torch.tensor(value) for name, value in SCALARS.items()}
+        starts |= {"w_q": identity, "w_k": identity, "w_v": -identity}
+        starts["w_r"] = torch.tensor(residual) if self.diagonal else residual * identity
+        for name, start in starts.items():
+            # The last layer's B is not read, so a last block of one layer has no parameters for its update.
+            count = num_blocks - 1 if name in OF_UPDATES and self.num_loops == 1 else num_blocks
+            weight = None
+            if name not in absent:
+                weight = start.repeat(count, *[1] * start.dim())
+                if name in ("w_q", "w_k", "w_v"):
+                    weight += spread * torch.randn_like(weight)
+                weight = weight if self.polynomials else nn.Parameter(weight)
+            register: Callable[[str, Any], None] = self.register_buffer if self.polynomials else self.register_parameter
+            register(name, weight)
         if not self.normalize and not self.polynomials:
             # The P term is cubic in Phi: without normalised columns it vanishes or explodes.
-            self.w_q.zero_()
+            nn.init.zeros_(self.w_q)
 
     @classmethod
     def data_arguments(cls, spec: DataSpec, arguments: Mapping[str, Any]) -> dict[str, Any]:

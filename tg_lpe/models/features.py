@@ -227,16 +227,20 @@ class FeatureModel(Model):
 
 def encoding_widths(
     encoder: Encoder | None, pe_channels: int | None, edge_channels: int | None
-) -> tuple[int | None, int | None]:
-    """Return the widths of node and edge encodings; raise ``ValueError`` if those passed differ from the encoder's."""
+) -> tuple[int | None, int | None, int]:
+    """Return the widths of the encodings of nodes, edges and pairs, which must be those of an encoder if there is one.
+
+    Raises:
+        ValueError: if those passed differ from the encoder's.
+    """
     if encoder is None:
-        return pe_channels, edge_channels
+        return pe_channels, edge_channels, 0
     widths = encoder.out_channels or None, encoder.edge_out_channels or None
     names = ("pe_channels", "pe_options edge_channels")
     for name, given, width in zip(names, (pe_channels, edge_channels), widths, strict=True):
         if given not in (None, width):
             raise ValueError(f"{name}={given} contradicts the encoder's {width}")
-    return widths
+    return *widths, encoder.pair_out_channels
 
 
 class OutputLinear(nn.Linear):

@@ -140,7 +140,7 @@ class GraphTransformer(FeatureModel):
             if width is not None:
                 check_count(name, width)
         encoder = as_encoder(encoder)
-        pe_channels, edge_channels = encoding_widths(encoder, pe_channels, pe.edge_channels)
+        pe_channels, edge_channels, pair_channels = encoding_widths(encoder, pe_channels, pe.edge_channels)
         self.hidden_channels = hidden_channels
         self.pooling, self.level, self.pe_merge = reading.pooling, reading.level, pe.merge
         self.encoder = encoder
@@ -155,7 +155,6 @@ class GraphTransformer(FeatureModel):
         self.edge_embedding = FeatureEmbedding("edge", num_edge_types, edge_dim, widths[1], by_product=True)
         for name in ("pe_embedding", "edge_pe_embedding"):
             self.register_module(name, None)  # fixes the order of parameters
-        pair_channels = 0 if encoder is None else encoder.pair_out_channels
         arguments = attention, hidden_channels, heads, attention_options or {}
         updates = [True] * (num_layers - 1) + [False]
         layers = [make_attention(*arguments, update_edges=each, pair_channels=pair_channels) for each in updates]

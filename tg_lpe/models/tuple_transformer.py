@@ -197,7 +197,7 @@ class TupleTransformer(FeatureModel):
                 f"got attention_dropout={layer_options.attention_dropout}"
             )
         self.encoder = as_encoder(encoder)
-        pe_channels, edge_channels = encoding_widths(self.encoder, pe_channels, pe.edge_channels)
+        pe_channels, edge_channels, pair_channels = encoding_widths(self.encoder, pe_channels, pe.edge_channels)
         if k == 1 and (num_edge_types, edge_dim, edge_channels) != (None, None, None):
             warnings.warn("tuples of k=1 node read no features or encodings of edges", stacklevel=2)
         self.k, self.s, self.attention, self.pooling, self.level = k, s, attention, reading.pooling, reading.level
@@ -214,19 +214,12 @@ class TupleTransformer(FeatureModel):
             node_channels += DEGREE_CHANNELS + (0 if pe_channels is None else channels)
         else:
             self.structure = nn.Sequential(nn.Linear(channels, channels), nn.GELU(), nn.Linear(channels, channels))
-        pair_channels = 0 if self.encoder is None else self.encoder.pair_out_channels
         self.tokens = TupleEmbedding(k, node_channels, channels, pair_channels, num_counts=num_kinds)
         self.token_norm = nn.LayerNorm(channels)
         self.graph_token = nn.Embedding(1, channels)
+        dropouts, drop_path = (layer_options.dropout, layer_options.attention_dropout), layer_options.drop_path
         self.layers = nn.ModuleList(
-            TokenLayer(
-                channels,
-                heads,
-                layer_options.dropout,
-                layer_options.attention_dropout,
-                layer_options.drop_path * (i + 1) / num_layers,
-            )
-            for i in range(num_layers)
+            TokenLayer(channels, heads, *dropouts, drop_path * (i + 1) / num_layers) for i in range(num_layers)
         )
         self.kernel = RandomFeatures(layer_options.random_features, channels // heads) if is_estimated else None
         self.readout = nn.Sequential(

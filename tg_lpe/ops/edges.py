@@ -243,8 +243,8 @@ def _validate(
             begin[1:] = torch.where(batch[1:] != batch[:-1], node[1:], 0)
             facts["largest"] = (node - begin.cummax(0).values).max() + 1
         else:
-            ptr = group_pointers(batch, max(num_graphs, 0))
-            facts["largest"] = ptr.diff().max() if num_graphs > 0 else none
+            ptr = group_pointers(batch, max(num_graphs, 1))
+            facts["largest"] = ptr.diff().max()
     first = checks.also_read(*(value.to(none) for value in facts.values()), *counts)
     numbers = checks.read()
     counted = numbers[first + len(facts) :]
