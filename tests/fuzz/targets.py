@@ -209,21 +209,16 @@ def _transforms(dtype: torch.dtype) -> Iterator[Target]:
     for name in tg_lpe.transforms.__all__:
         cls = getattr(tg_lpe.transforms, name)
         options = _options(cls)
-        methods = ("auto", "dense", "iterative") if "method" in options else (None,)
-        for method in methods:
-            given: dict[str, Any] = {} if method is None else {"method": method}
-            if "k" in options and options["k"].default is inspect.Parameter.empty:
-                given["k"] = 4
-            if "encoder" in options:
-                given["encoder"] = make_encoder({"class": "GramTransformer"}).to(dtype)
-            if options.get("edge_attr_name") is not None:
-                given["edge_attr_name"] = "edge_pe"
-            transform = cls(**given)
-            title = f"transform {name}" + (f" {method}" if method else "")
-            reads = frozenset({"edge_weight", *transform.features})
-            limit = 2000 if method == "iterative" else 10 * PAIRS
-            run = _transform(transform, dtype)
-            yield Target(title, "transforms", run, reads, _limited(limit), (), f"transform {name}")
+        given: dict[str, Any] = {}
+        if "k" in options and options["k"].default is inspect.Parameter.empty:
+            given["k"] = 4
+        if "encoder" in options:
+            given["encoder"] = make_encoder({"class": "GramTransformer"}).to(dtype)
+        if options.get("edge_attr_name") is not None:
+            given["edge_attr_name"] = "edge_pe"
+        transform = cls(**given)
+        reads, run = frozenset({"edge_weight", *transform.features}), _transform(transform, dtype)
+        yield Target(f"transform {name}", "transforms", run, reads, _limited(10 * PAIRS), (), f"transform {name}")
 
 
 def _limited(pairs: int) -> Callable[[GraphInput], bool]:

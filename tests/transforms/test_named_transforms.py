@@ -165,11 +165,11 @@ def test_loaders_collate_what_was_written(name: str) -> None:
 @pytest.mark.parametrize(
     ("build", "changes"),
     [
-        (AddEffectiveResistance, {"pairs": "all", "attr_name": "r", "edge_weight": None, "method": "dense"}),
+        (AddEffectiveResistance, {"pairs": "all", "attr_name": "r", "edge_weight": None}),
         (heat_pe, {"attr_name": "h", "edge_attr_name": "e", "edge_weight": None}),
         (
             lambda k=2, **more: AddLaplacianEigenvectors(k, **more),
-            {"k": 3, "which": "top", "attr_name": None, "seed": 1, "edge_weight": None, "method": "dense"}
+            {"k": 3, "which": "top", "attr_name": None, "seed": 1, "edge_weight": None}
             | {"normalization": "rw", "eigenvalue_attr_name": "values"},
         ),
     ],
@@ -185,7 +185,6 @@ def test_repr_tells_every_argument(build, changes: dict) -> None:
 test_refuses_arguments_that_mean_nothing = refusals(  # those that the encoders do not read and so do not refuse
     AddEffectiveResistance,
     (("nodes",), "pairs must"),
-    ({"method": "fast"}, "method must"),
     ({"edge_weight": 3}, TypeError, "edge_weight must be the name of an attribute or None, got 3"),
 )
 

@@ -9,7 +9,6 @@ from tg_lpe.encoders.computed import NodeEdgeEncoder
 from tg_lpe.encoders.registry import register
 from tg_lpe.graph.graph import Graph
 from tg_lpe.graph.resistance import effective_resistances, resistance_pairs
-from tg_lpe.graph.solvers import check_method
 
 
 @register
@@ -22,7 +21,6 @@ class EffectiveResistance(NodeEdgeEncoder):
 
     Args:
         edge_out_channels: 1 for the edge encoding, 0 for none.
-        method: how to compute: ``"dense"``, ``"iterative"``, for large sparse graphs, or ``"auto"``, which chooses.
         pair_out_channels: 0 for no encoding of pairs, or ``None`` for 2 channels: the resistance between both nodes,
             and whether a path joins them; both are zero if no path does.
 
@@ -38,19 +36,15 @@ class EffectiveResistance(NodeEdgeEncoder):
 
     name = "effective_resistance"
 
-    def __init__(
-        self, edge_out_channels: int | None = None, method: str = "auto", pair_out_channels: int | None = 0
-    ) -> None:
-        check_method(method)
+    def __init__(self, edge_out_channels: int | None = None, pair_out_channels: int | None = 0) -> None:
         super().__init__(1, 1, edge_out_channels, 2, pair_out_channels)
-        self.method = method
 
     def compute(self, graph: Graph) -> tuple[Tensor, Tensor]:
         """Compute the resistances, float64."""
-        node, edge = effective_resistances(graph, method=self.method, with_edges=self.edge_out_channels > 0)
+        node, edge = effective_resistances(graph, with_edges=self.edge_out_channels > 0)
         return node.unsqueeze(-1), edge.masked_fill(edge.isinf(), 0.0).unsqueeze(-1)
 
     def compute_pairs(self, graph: Graph) -> Tensor:
         """Compute the resistances of all pairs of nodes, float64."""
-        _, values = resistance_pairs(graph, method=self.method)
+        _, values = resistance_pairs(graph)
         return torch.stack([values.masked_fill(values.isinf(), 0.0), (~values.isinf()).to(values)], 1)

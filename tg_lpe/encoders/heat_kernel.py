@@ -11,7 +11,6 @@ from tg_lpe.encoders.computed import NodeEdgeEncoder
 from tg_lpe.encoders.registry import register
 from tg_lpe.graph.graph import Graph
 from tg_lpe.graph.heat import heat_kernel_entries, heat_kernel_pairs
-from tg_lpe.graph.solvers import check_method
 
 TIMES = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
 
@@ -26,8 +25,6 @@ class HeatKernel(NodeEdgeEncoder):
     Args:
         times: diffusion times ``s`` (temperatures in the paper), one channel each.
         edge_out_channels: as many as ``times`` for the edge encoding, 0 for none.
-        method: how to compute nodes and edges: ``"dense"``, ``"iterative"``, for large sparse graphs, or ``"auto"``,
-            which chooses.
         pair_out_channels: 0 for no encoding of pairs, or ``None`` for as many as ``times``: the kernels' entries at
             pairs of nodes, computed from all eigenvectors.
 
@@ -46,19 +43,16 @@ class HeatKernel(NodeEdgeEncoder):
         self,
         times: Sequence[float] = TIMES,
         edge_out_channels: int | None = None,
-        method: str = "auto",
         pair_out_channels: int | None = 0,
     ) -> None:
         times = checked_non_negative("times", times)
-        check_method(method)
         super().__init__(len(times), len(times), edge_out_channels, len(times), pair_out_channels)
-        self.times, self.method = times, method
+        self.times = times
         self.name = "_".join(["heat_kernel", *map(str, times)])
 
     def compute(self, graph: Graph) -> tuple[Tensor, Tensor]:
         """Compute the entries, float64."""
-        with_edges = self.edge_out_channels > 0
-        return heat_kernel_entries(graph, self.times, method=self.method, with_edges=with_edges)
+        return heat_kernel_entries(graph, self.times, with_edges=self.edge_out_channels > 0)
 
     def compute_pairs(self, graph: Graph) -> Tensor:
         """Compute the entries at all pairs of nodes, float64."""

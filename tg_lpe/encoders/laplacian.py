@@ -13,7 +13,6 @@ from tg_lpe.encoders.computed import ComputedEncoder
 from tg_lpe.encoders.registry import register
 from tg_lpe.graph.eigenvectors import check_eigenvectors, laplacian_eigenvectors
 from tg_lpe.graph.graph import Graph
-from tg_lpe.graph.solvers import check_method
 from tg_lpe.nn._util import pair_forms
 from tg_lpe.nn.probes import with_random_signs
 
@@ -40,7 +39,6 @@ class LaplacianEigenvectors(ComputedEncoder):
         normalization: ``None`` for the Laplacian ``D - A``, ``"sym"`` as in PyG's ``AddLaplacianEigenvectorPE``, or
             ``"rw"``.
         which: ``"bottom"``, smallest eigenvalue first, or ``"top"``, largest first.
-        method: how to compute: ``"dense"``, ``"iterative"``, for large sparse graphs, or ``"auto"``, which chooses.
         seed: seed of the start vectors of the iterative method.
 
     Raises:
@@ -59,20 +57,18 @@ class LaplacianEigenvectors(ComputedEncoder):
         edge_out_channels: int | None = None,
         normalization: str | None = "sym",
         which: str = "bottom",
-        method: str = "auto",
         seed: int = 0,
     ) -> None:
         check_eigenvectors(k, normalization, which)
-        check_method(method)
         check_seed(seed)
         super().__init__(k, 2 * k, edge_out_channels)
-        self.k, self.normalization, self.which, self.method, self.seed = k, normalization, which, method, seed
+        self.k, self.normalization, self.which, self.seed = k, normalization, which, seed
         self.kind = f"{which}_{normalization}"
 
     def precompute(self, graph: Graph) -> dict[str, Tensor]:
         """Return the eigenvectors and the eigenvalues."""
         vectors, values = laplacian_eigenvectors(
-            graph, self.k, normalization=self.normalization, which=self.which, method=self.method, seed=self.seed
+            graph, self.k, normalization=self.normalization, which=self.which, seed=self.seed
         )
         return {
             f"node_eigenvectors_{self.kind}": self.cast(vectors),

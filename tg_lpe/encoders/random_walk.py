@@ -9,7 +9,6 @@ from tg_lpe.encoders.computed import NodeEdgeEncoder
 from tg_lpe.encoders.registry import register
 from tg_lpe.graph.graph import Graph
 from tg_lpe.graph.random_walks import random_walk_probabilities
-from tg_lpe.graph.solvers import check_method
 
 
 @register
@@ -24,7 +23,6 @@ class RandomWalk(NodeEdgeEncoder):
     Args:
         steps: number of steps, ``out_channels``.
         edge_out_channels: ``steps`` for the edge encoding, 0 for none.
-        method: how to compute: ``"dense"``, ``"iterative"``, for large sparse graphs, or ``"auto"``, which chooses.
 
     Raises:
         ValueError: if an argument is out of range.
@@ -38,12 +36,11 @@ class RandomWalk(NodeEdgeEncoder):
 
     name = "random_walk"
 
-    def __init__(self, steps: int = 16, edge_out_channels: int | None = None, method: str = "auto") -> None:
+    def __init__(self, steps: int = 16, edge_out_channels: int | None = None) -> None:
         check_count("steps", steps)
-        check_method(method)
         super().__init__(steps, steps, edge_out_channels)
-        self.steps, self.method = steps, method
+        self.steps = steps
 
     def compute(self, graph: Graph) -> tuple[Tensor, Tensor]:
         """Compute the probabilities, float64."""
-        return random_walk_probabilities(graph, self.steps, method=self.method, with_edges=self.edge_out_channels > 0)
+        return random_walk_probabilities(graph, self.steps, with_edges=self.edge_out_channels > 0)

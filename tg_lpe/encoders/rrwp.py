@@ -11,7 +11,6 @@ from tg_lpe.encoders.registry import register
 from tg_lpe.graph.graph import Graph
 from tg_lpe.graph.pairs import walk_pairs
 from tg_lpe.graph.random_walks import random_walk_probabilities
-from tg_lpe.graph.solvers import check_method
 
 
 @register
@@ -33,8 +32,6 @@ class RRWP(NodeEdgeEncoder):
     Args:
         steps: number of powers ``K``, including the zeroth; at least 2.
         edge_out_channels: ``steps`` for the edge encoding, 0 for none.
-        method: how to compute nodes and edges: ``"dense"``, ``"iterative"``, for large sparse graphs, or ``"auto"``,
-            which chooses.
 
     Raises:
         ValueError: if an argument is out of range.
@@ -51,16 +48,14 @@ class RRWP(NodeEdgeEncoder):
 
     name = "rrwp"
 
-    def __init__(self, steps: int = 16, edge_out_channels: int | None = None, method: str = "auto") -> None:
+    def __init__(self, steps: int = 16, edge_out_channels: int | None = None) -> None:
         check_count("steps", steps, least=2)
-        check_method(method)
         super().__init__(steps, steps, edge_out_channels, steps)
-        self.steps, self.method = steps, method
+        self.steps = steps
 
     def compute(self, graph: Graph) -> tuple[Tensor, Tensor]:
         """Compute the probabilities at nodes and edges, float64."""
-        with_edges = self.edge_out_channels > 0
-        node, edge = random_walk_probabilities(graph, self.steps - 1, method=self.method, with_edges=with_edges)
+        node, edge = random_walk_probabilities(graph, self.steps - 1, with_edges=self.edge_out_channels > 0)
         return torch.cat([torch.ones_like(node[:, :1]), node], 1), torch.cat([torch.zeros_like(edge[:, :1]), edge], 1)
 
     def compute_pairs(self, graph: Graph) -> Tensor:

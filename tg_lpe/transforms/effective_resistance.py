@@ -11,7 +11,6 @@ from torch_geometric.data.datapipes import functional_transform
 from tg_lpe.arguments import check_choice, check_type
 from tg_lpe.graph.graph import Graph
 from tg_lpe.graph.resistance import effective_resistances, resistance_pairs
-from tg_lpe.graph.solvers import check_method
 from tg_lpe.transforms.attributes import check_names
 from tg_lpe.transforms.base import Attribute, GraphTransform
 
@@ -35,11 +34,10 @@ class AddEffectiveResistance(GraphTransform):
               ``[2, num_nodes^2]``, which PyG increments in batches
         attr_name: attribute to write. If a graph has as many nodes as edges, PyG treats it as an edge attribute, for
             example in ``subgraph``, only if its name contains ``edge``, as in ``"edge_resistance"``.
-        method: how to compute: ``"dense"``, ``"iterative"``, for large sparse graphs, or ``"auto"``, which chooses.
         edge_weight, reduce, hetero: see :class:`~tg_lpe.transforms.base.GraphTransform`.
 
     Raises:
-        ValueError: if ``pairs`` or ``method`` is unknown, or ``attr_name`` has another meaning in PyG.
+        ValueError: if ``pairs`` is unknown, or ``attr_name`` has another meaning in PyG.
         TypeError: if ``attr_name`` is not a string.
 
     Example:
@@ -57,30 +55,28 @@ class AddEffectiveResistance(GraphTransform):
         attr_name: str = "effective_resistance",
         edge_weight: str | None = "edge_weight",
         *,
-        method: str = "auto",
         reduce: str = "error",
         hetero: str = "error",
     ) -> None:
         check_choice("pairs", pairs, PAIRS)
-        check_method(method)
         if pairs == "all" and hetero != "error":
             raise ValueError(f"pairs='all' numbers the nodes of one type, so hetero must be 'error', got {hetero!r}")
         check_type("attr_name", attr_name, str)
         check_names(attr_name=attr_name)
         super().__init__(edge_weight, reduce, hetero)
-        self.pairs, self.attr_name, self.method = pairs, attr_name, method
+        self.pairs, self.attr_name = pairs, attr_name
         self.one_by_one = pairs == "all"
         self.dtype = torch.get_default_dtype()
 
     def compute(self, graph: Graph, features: Mapping[str, Tensor]) -> list[Attribute]:
         """Compute the resistances of edges, or of all pairs together with the pairs."""
         if self.pairs == "edges":
-            _, values = effective_resistances(graph, method=self.method)
+            _, values = effective_resistances(graph)
             return [Attribute(self.attr_name, "edge", graph.spread_to_directed(values).to(self.dtype))]
-        index, values = resistance_pairs(graph, method=self.method)
+        index, values = resistance_pairs(graph)
         name = self.attr_name
         return [Attribute(f"{name}_index", "pair", index), Attribute(name, "pair", values.to(self.dtype))]
 
     def __repr__(self) -> str:
-        names = ("pairs", "attr_name", "edge_weight", "reduce", "hetero", "method", "dtype")
+        names = ("pairs", "attr_name", "edge_weight", "reduce", "hetero", "dtype")
         return f"{type(self).__name__}({', '.join(f'{name}={vars(self)[name]!r}' for name in names)})"

@@ -21,7 +21,7 @@ class AddLaplacianEigenvectors(AddPositionalEncoding):
     Directions of edges are dropped, see :class:`~tg_lpe.transforms.base.GraphTransform`.
 
     Args:
-        k, which, seed, method, normalization: see :class:`~tg_lpe.encoders.LaplacianEigenvectors`.
+        k, which, seed, normalization: see :class:`~tg_lpe.encoders.LaplacianEigenvectors`.
         attr_name: attribute to write, ``[num_nodes, k]``; ``None`` appends the columns to ``x``.
         eigenvalue_attr_name: attribute to write for the eigenvalues, ``[num_graphs, k]``, NaN if a graph has fewer;
             ``None`` for no eigenvalues.
@@ -46,13 +46,12 @@ class AddLaplacianEigenvectors(AddPositionalEncoding):
         seed: int = 0,
         edge_weight: str | None = "edge_weight",
         *,
-        method: str = "auto",
         normalization: str | None = "sym",
         eigenvalue_attr_name: str | None = None,
         reduce: str = "error",
         hetero: str = "error",
     ) -> None:
-        encoder = LaplacianEigenvectors(k, normalization=normalization, which=which, method=method, seed=seed)
+        encoder = LaplacianEigenvectors(k, normalization=normalization, which=which, seed=seed)
         check_names(attr_name=attr_name, eigenvalue_attr_name=eigenvalue_attr_name)
         super().__init__(encoder, attr_name, None, edge_weight, reduce=reduce, hetero=hetero)
         self.eigenvalue_attr_name = eigenvalue_attr_name

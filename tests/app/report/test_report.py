@@ -191,7 +191,7 @@ def test_same_seed_again_is_no_evidence(make_run: MakeRun) -> None:
         ({"encoder": None}, {"pe_options": {"norm": False}, "encoder_lr": 0.5, "patience": 5}),
         ({"encoder": LAPLACIAN}, {"encoder_lr": 0.5, "patience": 5, "min_lr": 0.1}),
         ({"schedule": "plateau"}, {"warmup": 0.5}),
-        ({"encoder": WALK}, {"encoder": {**WALK, "edge_out_channels": None, "method": "auto"}}),
+        ({"encoder": WALK}, {"encoder": {**WALK, "edge_out_channels": None}}),
         ({}, {"encoder": {**GRAM, "num_node_types": 9, "num_filters": 4}, "min_lr": 0.1}),
         ({"pretrained": "heat-k8"}, {"encoder": {**GRAM, "num_filters": 2}}),
     ],

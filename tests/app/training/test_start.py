@@ -165,12 +165,12 @@ def test_options_of_the_encoder_belong_to_the_class_of_the_start(capsys: pytest.
     """The other options are those of the trained encoder."""
     small = ["--model.hidden_channels", "8", "--model.num_layers", "1"]
     train = ["train", "large.csv", *COMMON, "--target", "size", *small]
-    assert main([*train, "--encoder", "RandomWalk", "--encoder.steps", "5", "--out", "first"]) == 0
+    assert main([*train, "--encoder", "ResistiveEmbedding", "--encoder.k", "5", "--out", "first"]) == 0
     assert main([*train, "--encoder", "none", "--out", "bare"]) == 0
     started = [*train, "--start", "first"]
-    assert main([*started, "--encoder.method", "dense", "--out", "second"]) == 0
+    assert main([*started, "--encoder.seed", "3", "--out", "second"]) == 0
     encoder = json.loads(Path("second", "config.json").read_text())["encoder"]
-    assert (encoder["class"], encoder["steps"], encoder["method"]) == ("RandomWalk", 5, "dense")
+    assert (encoder["class"], encoder["k"], encoder["seed"]) == ("ResistiveEmbedding", 5, 3)
     for options, message in (
         (["--start", "first", "--encoder.num_filters", "2"], "--encoder.num_filters"),
         (["--start", "bare", "--encoder.steps", "5"], "--encoder.steps 5"),
