@@ -89,7 +89,7 @@ class MoleculeRanges:
         return {name: value for name, value in asdict(self).items() if name != "extra" or value}
 
     def __str__(self) -> str:
-        sizes = ", ".join("{} to {} {}".format(*getattr(self, name), name) for name in COUNTED)
+        sizes = ", ".join("{} to {} {}".format(*vars(self)[name], name) for name in COUNTED)
         bounds = (*self.labels.items(), *self.extra.items())
         return sizes + "".join(f"; {name} {low:.4g} to {high:.4g}" for name, (low, high) in bounds)
 
@@ -98,7 +98,7 @@ class MoleculeRanges:
         reasons: list[list[str]] = [[] for _ in range(chunk.num_graphs)]
         sizes = _counts(chunk)
         for number, name in enumerate(COUNTED):
-            low, high = getattr(self, name)
+            low, high = vars(self)[name]
             column = sizes[:, number]
             for graph in ((column < low) | (column > high)).nonzero().flatten().tolist():
                 noun = name.removesuffix("s") if column[graph] == 1 else name

@@ -52,4 +52,4 @@ class Registry(dict[Any, Any]):
 
 def _origin(entry: Any) -> str:
     defined = entry if isinstance(entry, type) else getattr(entry, "column", entry)  # a metric is known by its function
-    return f"{getattr(defined, '__module__', '?')}.{getattr(defined, '__qualname__', repr(defined))}"
+    return f"{defined.__module__}.{getattr(defined, '__qualname__', repr(defined))}"

@@ -117,8 +117,8 @@ class Whitened(Encoder):
             if not bool(part.scatter.isfinite().all()):
                 raise ValueError(f"dataset has {level} encodings that are not finite: {self.encoder}")
         for level, part in moments.items():
-            getattr(self, f"{level}_mean").copy_(part.mean)
-            getattr(self, f"{level}_map").copy_(part.whitening())
+            self.get_buffer(f"{level}_mean").copy_(part.mean)
+            self.get_buffer(f"{level}_map").copy_(part.whitening())
         self.num_fitted.fill_(num_graphs)
         return self
 

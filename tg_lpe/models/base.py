@@ -173,8 +173,9 @@ class Model(CheckpointMixin, nn.Module, ABC):
         if heads[0] != heads[1]:
             raise ValueError(f"the weights do not fit: heads is {heads[0]} here and {heads[1]} there")
         self.copy_weights(other, (*self.head, *fresh))
-        parts = [part for name in self.head if (part := getattr(self, name, None)) is not None]
-        maps = [module for part in parts for module in part.modules() if isinstance(module, nn.Linear)]
+        parts = dict(self.named_children())
+        last = [parts[name] for name in self.head if name in parts]
+        maps = [module for part in last for module in part.modules() if isinstance(module, nn.Linear)]
         for parameter in maps[-1].parameters() if maps else ():
             nn.init.zeros_(parameter)
 

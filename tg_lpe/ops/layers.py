@@ -200,7 +200,7 @@ def compiled_layers(inputs: LayerArguments) -> Tensor:
     if k > MAX_COLUMNS:
         raise ValueError(f"phi must be [num_nodes, k <= {MAX_COLUMNS}], got {list(phi.shape)}")
     width = next(size for size in WIDTHS if k <= size)
-    stacks = {name: _padded(getattr(inputs, name), width, 2) for name in STACKS}
+    stacks = {name: _padded(value, width, 2) for name, value in inputs._asdict().items() if name in STACKS}
     phi = _padded(phi, width)
     read = {
         **_required_operator(inputs.laplacian, num_nodes, dtype),
@@ -280,7 +280,7 @@ def _training_arguments(inputs: LayerArguments) -> tuple[dict[str, Required], di
     (num_nodes, k), dtype, num_layers, width = phi.shape, phi.dtype, inputs.residual.size(0), TRAINED_COLUMNS
     if k > width or not inputs.diagonal_weights:
         raise ValueError(f"gradients need diagonal weights and phi [num_nodes, k <= {width}], got {list(phi.shape)}")
-    stacks = {name: _padded(getattr(inputs, name), width, 2) for name in STACKS[:3]}
+    stacks = {name: _padded(value, width, 2) for name, value in inputs._asdict().items() if name in STACKS[:3]}
     read = {
         **_required_operator(inputs.laplacian, num_nodes, dtype),
         "phi": (_padded(phi, width), dtype, (num_nodes, width)),

@@ -259,13 +259,13 @@ class EfficientTransformer(Scheduled):
         ).to(self.w_v)
         with torch.no_grad():
             for name in ("v", "q", "k", "r"):
-                target = getattr(result, f"w_{name}")
-                alpha = getattr(self, f"alpha_{name}")
+                target = result.get_parameter(f"w_{name}")
+                alpha = self.get_parameter(f"alpha_{name}")
                 target[:, range(num_edges), range(num_edges)] = alpha.unsqueeze(1)
                 target[:, num_edges:, num_edges:] = self._matrices(f"w_{name}")
         return result
 
     def _matrices(self, name: str) -> Tensor:
         """Return a stack of weights as ``[num_weights, width, width]``."""
-        weight: Tensor = getattr(self, name)
+        weight = self.get_parameter(name)
         return torch.kron(weight, torch.eye(self.k).to(weight)) if self.blockwise else weight

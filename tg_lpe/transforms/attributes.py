@@ -57,7 +57,7 @@ def record_slices(batch: Batch, kind: Any, name: str, level: str) -> None:
     if slices is None or offsets is None:
         return  # a batch that was not collated from a list cannot be split anyway
     store, known = (batch, slices) if kind is None else (batch[kind], slices.get(kind, {}))
-    ptr = getattr(store, "ptr", None)
+    ptr = store.get("ptr")
     start = {"node": ptr, "edge": known.get("edge_index"), "graph": torch.arange(batch.num_graphs + 1)}.get(level)
     offset = torch.zeros(batch.num_graphs, dtype=torch.int64)
     if level == "pair" and ptr is not None:

@@ -77,7 +77,8 @@ def run(args: Namespace) -> None:
     splits = load_data(args, None, **of_target(args))
     task = task_for(splits, **task_arguments(args))
     default = default_config(splits)
-    budget = {name: getattr(default, name) if args[name] is None else args[name] for name in ("epochs", "lr")}
+    defaults = {"epochs": default.epochs, "lr": default.lr}
+    budget = {name: value if args[name] is None else args[name] for name, value in defaults.items()}
     comparison = compare(
         splits,
         rows,

@@ -112,7 +112,8 @@ def _run_pretraining(
     set_threads(args.threads)
     device = join(checked_device("--device", args.device))
     splits = load_data(args, chosen, targets=())
-    spec = splits.spec if getattr(config, "read_features", True) else DataSpec(max_nodes=splits.spec.max_nodes)
+    is_blind = isinstance(config, KernelPretrainConfig) and not config.read_features
+    spec = DataSpec(max_nodes=splits.spec.max_nodes) if is_blind else splits.spec
     without_widths = chosen
     if isinstance(chosen, dict):
         arguments = arguments_of(ENCODERS[chosen["class"]])

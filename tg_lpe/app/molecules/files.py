@@ -202,7 +202,7 @@ class MoleculeFile:
             with io.TextIOWrapper(self._unpacked(), "utf-16" if has_mark else "utf-8-sig") as text:  # type: ignore[type-var]
                 yield text
         except _UNREADABLE as error:
-            if getattr(error, "errno", None) is not None or str(error).startswith(self.name):
+            if (isinstance(error, OSError) and error.errno is not None) or str(error).startswith(self.name):
                 raise  # not the content, but the file; or it is named already
             kind = self._kind + self._packing
             raise ValueError(f"{self.name} is not readable as {kind} in UTF-8: {str(error).strip()}") from error

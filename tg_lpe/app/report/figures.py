@@ -233,7 +233,7 @@ def _log_scale(axes: Any, values: Sequence[float], axis: str = "y", max_ticks: i
     from matplotlib.ticker import FormatStrFormatter, LogLocator, MaxNLocator, NullLocator
 
     axes.set(**{f"{axis}scale": "log"})
-    ticks = getattr(axes, f"{axis}axis")
+    ticks = axes.xaxis if axis == "x" else axes.yaxis
     ratio = max(values) / min(values)
     subs: tuple[float, ...] = (1, 2, 5) if ratio > 10 else (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8)
     if max_ticks < 10:

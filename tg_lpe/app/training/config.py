@@ -61,7 +61,7 @@ class LoopConfig:
 
     def __post_init__(self) -> None:
         for name, kind in get_type_hints(type(self)).items():
-            value = getattr(self, name)
+            value = vars(self)[name]
             if kind is bool:
                 check_flags(**{name: value})
             # lr=1 and numbers of NumPy become floats: run folders of equal settings are equal, and hold JSON.
@@ -71,8 +71,8 @@ class LoopConfig:
         check_counts(epochs=self.epochs, batch_size=self.batch_size)
         check_count("patience", self.patience, least=0)
         check_seed(self.seed)
-        for name in ("lr", "min_lr", "clip", "warmup"):
-            check_positive(name, getattr(self, name))
+        for name, value in (("lr", self.lr), ("min_lr", self.min_lr), ("clip", self.clip), ("warmup", self.warmup)):
+            check_positive(name, value)
         check_shares(warmup=self.warmup)
         if self.schedule == "plateau" and self.lr < self.min_lr:
             raise ValueError(f"schedule='plateau' needs lr of at least min_lr={self.min_lr}, got lr={self.lr}")
@@ -117,8 +117,8 @@ class TrainConfig(LoopConfig):
         check_choice("precision", self.precision, get_args(Precision))
         if self.head_lr is not None:
             check_positive("head_lr", self.head_lr)
-        for name in ("encoder_lr", "weight_decay"):
-            check_positive(name, getattr(self, name), or_zero=True)
+        check_positive("encoder_lr", self.encoder_lr, or_zero=True)
+        check_positive("weight_decay", self.weight_decay, or_zero=True)
         if self.recalibrate:  # one graph has no statistics
             check_count("recalibrate", self.recalibrate, least=2)
 

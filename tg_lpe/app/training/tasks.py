@@ -68,9 +68,9 @@ class Task(ABC):
     def __post_init__(self) -> None:
         if not self.metric:
             object.__setattr__(self, "metric", self.metrics[0])
-        for option, allowed in (("level", LEVELS), ("metric", self.metrics)):
-            if getattr(self, option) not in allowed:
-                raise ValueError(f"{option} of {self.name} must be one of {allowed}, got {getattr(self, option)!r}")
+        for option, value, allowed in (("level", self.level, LEVELS), ("metric", self.metric, self.metrics)):
+            if value not in allowed:
+                raise ValueError(f"{option} of {self.name} must be one of {allowed}, got {value!r}")
         check_count("num_targets", self.num_targets)
 
     @property
@@ -172,8 +172,7 @@ class Task(ABC):
         """Raise ``ValueError`` if the model has another ``level`` or number of ``out_channels``."""
         arguments = described_arguments(model) if isinstance(model, CheckpointMixin) else {}
         properties = {"level": getattr(model, "level", self.level), **arguments}
-        for name in ("level", "out_channels"):
-            needed = getattr(self, name)
+        for name, needed in (("level", self.level), ("out_channels", self.out_channels)):
             if (value := properties.get(name, needed)) != needed:
                 raise ValueError(f"the task needs a model with {name}={needed!r}, got one with {name}={value!r}")
 
@@ -204,7 +203,7 @@ class Task(ABC):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the name and the arguments that are set, JSON-able; :func:`make_task` reads them."""
-        values = {field.name: (getattr(self, field.name), field.default) for field in fields(self)}
+        values = {field.name: (vars(self)[field.name], field.default) for field in fields(self)}
         return {"name": self.name, **{name: pair[0] for name, pair in values.items() if pair != (None, None)}}
 
     def rows(self, prediction: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
@@ -257,8 +256,11 @@ class Regression(Task):
             raise ValueError(f"loss_function must be 'l1' or 'mse', got {self.loss_function!r}")
         if (self.mean is None) != (self.std is None):
             raise ValueError(f"mean and std go together, got mean={self.mean} and std={self.std}")
-        for name, least, kind in (("mean", -math.inf, "finite"), ("std", 0.0, "positive and finite")):
-            if (values := getattr(self, name)) is None:
+        for name, values, least, kind in (
+            ("mean", self.mean, -math.inf, "finite"),
+            ("std", self.std, 0.0, "positive and finite"),
+        ):
+            if values is None:
                 continue
             numbers = checked_numbers(name, values)
             if len(numbers) != self.num_targets or not all(least < number < math.inf for number in numbers):
