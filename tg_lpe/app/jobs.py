@@ -250,7 +250,11 @@ class EncodingJob:
             if self.strict:
                 raise ValueError(refusal)
             try:
-                graphs = _one_without_nodes(graphs_of(0, 0))
+                # One graph without nodes has an encoding with the widths of all columns.
+                empty = graphs_of(0, 0)
+                data = copy.copy(empty._data)
+                data._store.__dict__["_num_nodes"] = [0]
+                graphs = GraphDataset(data, {name: torch.zeros(2, dtype=torch.int64) for name in empty.slices or {}})
                 pieces = [_Piece(0, graphs, self.transform.encode_dataset(graphs, progress=False))]
             except (ValueError, TypeError) as error:  # the fault of the rows does not depend on their nodes
                 raise ValueError(f"{refusal}; no other row could be encoded either") from error
@@ -355,13 +359,6 @@ def _part(graphs: GraphDataset, start: int, stop: int) -> GraphDataset:
 
 def _total(reports: list[JobReport]) -> JobReport:
     return JobReport(*(sum(counts) for counts in zip(JobReport(0, 0, 0), *reports, strict=True)))
-
-
-def _one_without_nodes(graphs: GraphDataset) -> GraphDataset:
-    """Make one graph without nodes from an empty dataset; its encoding has the widths of all columns."""
-    data = copy.copy(graphs._data)
-    data._store.__dict__["_num_nodes"] = [0]
-    return GraphDataset(data, {name: torch.zeros(2, dtype=torch.int64) for name in graphs.slices or {}})
 
 
 def _read_rows(shard: Shard) -> Any:

@@ -446,7 +446,14 @@ def _find_folder(name_or_dir: str | Path, **download: Any) -> Path:
     elif os.path.isdir(name):
         folder = Path(name)
     elif name.count("/") == 1 and not name.startswith((".", "~", "/")) and not Path(name).parent.exists():
-        folder = _download(name, **download)
+        try:
+            folder = Path(hf_hub_download(repo_id=name, filename=CONFIG, **download)).parent
+            hf_hub_download(repo_id=name, filename=WEIGHTS, **download)
+            with suppress(EntryNotFoundError):
+                hf_hub_download(repo_id=name, filename=DESCRIPTION, **download)
+        except (OSError, ValueError, EntryNotFoundError) as error:
+            message = " ".join(str(error).split())
+            raise ValueError(f"{name!r} is no checkpoint: no such folder, and the Hub says: {message}") from error
     else:
         expected = f"one of the shipped {zoo.names()}, a folder or OWNER/NAME on the Hub"
         raise ValueError(f"{name!r} is no checkpoint: it must be {expected}")
@@ -459,19 +466,6 @@ def folders_inside(folder: Path) -> str:
     """Name subfolders that have a configuration, such as the seeds of a training, for messages."""
     inside = sorted(child.parent.name for child in folder.glob(f"*/{CONFIG}"))
     return f"; name one of the folders in it that have one: {', '.join(inside[:5])}" if inside else ""
-
-
-def _download(repo_id: str, **download: Any) -> Path:
-    """Download a checkpoint of the Hub and return its folder."""
-    try:
-        folder = Path(hf_hub_download(repo_id=repo_id, filename=CONFIG, **download)).parent
-        hf_hub_download(repo_id=repo_id, filename=WEIGHTS, **download)
-        with suppress(EntryNotFoundError):
-            hf_hub_download(repo_id=repo_id, filename=DESCRIPTION, **download)
-    except (OSError, ValueError, EntryNotFoundError) as error:
-        message = " ".join(str(error).split())
-        raise ValueError(f"{repo_id!r} is no checkpoint: no such folder, and the Hub says: {message}") from error
-    return folder
 
 
 def module_with(tensors: Mapping[str, Tensor], make: Callable[[], Any]) -> Any:

@@ -347,7 +347,21 @@ def random_node_masks(data: Data, seed: int, val: float | int = 0.2, test: float
     result = copy.copy(data)
     num_nodes = data.num_nodes or 0
     if isinstance(val, int) and isinstance(test, int):
-        parts: tuple[list[int] | Tensor, ...] = _of_each_class(data.y, num_nodes, seed, val, test)
+        y = data.y
+        check_seed(seed)
+        check_counts(val=val, test=test)
+        if not isinstance(y, Tensor) or y.is_floating_point() or y.is_complex() or y.shape != (num_nodes,):
+            form = f"{y.dtype} {list(y.shape)}" if isinstance(y, Tensor) else repr(y)
+            raise ValueError(f"integers val and test need a class of each node, y int64 [{num_nodes}], got {form}")
+        order = torch.randperm(num_nodes, generator=torch.Generator().manual_seed(seed))
+        order = order[torch.argsort(y.cpu()[order], stable=True)]
+        classes, sizes = torch.unique_consecutive(y.cpu()[order], return_counts=True)
+        if bool((few := sizes <= val + test).any()):
+            fault = f"none of the {int(sizes[few][0])} of class {int(classes[few][0])}"
+            raise ValueError(f"val={val} and test={test} nodes of each class leave {fault}")
+        rank = torch.arange(num_nodes) - torch.repeat_interleave(sizes.cumsum(0) - sizes, sizes)
+        ranks = rank >= val + test, rank < val, (rank >= val) & (rank < val + test)
+        parts: tuple[list[int] | Tensor, ...] = tuple(order[chosen] for chosen in ranks)
     else:
         parts = split_indices(num_nodes, seed, val, test)
     for part, rows in zip(PARTS, parts, strict=True):
@@ -442,23 +456,6 @@ def _mask(data: Data, name: str, num_nodes: int) -> Tensor:
     if not bool(mask.any()):
         raise ValueError(f"{name} selects no node")
     return mask
-
-
-def _of_each_class(y: Any, num_nodes: int, seed: int, val: int, test: int) -> tuple[Tensor, ...]:
-    """Return the nodes of the three splits, with ``val`` and ``test`` nodes of each class in the last two."""
-    check_seed(seed)
-    check_counts(val=val, test=test)
-    if not isinstance(y, Tensor) or y.is_floating_point() or y.is_complex() or y.shape != (num_nodes,):
-        form = f"{y.dtype} {list(y.shape)}" if isinstance(y, Tensor) else repr(y)
-        raise ValueError(f"integers val and test need a class of each node, y int64 [{num_nodes}], got {form}")
-    order = torch.randperm(num_nodes, generator=torch.Generator().manual_seed(seed))
-    order = order[torch.argsort(y.cpu()[order], stable=True)]
-    classes, sizes = torch.unique_consecutive(y.cpu()[order], return_counts=True)
-    if bool((few := sizes <= val + test).any()):
-        number, size = int(classes[few][0]), int(sizes[few][0])
-        raise ValueError(f"val={val} and test={test} nodes of each class leave none of the {size} of class {number}")
-    rank = torch.arange(num_nodes) - torch.repeat_interleave(sizes.cumsum(0) - sizes, sizes)
-    return order[rank >= val + test], order[rank < val], order[(rank >= val) & (rank < val + test)]
 
 
 def _update(state: hashlib._Hash, name: str, value: Tensor) -> None:

@@ -324,7 +324,17 @@ class LinearTransformer(Encoder):
         right = torch.diag_embed(self.w_q * self.w_k) if self.diagonal else self.w_q.mT @ self.w_k
         scale = self._scale("alpha_v", "beta_2").view(-1, 1, 1)
         query_keys = self._looped(scale * right[: len(scale)])
-        b, place = _dense_incidence(graph, phi), (graph.batch, graph.local_index)
+        shape = graph.num_graphs, graph.max_nodes, int(graph.edge_counts.max())
+        if (total := math.prod(shape)) > DENSE_BUDGET:
+            raise ValueError(
+                f"update_incidence=True needs dense incidence matrices of {total:,} entries for this batch "
+                f"({total * phi.element_size() / 2**30:.1f} GiB, and several times that with gradients); the limit is "
+                f"{DENSE_BUDGET:,}. Use smaller batches, or update_incidence=False, whose cost is linear in the edges."
+            )
+        owner, local, root = graph.batch[graph.tail], graph.local_index, graph.root_conductance(phi)
+        column = torch.arange(graph.num_edges, device=graph.device) - graph.edge_ptr[owner]
+        b = phi.new_zeros(shape).index_put((owner, local[graph.tail], column), -root)
+        b, place = b.index_put((owner, local[graph.head], column), root), (graph.batch, local)
         z = phi.new_zeros(graph.num_graphs, graph.max_nodes, self.k).index_put(place, phi).mT
         for number, (residual, similarity, left, right) in enumerate(zip(*stack[:4], strict=True)):
             scaled = b * inverse_sqrt(b.abs().sum(-1, keepdim=True)) if self.degree_scaling else b
@@ -371,18 +381,3 @@ def of_mean_weight_one(graph: Graph) -> Graph:
     mean = w.new_zeros(graph.num_graphs, dtype=torch.float64).index_add(0, number, w.double())
     mean = torch.where(mean > 0, mean / graph.edge_counts.clamp(min=1), 1.0)
     return graph.with_conductances((w / mean[number]).to(w.dtype))
-
-
-def _dense_incidence(graph: Graph, like: Tensor) -> Tensor:
-    """Return the dense ``B`` of each graph, ``[num_graphs, max_nodes, max_edges]``; padding is zero."""
-    shape = graph.num_graphs, graph.max_nodes, int(graph.edge_counts.max())
-    if (total := math.prod(shape)) > DENSE_BUDGET:
-        raise ValueError(
-            f"update_incidence=True needs dense incidence matrices of {total:,} entries for this batch "
-            f"({total * like.element_size() / 2**30:.1f} GiB, and several times that with gradients); the limit is "
-            f"{DENSE_BUDGET:,}. Use smaller batches, or update_incidence=False, whose cost is linear in the edges."
-        )
-    number, local, root = graph.batch[graph.tail], graph.local_index, graph.root_conductance(like)
-    column = torch.arange(graph.num_edges, device=graph.device) - graph.edge_ptr[number]
-    matrix = like.new_zeros(shape).index_put((number, local[graph.tail], column), -root)
-    return matrix.index_put((number, local[graph.head], column), root)

@@ -60,7 +60,12 @@ def heat_kernel_entries(
     for group in parts.groups:
         dense = is_dense(group.size, method, HEAT_NODES)
         for part in [group] if dense else group.each():
-            if dense or (method == "auto" and _is_dense_faster(parts, part, times)):
+            entries = part.size + 2 * len(part.tail)
+            # Dense is faster if n^3 is less than the cost of the series: terms times columns times entries of L.
+            if dense or (
+                (method == "auto" and part.size <= DENSE_LIMIT)
+                and part.size**2 < heat_terms(times, _bound(parts, part)) * (entries + 2 * part.size)
+            ):
                 nodes[part.nodes], at_edges = _dense(parts, part, times, with_edges)
             else:
                 nodes[part.nodes[0]], at_edges = _iterated(parts, part, times, with_edges)
@@ -82,14 +87,6 @@ def heat_kernel_pairs(graph: Graph, times: Sequence[float]) -> Tensor:
         kernels = [(vectors * decay[:, None, :, time]) @ vectors.transpose(0, 2, 1) for time in range(len(times))]
         out[parts.pair_numbers(group)] = np.stack(kernels, -1)
     return torch.from_numpy(out).to(graph.device)
-
-
-def _is_dense_faster(parts: Components, part: ComponentGroup, times: tuple[float, ...]) -> bool:
-    """Return whether ``n^3`` is less than the cost of the series: terms times columns times entries of ``L``."""
-    if part.size > DENSE_LIMIT:
-        return False
-    entries = part.size + 2 * len(part.tail)
-    return part.size**2 < heat_terms(times, _bound(parts, part)) * (entries + 2 * part.size)
 
 
 def _bound(parts: Components, part: ComponentGroup) -> float:

@@ -99,9 +99,14 @@ class GraphOnDisk:
         cuts = _cuts(np.concatenate([[0], counts.cumsum()]), block_entries)
         with replacing(Path(folder) / _NEIGHBOURS) as temporary, temporary.open("wb") as file:
             for start, stop in itertools.pairwise(cuts):
-                row, col = _sorted_rows(listed, start, stop, block_entries)
-                counts[start:stop] = np.bincount(row, minlength=stop - start)
-                file.write(col.astype(np.int32).tobytes())
+                keys = [np.empty(0, np.int64)]  # of distinct entries: the row, counted from start, and the column
+                for ends in _pieces(listed, block_entries):
+                    for row, col in (ends, ends[::-1]):
+                        in_block = (row >= start) & (row < stop) & (row != col)
+                        keys.append((row[in_block].astype(np.int64) - start) << 32 | col[in_block].astype(np.int64))
+                key = np.unique(np.concatenate(keys))
+                counts[start:stop] = np.bincount(key >> 32, minlength=stop - start)
+                file.write((key & (2**32 - 1)).astype(np.int32).tobytes())
             (Path(folder) / _PTR).unlink(missing_ok=True)  # only now: an interruption keeps the graph of before
         with replacing(Path(folder) / _PTR) as temporary, temporary.open("wb") as file:
             np.save(file, np.concatenate([[0], counts.cumsum()]), allow_pickle=False)
@@ -129,14 +134,3 @@ def _cuts(ptr: np.ndarray, block_entries: int) -> list[int]:
 def _pieces(listed: np.ndarray, size: int) -> Iterator[np.ndarray]:
     for start in range(0, listed.shape[1], size):
         yield np.asarray(listed[:, start : start + size])
-
-
-def _sorted_rows(listed: np.ndarray, start: int, stop: int, size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the distinct entries of rows ``start..stop-1``, sorted: rows, counted from ``start``, and columns."""
-    keys = []
-    for ends in _pieces(listed, size):
-        for row, col in (ends, ends[::-1]):
-            in_block = (row >= start) & (row < stop) & (row != col)
-            keys.append((row[in_block].astype(np.int64) - start) << 32 | col[in_block].astype(np.int64))
-    key = np.unique(np.concatenate(keys)) if keys else np.empty(0, np.int64)
-    return key >> 32, key & (2**32 - 1)

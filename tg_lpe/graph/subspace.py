@@ -143,7 +143,11 @@ def leading_subspace(
         if group.size == 1:
             continue
         if group.size <= max(EXACT_NODES, 2 * num_columns):
-            eigenvalues, basis = _exact(parts, group, k)
+            root = np.sqrt(parts.diagonal[group.nodes])
+            matrix = group.matrices(parts.diagonal, root_degrees(parts, "sym"))
+            null = 2 * root / np.sqrt((root * root).sum(1, keepdims=True))  # lifts the null vector to 4, above all
+            # In repeated eigenvalues, the basis follows from the rounding here, and recorded encodings hold it.
+            eigenvalues, basis = stacked_eigh(matrix + null[:, :, None] * null[:, None, :], min(k, group.size - 1))
             count = eigenvalues.shape[1]
             values[group.components, :count], vectors[group.nodes, :count] = eigenvalues, basis
             continue
@@ -168,17 +172,6 @@ def leading_subspace(
 def _num_columns(k: int) -> int:
     """Return the number of filtered columns."""
     return max(2 * k, k + 8)
-
-
-def _exact(parts: Components, group: ComponentGroup, k: int) -> tuple[Array, Array]:
-    """Compute eigenvalues ``[num_components, m]`` and vectors ``[num_components, n, m]`` densely, ``m <= k``.
-
-    In repeated eigenvalues, the basis follows from the rounding here, and recorded encodings hold it.
-    """
-    root = np.sqrt(parts.diagonal[group.nodes])
-    matrix = group.matrices(parts.diagonal, root_degrees(parts, "sym"))
-    null = 2 * root / np.sqrt((root * root).sum(1, keepdims=True))  # lifts the null vector to eigenvalue 4, above all
-    return stacked_eigh(matrix + null[:, :, None] * null[:, None, :], min(k, group.size - 1))
 
 
 class _Filter:

@@ -52,7 +52,14 @@ def component_tuples(graph: Graph, k: int, s: int) -> Tensor:
             f"{name} of {graph.num_graphs} graphs of up to {graph.max_nodes} nodes cannot be numbered in 63 bits"
         )
     starts, neighbours = _neighbours(graph, torch.arange(graph.num_nodes, device=graph.device))
-    tuples = _all_tuples(graph, s, name)
+    sizes = graph.ptr.diff()
+    if s == 1:
+        tuples = torch.arange(graph.num_nodes, device=graph.device).unsqueeze(0)
+    else:
+        check_number(sum(size**s for size in sizes.tolist()), name)
+        owner, number = repeat_ranges(torch.zeros_like(sizes), sizes**s)
+        digits = [number // sizes[owner] ** (s - 1 - place) % sizes[owner] for place in range(s)]
+        tuples = torch.stack(digits) + graph.ptr[owner]
     while len(tuples) < k:
         tuples = _insert_linked(graph, tuples, starts, neighbours, name)
     return tuples
@@ -158,17 +165,6 @@ def check_number(number: int, name: str) -> None:
     """Raise ``ValueError`` for more than :data:`MAX_TUPLES` tuples."""
     if number > MAX_TUPLES:
         raise ValueError(f"{name}: {number:,} tuples do not fit in memory, at most {MAX_TUPLES:,} do")
-
-
-def _all_tuples(graph: Graph, s: int, name: str) -> Tensor:
-    """List all ``s``-tuples of each graph."""
-    sizes = graph.ptr.diff()
-    if s == 1:
-        return torch.arange(graph.num_nodes, device=graph.device).unsqueeze(0)
-    check_number(sum(size**s for size in sizes.tolist()), name)
-    owner, number = repeat_ranges(torch.zeros_like(sizes), sizes**s)
-    digits = [number // sizes[owner] ** (s - 1 - place) % sizes[owner] for place in range(s)]
-    return torch.stack(digits) + graph.ptr[owner]
 
 
 def _insert_linked(graph: Graph, tuples: Tensor, starts: Tensor, neighbours: Tensor, name: str) -> Tensor:

@@ -163,18 +163,6 @@ def _compiled(adjacency: Tensor, recurrence: BallRecurrence) -> tuple[Tensor, Te
     return nodes, adjacency.new_zeros(1, 1).expand(num_edges, width) if edges is None else edges
 
 
-def _compiled_gradient(adjacency: Tensor, recurrence: BallRecurrence, grad_nodes: Tensor, grad_edges: Tensor) -> Tensor:
-    """Recompute the layers, and their gradient."""
-    read, width = _required(adjacency, recurrence), adjacency.size(0) * recurrence.num_layers
-    read["grad_nodes"] = grad_nodes, adjacency.dtype, (recurrence.orders.numel(), width)
-    if recurrence.read_edges:
-        read["grad_edges"] = grad_edges, adjacency.dtype, (adjacency.size(1), width)
-    grad = adjacency.new_empty(adjacency.shape)
-    if grad.numel():  # an empty gradient has no address, by which the function recognises the backward pass
-        _call(adjacency, recurrence, read, {"grad_adjacency": grad})
-    return grad
-
-
 def _required(adjacency: Tensor, recurrence: BallRecurrence) -> dict[str, Required]:
     tail, head, orders, *_, num_layers, _ = recurrence
     edges = required_edges(adjacency, tail, head, orders.numel(), num_layers)
@@ -257,7 +245,14 @@ def _backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
     inputs = kept_inputs(ctx)
     if torch.is_grad_enabled() or not cpu.supports(inputs[0]):
         return tuple(reference_gradients(lambda p, *flat: _reference(p, BallRecurrence(*flat)), inputs, grads))
-    grad = _compiled_gradient(inputs[0], BallRecurrence(*inputs[1:]), *grads)
+    adjacency, recurrence = inputs[0], BallRecurrence(*inputs[1:])
+    read, width = _required(adjacency, recurrence), adjacency.size(0) * recurrence.num_layers
+    read["grad_nodes"] = grads[0], adjacency.dtype, (recurrence.orders.numel(), width)
+    if recurrence.read_edges:
+        read["grad_edges"] = grads[1], adjacency.dtype, (adjacency.size(1), width)
+    grad = adjacency.new_empty(adjacency.shape)
+    if grad.numel():  # an empty gradient has no address, by which the function recognises the backward pass
+        _call(adjacency, recurrence, read, {"grad_adjacency": grad})
     return grad, *[None] * (len(inputs) - 1)
 
 

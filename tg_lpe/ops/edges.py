@@ -286,11 +286,6 @@ def adjacency_rows(tail: Tensor, head: Tensor, node_scale: Tensor, conductance: 
     return AdjacencyRows(*_adjacency_rows(node_scale, tail, head, conductance))
 
 
-def _run_adjacency_rows(node_scale: Tensor, tail: Tensor, head: Tensor, conductance: Tensor | None) -> AdjacencyRows:
-    run = compiled_adjacency_rows if cpu.supports(node_scale) else _reference_adjacency_rows
-    return tuple(run(tail, head, node_scale, conductance))  # type: ignore[return-value]
-
-
 def compiled_adjacency_rows(
     tail: Tensor, head: Tensor, node_scale: Tensor, conductance: Tensor | None
 ) -> AdjacencyRows:
@@ -334,7 +329,9 @@ def _fake_adjacency_rows(
 _adjacency_rows = Operator(
     "adjacency_rows(Tensor node_scale, Tensor tail, Tensor head, Tensor? conductance) "
     "-> (Tensor crow, Tensor col, Tensor value)",
-    _run_adjacency_rows,
+    lambda scale, tail, head, conductance: tuple(
+        (compiled_adjacency_rows if cpu.supports(scale) else _reference_adjacency_rows)(tail, head, scale, conductance)
+    ),
     _fake_adjacency_rows,
 )
 
@@ -365,11 +362,6 @@ def laplacian_step_(rows: AdjacencyRows, diagonal: Tensor, x: Tensor, before: Te
     if cpu.supports(before):
         return compiled_laplacian(*rows, diagonal, x, before)
     return before.neg_().add_(_reference_laplacian(*rows, diagonal, x))
-
-
-def _run_laplacian(x: Tensor, crow: Tensor, col: Tensor, value: Tensor, diagonal: Tensor) -> Tensor:
-    run = compiled_laplacian if cpu.supports(value) else _reference_laplacian
-    return run(crow, col, value, diagonal, x)
 
 
 def compiled_laplacian(
@@ -424,7 +416,9 @@ def _laplacian_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
 
 _laplacian = Operator(
     "laplacian(Tensor x, Tensor crow, Tensor col, Tensor value, Tensor diagonal) -> Tensor",
-    _run_laplacian,
+    lambda x, crow, col, value, diagonal: (compiled_laplacian if cpu.supports(value) else _reference_laplacian)(
+        crow, col, value, diagonal, x
+    ),
     lambda x, crow, col, value, diagonal: torch.empty_like(x, memory_format=torch.contiguous_format),
     keep_inputs,
     _laplacian_backward,

@@ -209,11 +209,6 @@ _segment_sum = Operator(
 )
 
 
-def _keep_sorted_index(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    _, _, order, ptr, sorted_index = inputs
-    ctx.save_for_backward(order, ptr, sorted_index)
-
-
 def _gather_rows_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     order, ptr, sorted_index = ctx.saved_tensors
     grad = grad if order is None else grad.index_select(0, order)
@@ -224,7 +219,7 @@ _gather_rows = Operator(
     "gather_rows(Tensor x, Tensor index, Tensor? order, Tensor ptr, Tensor sorted_index) -> Tensor",
     lambda x, index, order, ptr, sorted_index: x.index_select(0, index),
     lambda x, index, order, ptr, sorted_index: x.new_empty(index.shape[0], *x.shape[1:]),
-    _keep_sorted_index,
+    lambda ctx, inputs, output: ctx.save_for_backward(*inputs[2:]),
     _gather_rows_backward,
 )
 

@@ -220,7 +220,22 @@ def spectral_interval(graph: Graph) -> tuple[Tensor, Tensor]:
     """
     lower, upper = spectral_bounds(graph)
     if graph.max_nodes > EXACT_NODES:
-        return torch.maximum(lower, lower.new_tensor([_lanczos(graph, float(upper[0]))])), upper
+        if graph.num_graphs > 1 or int(null_dimension(graph)) > 1:
+            raise ValueError(
+                f"graphs above {EXACT_NODES} nodes must be connected and not in a batch, got {graph.max_nodes}"
+            )
+        n, top = graph.num_nodes, float(upper[0])
+
+        def apply(x: np.ndarray) -> np.ndarray:
+            out = graph.laplacian(torch.from_numpy(x).to(graph.device).view(n, 1))
+            # Lift the eigenvalue of the constant vector from zero to the top of the spectrum.
+            return out.cpu().numpy().reshape(x.shape) + (top / n) * x.sum()
+
+        operator = LinearOperator((n, n), matvec=apply, dtype=np.float64)
+        start = np.random.default_rng(0).standard_normal(n)
+        ritz, vectors = eigsh(operator, k=1, which="SA", tol=RITZ_TOLERANCE, v0=start, ncv=64, maxiter=10**4)
+        residual = float(np.linalg.norm(apply(vectors[:, 0]) - ritz[0] * vectors[:, 0]))
+        return torch.maximum(lower, lower.new_tensor([float(ritz[0]) - residual])), upper
     null, padded = null_dimension(graph), padded_batch(graph)
     for bucket, matrix in zip(
         padded.buckets, padded.dense_laplacians(torch.ones_like(graph.batch).double()), strict=True
@@ -235,26 +250,6 @@ def spectral_interval(graph: Graph) -> tuple[Tensor, Tensor]:
         lower[graphs] = torch.maximum(lower[graphs], smallest[edged])
         upper[graphs] = torch.minimum(upper[graphs], values[edged, -1] * (1 + 1e-12))
     return torch.minimum(lower, upper), upper
-
-
-def _lanczos(graph: Graph, upper: float) -> float:
-    """Return the second smallest eigenvalue of a large connected graph's Laplacian, minus its residual."""
-    if graph.num_graphs > 1 or int(null_dimension(graph)) > 1:
-        raise ValueError(
-            f"graphs above {EXACT_NODES} nodes must be connected and not in a batch, got {graph.max_nodes}"
-        )
-    n = graph.num_nodes
-
-    def apply(x: np.ndarray) -> np.ndarray:
-        out = graph.laplacian(torch.from_numpy(x).to(graph.device).view(n, 1))
-        # Lift the eigenvalue of the constant vector from zero to the top of the spectrum.
-        return out.cpu().numpy().reshape(x.shape) + (upper / n) * x.sum()
-
-    operator = LinearOperator((n, n), matvec=apply, dtype=np.float64)
-    start = np.random.default_rng(0).standard_normal(n)
-    values, vectors = eigsh(operator, k=1, which="SA", tol=RITZ_TOLERANCE, v0=start, ncv=64, maxiter=10**4)
-    residual = float(np.linalg.norm(apply(vectors[:, 0]) - values[0] * vectors[:, 0]))
-    return float(values[0]) - residual
 
 
 def _check_interval(lambda_min: float, lambda_max: float) -> None:

@@ -97,8 +97,13 @@ def filtered_eigenspace(
                 f"{k} {which} eigenvectors of a graph of {graph.num_nodes} nodes need more layers for tolerance="
                 f"{tolerance:g} than max_layers={max_layers:,}: the residual is {residual:.1e} after {layers:,}"
             )
-        model = _filter(q.size(1), which, float(ritz[-1]), top, max_layers - layers).to(q.device)
-        layers += model.num_layers
+        # Ritz values of a random start lie in the middle of the spectrum; each filter moves them to the wanted end.
+        last = min(max(float(ritz[-1]), 1e-12 * top), (1 - 1e-3) * top)
+        low, high = (last, top) if which == "bottom" else (0.0, last)
+        farthest = (high + low) / (high - low) if which == "bottom" else (2 * top - high) / high
+        num_layers = math.ceil(math.acosh(AMPLIFICATION) / math.acosh(farthest))
+        model = chebyshev_filter(q.size(1), max(1, min(num_layers, MAX_DEGREE, max_layers - layers)), low, high)
+        model, layers = model.to(q.device), layers + model.num_layers
         with torch.no_grad():
             q = model(graph, q)
     if residual > tolerance * gap:
@@ -113,13 +118,3 @@ def warn_of_gap(graph: Graph, k: int, which: str, sine: float, tolerance: float)
         f"not to tolerance={tolerance:g}: its gap is too small for float64",
         stacklevel=4,
     )
-
-
-def _filter(k: int, which: str, last: float, top: float, max_layers: int) -> EfficientTransformer:
-    """Return the filter that damps everything beyond the last Ritz value, with the layers for :data:`AMPLIFICATION`."""
-    # Ritz values of a random start lie in the middle of the spectrum; each filter moves them towards the wanted end.
-    last = min(max(last, 1e-12 * top), (1 - 1e-3) * top)
-    low, high = (last, top) if which == "bottom" else (0.0, last)
-    farthest = (high + low) / (high - low) if which == "bottom" else (2 * top - high) / high
-    degree = math.ceil(math.acosh(AMPLIFICATION) / math.acosh(farthest))
-    return chebyshev_filter(k, max(1, min(degree, MAX_DEGREE, max_layers)), low, high)

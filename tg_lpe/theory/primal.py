@@ -15,7 +15,6 @@ from tg_lpe.nn.attention.global_attention import register_global_attention
 from tg_lpe.nn.attention.primal import (
     POOLINGS,
     FeatureMaps,
-    ObjectiveTerms,
     PrimalAttention,
     PrimalState,
     SharedProjection,
@@ -58,33 +57,22 @@ class AuditedPrimalAttention(PrimalAttention):
     def objective(self, features: Tensor, graph: Graph, state: PrimalState) -> Tensor:
         """Return the objective, see :meth:`tg_lpe.nn.attention.PrimalAttention.objective`."""
         with torch.autocast(features.device.type, enabled=False):
-            terms = self.terms(features, state)
-            if self.kind == "stationarity":
-                return _mean_over_graphs(_stationarity(terms, graph), graph)
-            objectives = _graph_objectives(terms, graph, printed=self.kind == "printed")
+            terms, printed = self.terms(features, state), self.kind == "printed"
+            lambda_ = terms.lambda_ if printed else nn.functional.softplus(terms.lambda_)
+            gram = _grams(terms.features, graph, mean=not printed)
+            if self.kind == "stationarity":  # the relative residual of eq. (2.7)
+                f = terms.projection + terms.node.unsqueeze(1)
+                sums = torch.einsum("gns,nhtp,ghtpq->ghtsq", f, terms.weights.flip(2), gram.flip(2))
+                gradient = torch.einsum("gns,hs,ghtsq->ghtnq", f, lambda_, sums)
+                residual = terms.weights.permute(1, 2, 0, 3) - gradient
+                squares = terms.weights.square().sum((0, 2, 3))
+                relative = residual.square().sum((2, 3, 4)) / torch.where(squares > 0, squares, 1.0)
+                return _mean_over_graphs(relative, graph)
+            # Eq. (2.5), as printed or as a mean over nodes.
+            quadratic = (terms.quadratic(lambda_) * gram).sum((3, 4))
+            moments = (gram @ terms.weights.sum(0).unsqueeze(3)).squeeze(4)
+            objectives = (quadratic + terms.through_node(moments, lambda_)).sum(2) / 2 - terms.trace()
             return _mean_over_graphs(objectives.square(), graph)
-
-
-def _graph_objectives(terms: ObjectiveTerms, graph: Graph, printed: bool) -> Tensor:
-    """Compute eq. (2.5) for each graph and head, ``[num_graphs, heads]``; as printed, or as a mean over nodes."""
-    lambda_ = terms.lambda_ if printed else nn.functional.softplus(terms.lambda_)
-    gram = _grams(terms.features, graph, mean=not printed)
-    quadratic = (terms.quadratic(lambda_) * gram).sum((3, 4))
-    moments = (gram @ terms.weights.sum(0).unsqueeze(3)).squeeze(4)
-    return (quadratic + terms.through_node(moments, lambda_)).sum(2) / 2 - terms.trace()
-
-
-def _stationarity(terms: ObjectiveTerms, graph: Graph) -> Tensor:
-    """Compute the relative residual of eq. (2.7) for stationary points, ``[num_graphs, heads]``."""
-    lambda_ = nn.functional.softplus(terms.lambda_)
-    gram = _grams(terms.features, graph, mean=True).flip(2)
-    other = terms.weights.flip(2)
-    f = terms.projection + terms.node.unsqueeze(1)
-    sums = torch.einsum("gns,nhtp,ghtpq->ghtsq", f, other, gram)
-    gradient = torch.einsum("gns,hs,ghtsq->ghtnq", f, lambda_, sums)
-    residual = terms.weights.permute(1, 2, 0, 3) - gradient
-    squares = terms.weights.square().sum((0, 2, 3))
-    return residual.square().sum((2, 3, 4)) / torch.where(squares > 0, squares, 1.0)
 
 
 def _mean_over_graphs(values: Tensor, graph: Graph) -> Tensor:

@@ -249,8 +249,20 @@ class _Labels:
     def __init__(self, graph: Graph, node: Colors, edge: Colors, pair: Colors) -> None:
         self.graph, self.pair = graph, pair if pair.size else None
         self.node = node if node.size else np.zeros(graph.num_nodes, np.uint64)
+        hashes = np.zeros(graph.num_edges, np.uint64)
+        if edge.size:
+            index = graph.undirected_index.numpy()
+            index, edge = index[index >= 0], edge[index >= 0]
+            hashes[index] = edge
+            if (wrong := hashes[index] != edge).any():
+                at = int(index[wrong][0])
+                raise ValueError(
+                    f"edge attributes must agree between all directed edges of one undirected edge, those of "
+                    f"({int(graph.tail[at])}, {int(graph.head[at])}) do not"
+                )
+        hashes = _combine(np.full_like(hashes, 3), hashes)
         #: Hashes of the edges, of a node with itself, and of two nodes without an edge: at -2 and -1.
-        self._relation = np.concatenate([_undirected(graph, edge), np.array([1, 2], np.uint64)])
+        self._relation = np.concatenate([hashes, np.array([1, 2], np.uint64)])
 
     def between(self, first: Array, second: Array) -> Colors:
         """Hash the labels of pairs of nodes."""
@@ -404,23 +416,6 @@ def _combine(first: Colors, second: Colors) -> Colors:
 def _mixed(color: Colors) -> Colors:
     """Hash colours so that sums of hashes represent multisets."""
     return _combine(color, np.zeros((1,) * color.ndim, np.uint64))
-
-
-def _undirected(graph: Graph, directed: Colors) -> Colors:
-    """Return hashes of the undirected edges from hashes of the directed edges."""
-    hashes = np.zeros(graph.num_edges, np.uint64)
-    if directed.size:
-        index = graph.undirected_index.numpy()
-        index, directed = index[index >= 0], directed[index >= 0]
-        hashes[index] = directed
-        wrong = hashes[index] != directed
-        if wrong.any():
-            edge = int(index[wrong][0])
-            raise ValueError(
-                f"edge attributes must agree between all directed edges of one undirected edge, those of "
-                f"({int(graph.tail[edge])}, {int(graph.head[edge])}) do not"
-            )
-    return _combine(np.full_like(hashes, 3), hashes)
 
 
 def _hashes(

@@ -166,7 +166,16 @@ class Grid:
             if all(self.is_complete(Cell(name, seed)) for seed in self.seeds):
                 continue
             try:
-                self._check_vocabulary(candidate.encoder)
+                encoder, vocabulary = candidate.encoder, getattr(self.splits, "vocabulary", None)
+                if isinstance(encoder, Checkpoint) and vocabulary is not None and encoder.module.reads & {"x"}:
+                    types = next(
+                        (data["atom_types"] for _, data in encoder.descriptions if data.get("atom_types")), None
+                    )
+                    if types not in (None, list(vocabulary)):
+                        orders = f"the order {', '.join(types)}, but the data have the order {', '.join(vocabulary)}"
+                        raise ValueError(
+                            f"{encoder.name} reads atom types in {orders}: pretrain an encoder on the data"
+                        )
                 model = self.build(Cell(name, self.seeds[0])).eval()
                 check_training(model, self.splits, self.task)
                 if model.encoder is not None and model.encoder.is_fitted:
@@ -174,15 +183,6 @@ class Grid:
                         call_on(model, next(iter(batch_loader(store_precomputed(model.encoder, sample), 2))))
             except Exception as error:
                 raise ValueError(f"encoding {name!r} cannot be used here: {error}") from error
-
-    def _check_vocabulary(self, encoder: Any) -> None:
-        """Refuse a pretrained encoder that numbers atom types in another order than the data."""
-        vocabulary = getattr(self.splits, "vocabulary", None)
-        if isinstance(encoder, Checkpoint) and vocabulary is not None and encoder.module.reads & {"x"}:
-            types = next((data["atom_types"] for _, data in encoder.descriptions if data.get("atom_types")), None)
-            if types not in (None, list(vocabulary)):
-                orders = f"the order {', '.join(types)}, but the data have the order {', '.join(vocabulary)}"
-                raise ValueError(f"{encoder.name} reads atom types in {orders}: pretrain an encoder on the data")
 
     def check_folders(self) -> None:
         """Raise ``ValueError`` if two trainings share a folder, or one holds a training with other settings."""

@@ -57,7 +57,7 @@ def load_node_graph(path: str | Path, *, undirected: bool = True) -> Data:
     if edge_index.dim() != 2 or edge_index.size(0) != 2:
         fit = "; write edge_index.T" if edge_index.shape[1:] == (2,) else ""
         raise ValueError(f"{path}: edge_index must be [2, num_edges], got {list(edge_index.shape)}{fit}")
-    if not _within(edge_index, num_nodes):
+    if bool(((edge_index < 0) | (edge_index >= num_nodes)).any()):
         raise ValueError(f"{path}: {outside_nodes(num_nodes, int(edge_index.min()), int(edge_index.max()))}")
     data = Data(x=x, edge_index=(to_undirected if undirected else coalesce)(edge_index, num_nodes=num_nodes), y=y)
     if x is None:
@@ -118,7 +118,3 @@ def _whole_numbers(path: Path, arrays: dict[str, np.ndarray], names: Sequence[st
             raise ValueError(f"{path}: {name} must hold whole numbers, got {values}")
         tensors.append(torch.from_numpy(whole))
     return tensors
-
-
-def _within(index: torch.Tensor, size: int) -> bool:
-    return bool(((index >= 0) & (index < size)).all())

@@ -231,24 +231,19 @@ def _redistribute_double_bonds(bonds: list[tuple[int, int, int]], aromatic: Sequ
     for start in partners:
         if start not in seen:
             # One ring system at a time, so that a dead end in one does not undo choices in another.
-            system = _connected(start, partners)
-            seen.update(system)
-            matched = _first_pairing(system, partners)
+            system, stack = {start}, [start]
+            while stack:
+                fresh = set(partners[stack.pop()]) - system
+                system |= fresh
+                stack.extend(fresh)
+            seen |= system
+            matched = _first_pairing(sorted(system), partners)
             if matched is None:
                 return
             mates.update(matched)
     for at in aromatic:
         first, second, _ = bonds[at]
         bonds[at] = (first, second, 2 if mates.get(first) == second else 1)
-
-
-def _connected(start: int, neighbours: Mapping[int, Sequence[int]]) -> list[int]:
-    component, stack = {start}, [start]
-    while stack:
-        fresh = set(neighbours[stack.pop()]) - component
-        component |= fresh
-        stack.extend(fresh)
-    return sorted(component)
 
 
 def _first_pairing(atoms: Sequence[int], partners: Mapping[int, Sequence[int]]) -> dict[int, int] | None:

@@ -121,7 +121,19 @@ def _convert(graphs: list[Data], split: str, one_hot: bool, target: int | tuple[
         else:
             atoms, bonds = graph.x.long(), graph.edge_attr.long()
         order = (graph.edge_index[0] * len(atoms) + graph.edge_index[1]).argsort()
-        label = _properties(graph.y, target, name) if isinstance(target, tuple) else _label(graph.y, target, name)
+        values = graph.y.reshape(-1)
+        if isinstance(target, tuple):  # in their published units
+            if len(values) != _QM9_WIDTH:
+                raise ValueError(f"{name}.y has {len(values)} columns; the targets {target} need QM9's {_QM9_WIDTH}")
+            values = values[[_QM9_COLUMNS.index(column) for column in target]].double()
+            units = [HAR2EV if QM9_UNITS[column] == "Hartree" else 1.0 for column in target]
+            label = (values / values.new_tensor(units)).float().view([1, -1] if len(target) > 1 else [1])
+        elif target is None and len(values) != 1:
+            raise ValueError(f"{name}.y has {len(values)} columns; choose one with target=0..{len(values) - 1}")
+        elif not 0 <= (target or 0) < len(values):
+            raise ValueError(f"target must be in 0..{len(values) - 1}, got {target}")
+        else:
+            label = values[target or 0].float().view(1)
         converted.append(Data(x=atoms, edge_index=graph.edge_index[:, order], edge_attr=bonds[order], y=label))
     return MoleculeDataset.from_data_list(converted)
 
@@ -131,23 +143,3 @@ def _indices(one_hot: Tensor, name: str) -> Tensor:
     if not bool(((one_hot == 0) | (one_hot == 1)).all() and (one_hot.sum(1) == 1).all()):
         raise ValueError(f"{name} is not one-hot: each row needs a single 1")
     return one_hot.argmax(1)
-
-
-def _label(y: Tensor, target: int | None, name: str) -> Tensor:
-    """Return one column of the labels of a graph, `[1]`."""
-    values = y.reshape(-1)
-    if target is None and len(values) != 1:
-        raise ValueError(f"{name}.y has {len(values)} columns; choose one with target=0..{len(values) - 1}")
-    if target is not None and not 0 <= target < len(values):
-        raise ValueError(f"target must be in 0..{len(values) - 1}, got {target}")
-    return values[target or 0].float().view(1)
-
-
-def _properties(y: Tensor, names: tuple[str, ...], graph: str) -> Tensor:
-    """Return the named properties of QM9 in their published units, `[1]` or `[1, num_names]`."""
-    if y.numel() != _QM9_WIDTH:
-        raise ValueError(f"{graph}.y has {y.numel()} columns; the targets {names} need QM9's {_QM9_WIDTH}")
-    values = y.reshape(-1)[[_QM9_COLUMNS.index(name) for name in names]].double()
-    units = [HAR2EV if QM9_UNITS[name] == "Hartree" else 1.0 for name in names]
-    labels = (values / values.new_tensor(units)).float()
-    return labels if len(names) == 1 else labels.view(1, -1)
