@@ -76,9 +76,8 @@ def run(args: Namespace) -> None:
     rows = candidates_of(None if args.encodings is None else [_entry(name) for name in args.encodings])
     splits = load_data(args, None, **of_target(args))
     task = task_for(splits, **task_arguments(args))
-    default = default_config(splits)
-    defaults = {"epochs": default.epochs, "lr": default.lr}
-    budget = {name: value if args[name] is None else args[name] for name, value in defaults.items()}
+    default = default_config(splits).to_dict()
+    budget = {name: default[name] if args[name] is None else args[name] for name in ("epochs", "lr")}
     comparison = compare(
         splits,
         rows,
