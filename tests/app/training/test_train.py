@@ -218,6 +218,15 @@ def test_weights_that_no_encoder_reads() -> None:
     assert figures[0] == figures[1] and torch.equal(*predictions)
 
 
+def test_weights_under_another_name_are_not_read_in_silence() -> None:
+    splits = splits_of_rings(weighted=True)
+    for part in (splits.train, splits.val, splits.test):
+        part._data.weight, part.slices["weight"] = part._data.edge_weight, part.slices.pop("edge_weight")
+        del part._data.edge_weight
+    with pytest.warns(UserWarning, match=r"^weight .*edge_weight"):
+        fitted(splits, BINARY, config=ONCE)
+
+
 def one_graph() -> GraphSplits:
     """Four blocks of twenty nodes, labelled by their block."""
     probabilities = torch.full((4, 4), 0.05).fill_diagonal_(0.5)

@@ -184,10 +184,12 @@ class JointTraining(TrainingLoop):
         if splits.spec.graph_dim is not None and not model.reads_graph_attr:
             unread = "graph_attr of the graphs is not read: the model was made without graph_dim; build_model sets it"
             warnings.warn(unread, stacklevel=2)
-        if "edge_weight" in splits.train._data and not reads_edge_weight(model):
-            encoder = "a model without an encoder" if self.encoder is None else f"the encoder {self.encoder!r}"
-            unread = f"edge_weight of the graphs is not read by {encoder}"
-            warnings.warn(f"{unread}. Put weights that the attention should read into edge_attr", stacklevel=2)
+        weight = next((name for name in ("edge_weight", "weight") if name in splits.train._data), None)
+        if weight is not None and not (weight == "edge_weight" and reads_edge_weight(model)):
+            unread = f"{weight} of the graphs is not read by {self.encoder or 'a model without an encoder'}"
+            warnings.warn(
+                f"{unread}. Put conductances into edge_weight, and into edge_attr for attention", stacklevel=2
+            )
 
     def fit(self, resume: bool = False) -> dict[str, Any]:
         """Train as :meth:`TrainingLoop.fit`, with the encoder frozen if ``encoder_lr`` is 0."""
