@@ -1,11 +1,16 @@
 """Draw structure and position as `tg-lpe show` does: the picture of the README, and those of docs/gallery.md.
 
-python benchmarks/_pictures.py
+    python benchmarks/_pictures.py [--networks]
+
+With --networks, draw the networks of two tutorials instead, which needs pandapower.
 """
 
 from __future__ import annotations
 
 import io
+import json
+import re
+import sys
 from pathlib import Path
 
 import networkx as nx
@@ -86,10 +91,43 @@ def draw_gallery(structure: Encoder, position: Encoder) -> None:
                 draw(axes, from_networkx(graph) if isinstance(graph, nx.Graph) else graph, encoder, channel)
             axes.set_title(title)
             axes.axis("off")
-        buffer = io.BytesIO()
-        figure.savefig(buffer, format="png", dpi=100, bbox_inches="tight", pad_inches=0.05)
-        with replacing(GALLERY / f"{name}.png") as temporary:  # few colours: a third of the size
-            Image.open(buffer).convert("RGB").quantize(96).save(temporary, format="png", optimize=True)
+        save_small(figure, name)
+
+
+def save_small(figure: Figure, name: str) -> None:
+    """Write a picture of the gallery with few colours: a third of the size."""
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=100, bbox_inches="tight", pad_inches=0.05)
+    with replacing(GALLERY / f"{name}.png") as temporary:
+        Image.open(buffer).convert("RGB").quantize(96).save(temporary, format="png", optimize=True)
+
+
+def draw_networks() -> None:
+    """Draw the networks that the first blocks of two tutorials make: currents and bridges, and shares of currents."""
+    for name, blocks, size in (("power_grid", 3, (9, 5)), ("roads", 2, (5, 4.2))):
+        page, found = (GALLERY.parents[1] / "tutorials" / f"{name}.md").read_text("utf-8"), {}
+        for block in re.findall(r"^```python\n(.*?)^```", page, flags=re.S | re.M)[:blocks]:
+            exec(block, found)
+        if name == "roads":
+            places, edge_index = found["data"].pos.numpy(), found["data"].edge_index
+            color = {"array": found["share"], "cmap": "cividis", "linewidths": 1.6}
+        else:
+            places = np.array([json.loads(geo)["coordinates"] for geo in found["net"].bus.geo])
+            edge_index, width = found["grid"].edge_index, found["flow"].edge[:, 0].abs()
+            bridge = found["share"] > 1 - 1e-9
+            color = {"colors": [plot.POSITIVE if is_bridge else plot.NEGATIVE for is_bridge in bridge]}
+            color["linewidths"] = 0.5 + 8 * width / width.max()
+        figure = Figure(figsize=size, layout="constrained")
+        axes = figure.subplots()
+        lines = axes.add_collection(LineCollection(places[edge_index.T.numpy()], capstyle="round", **color))
+        if name == "roads":
+            figure.colorbar(lines, shrink=0.7)
+        else:
+            axes.scatter(*places.T, s=9, c="0.2", zorder=2)
+        axes.autoscale()
+        axes.set_aspect("equal")
+        axes.axis("off")
+        save_small(figure, name)
 
 
 def draw(axes: Axes, graph: Data, encoder: Encoder, channel: int) -> None:
@@ -105,6 +143,8 @@ def draw(axes: Axes, graph: Data, encoder: Encoder, channel: int) -> None:
 
 
 def main() -> None:
+    if "--networks" in sys.argv[1:]:
+        return draw_networks()
     structure, position = (without_edges(load_encoder(name)) for name in ("gram-k16", "positions-k16"))
     draw_picture(structure, position)
     draw_gallery(structure, position)

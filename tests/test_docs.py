@@ -28,6 +28,7 @@ def test_python_of_a_page_runs(page: Path) -> None:
         ("datasets.molecules", "rdkit"),
         ("from ogb", "ogb"),
         ("import pyarrow", "pyarrow"),
+        ("from pandapower", "pandapower"),
         ("tg_lpe.graphgym", "pytorch_lightning"),
     ):
         if module in text:
