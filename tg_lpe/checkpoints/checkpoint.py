@@ -334,8 +334,30 @@ class Checkpoint:
         """
         if isinstance(name_or_dir, Checkpoint):
             return name_or_dir
-        folder = _find_folder(name_or_dir, **download)
-        checkpoint = cls(str(name_or_dir), folder)
+        allowed = [option for option in inspect.signature(hf_hub_download).parameters if option not in NOT_OPTIONS]
+        for option, value in download.items():
+            if option not in allowed:
+                raise TypeError(f"{option}={value!r} is no option; options are {['map_location', *allowed]}")
+        name = str(name_or_dir)
+        if name in zoo.names():
+            folder = zoo.path(name)
+        elif os.path.isdir(name):
+            folder = Path(name)
+        elif name.count("/") == 1 and not name.startswith((".", "~", "/")) and not Path(name).parent.exists():
+            try:
+                folder = Path(hf_hub_download(repo_id=name, filename=CONFIG, **download)).parent
+                hf_hub_download(repo_id=name, filename=WEIGHTS, **download)
+                with suppress(EntryNotFoundError):
+                    hf_hub_download(repo_id=name, filename=DESCRIPTION, **download)
+            except (OSError, ValueError, EntryNotFoundError) as error:
+                message = " ".join(str(error).split())
+                raise ValueError(f"{name!r} is no checkpoint: no such folder, and the Hub says: {message}") from error
+        else:
+            expected = f"one of the shipped {zoo.names()}, a folder or OWNER/NAME on the Hub"
+            raise ValueError(f"{name!r} is no checkpoint: it must be {expected}")
+        if not (folder / CONFIG).is_file():
+            raise ValueError(f"checkpoint {folder} is incomplete: {CONFIG} is missing{folders_inside(folder)}")
+        checkpoint = cls(name, folder)
         if checkpoint.kind is Kind.CHECKPOINT and not (folder / WEIGHTS).is_file():
             raise ValueError(f"checkpoint {folder} is incomplete: {WEIGHTS} is missing")
         return checkpoint
@@ -432,34 +454,6 @@ def load(name_or_dir: str | Path, **options: Any) -> Any:
     """Load a checkpoint of any registered class, with the arguments of :meth:`CheckpointMixin.from_pretrained`."""
     location = options.pop("map_location", "cpu")
     return Checkpoint.open(name_or_dir, **options).load(location)
-
-
-def _find_folder(name_or_dir: str | Path, **download: Any) -> Path:
-    """Return the folder of a checkpoint or a run, after a download if it is on the Hub."""
-    allowed = [option for option in inspect.signature(hf_hub_download).parameters if option not in NOT_OPTIONS]
-    for option, value in download.items():
-        if option not in allowed:
-            raise TypeError(f"{option}={value!r} is no option; options are {['map_location', *allowed]}")
-    name = str(name_or_dir)
-    if name in zoo.names():
-        folder = zoo.path(name)
-    elif os.path.isdir(name):
-        folder = Path(name)
-    elif name.count("/") == 1 and not name.startswith((".", "~", "/")) and not Path(name).parent.exists():
-        try:
-            folder = Path(hf_hub_download(repo_id=name, filename=CONFIG, **download)).parent
-            hf_hub_download(repo_id=name, filename=WEIGHTS, **download)
-            with suppress(EntryNotFoundError):
-                hf_hub_download(repo_id=name, filename=DESCRIPTION, **download)
-        except (OSError, ValueError, EntryNotFoundError) as error:
-            message = " ".join(str(error).split())
-            raise ValueError(f"{name!r} is no checkpoint: no such folder, and the Hub says: {message}") from error
-    else:
-        expected = f"one of the shipped {zoo.names()}, a folder or OWNER/NAME on the Hub"
-        raise ValueError(f"{name!r} is no checkpoint: it must be {expected}")
-    if not (folder / CONFIG).is_file():
-        raise ValueError(f"checkpoint {folder} is incomplete: {CONFIG} is missing{folders_inside(folder)}")
-    return folder
 
 
 def folders_inside(folder: Path) -> str:

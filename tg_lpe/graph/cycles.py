@@ -101,7 +101,25 @@ class _Counter:
             fewest = (self.degree[end] - up_to_root - max(path.size(0) - 2, 0)).clamp(min=0)
             self._check_number(self.paths.index_add(0, self.graph_of[path[0]], fewest))
         for rows in torch.arange(path.size(1), device=path.device).tensor_split(chunk) if chunk else ():
-            self._extend_rows(path[:, rows], edges[:, rows])
+            some, some_edges = path[:, rows], edges[:, rows]
+            row, entry = self._neighbours(some[-1])
+            node, root, left = self.target[entry], some[0][row], self.longest - some.size(0)
+            if some.size(0) >= 3:
+                back = node == root
+                closing = torch.cat([some_edges[:, row[back]], self.edge[entry[back]][None]])
+                self._add_cycles(some[:, row[back]], closing)
+            if left == self.near:  # for these roots alone: they have about as many paths as near nodes
+                self._find_distances(some[0].unique())
+            open_ = node > root
+            if left <= self.near:  # whether so many edges may lead back to the root
+                key = root * self.num_nodes + node
+                at = torch.searchsorted(self.keys, key).clamp(max=self.keys.numel() - 1)
+                open_ &= (self.keys[at] == key) & (self.distances[at] <= left)
+            for before in some[1:]:
+                open_ &= before[row] != node
+            row, entry = row[open_], entry[open_]
+            longer = torch.cat([some[:, row], node[open_][None]])
+            self._extend(longer, torch.cat([some_edges[:, row], self.edge[entry][None]]))
 
     def _check_number(self, paths: Tensor) -> None:
         """Refuse a graph with too many paths."""
@@ -110,24 +128,6 @@ class _Counter:
             raise ValueError(
                 f"max_paths={self.max_paths} is too few for graph {number} and these lengths: raise it, or shorten them"
             )
-
-    def _extend_rows(self, path: Tensor, edges: Tensor) -> None:
-        row, entry = self._neighbours(path[-1])
-        node, root, length = self.target[entry], path[0][row], path.size(0)
-        if length >= 3:
-            closed = node == root
-            self._add_cycles(path[:, row[closed]], torch.cat([edges[:, row[closed]], self.edge[entry[closed]][None]]))
-        if self.longest - length == self.near:  # for these roots alone: they have about as many paths as near nodes
-            self._find_distances(path[0].unique())
-        open_, left = node > root, self.longest - length
-        if left <= self.near:  # whether so many edges may lead back to the root
-            key = root * self.num_nodes + node
-            at = torch.searchsorted(self.keys, key).clamp(max=self.keys.numel() - 1)
-            open_ &= (self.keys[at] == key) & (self.distances[at] <= left)
-        for before in path[1:]:
-            open_ &= before[row] != node
-        row, entry = row[open_], entry[open_]
-        self._extend(torch.cat([path[:, row], node[open_][None]]), torch.cat([edges[:, row], self.edge[entry][None]]))
 
     def _add_cycles(self, path: Tensor, edges: Tensor) -> None:
         """Add closed paths to the counts of their nodes and edges."""

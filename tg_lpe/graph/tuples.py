@@ -60,8 +60,18 @@ def component_tuples(graph: Graph, k: int, s: int) -> Tensor:
         owner, number = repeat_ranges(torch.zeros_like(sizes), sizes**s)
         digits = [number // sizes[owner] ** (s - 1 - place) % sizes[owner] for place in range(s)]
         tuples = torch.stack(digits) + graph.ptr[owner]
-    while len(tuples) < k:
-        tuples = _insert_linked(graph, tuples, starts, neighbours, name)
+    size = max(graph.max_nodes, 1)
+    for places in range(s, k):  # insert one more node that is linked to another into each tuple
+        counts = starts.diff()[tuples]
+        check_number(places * int(counts.sum()), f"{name}, with repetitions")
+        keys = []
+        for near in range(places):
+            owner, entry = repeat_ranges(starts[tuples[near]], counts[near])
+            old, new = tuples[:, owner], neighbours[entry]
+            keys += [_keys(graph, [*old[:place], new, *old[place:]]) for place in range(1, places + 1)]
+        key = torch.unique(torch.cat(keys)) if len(keys) > 1 else keys[0].sort()[0]
+        digits = [key // size ** (places - place) % size for place in range(places + 1)]
+        tuples = torch.stack(digits) + graph.ptr[key // size ** (places + 1)]
     return tuples
 
 
@@ -165,18 +175,3 @@ def check_number(number: int, name: str) -> None:
     """Raise ``ValueError`` for more than :data:`MAX_TUPLES` tuples."""
     if number > MAX_TUPLES:
         raise ValueError(f"{name}: {number:,} tuples do not fit in memory, at most {MAX_TUPLES:,} do")
-
-
-def _insert_linked(graph: Graph, tuples: Tensor, starts: Tensor, neighbours: Tensor, name: str) -> Tensor:
-    """Insert one more node that is linked to another into each tuple."""
-    size, places = max(graph.max_nodes, 1), len(tuples)
-    counts = starts.diff()[tuples]
-    check_number(places * int(counts.sum()), f"{name}, with repetitions")
-    keys = []
-    for near in range(places):
-        owner, entry = repeat_ranges(starts[tuples[near]], counts[near])
-        old, new = tuples[:, owner], neighbours[entry]
-        keys += [_keys(graph, [*old[:place], new, *old[place:]]) for place in range(1, places + 1)]
-    key = torch.unique(torch.cat(keys)) if len(keys) > 1 else keys[0].sort()[0]
-    digits = [key // size ** (places - place) % size for place in range(places + 1)]
-    return torch.stack(digits) + graph.ptr[key // size ** (places + 1)]

@@ -149,9 +149,32 @@ class EfficientTransformer(Scheduled):
 
     def run(self, graph: Graph | Tensor, phi: Tensor) -> tuple[Tensor, Tensor]:
         """Return ``TF_L^B`` and ``TF_L^Phi`` of Lemma 10, the last item of :meth:`trace`; arguments as there."""
-        if isinstance(graph, Graph) and self._compiled_runs(graph, phi):
-            return self._run_compiled(graph, phi)
-        return deque(self.trace(graph, phi), maxlen=1)[0]
+        if not isinstance(graph, Graph) or not self._compiled_runs(graph, phi):
+            return deque(self.trace(graph, phi), maxlen=1)[0]
+        graph_scale = (self.alpha_q * self.alpha_k).detach().view(-1, 1, 1)
+        laplacian, order = graph.scaled_laplacian(phi), torch.tensor(self.heads, dtype=torch.int64).view(-1)
+        if self._is_linear():
+            residual = (torch.eye(2).to(phi) + self.w_r.detach())[order]
+            phi = layers.two_block_layers(phi, laplacian, residual, (graph_scale * self.w_v.detach())[order])
+            return phi.new_ones(()), phi
+        w_v, w_q, w_k, w_r = (self._matrices(name).detach() for name in ("w_v", "w_q", "w_k", "w_r"))
+        query_key, identity = w_q.mT @ w_k, torch.eye(self.width).to(phi)
+        similarity = graph_scale * w_v
+        diagonal = all(bool((m * (1 - identity) == 0).all()) for m in (w_v, query_key))
+        left = w_v.diagonal(dim1=1, dim2=2).unsqueeze(2) * query_key.diagonal(dim1=1, dim2=2).unsqueeze(1)
+        laplacian = laplacian._replace(ptr=torch.tensor([0, graph.num_nodes]), max_nodes=graph.num_nodes)
+        ones = torch.ones(1, dtype=torch.float64)
+        for indices in order.split(LAYERS_AT_ONCE):
+            stack = LayerStack(
+                residual=(identity + w_r)[indices],
+                similarity=similarity[indices],
+                left=(left if diagonal else w_v)[indices],
+                right=query_key[indices],
+                diagonal=diagonal,
+            )
+            floor = None if self.normalize_phi is None else 0.0
+            phi = layers.layers(phi, laplacian, stack, ones, floor)
+        return phi.new_ones(()), phi
 
     def trace(self, graph: Graph | Tensor, phi: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         """Iterate over ``(B_l, Phi_l)`` for ``l = 0, 1, ... L``.
@@ -190,32 +213,6 @@ class EfficientTransformer(Scheduled):
         """Return whether ``Phi`` has two blocks, without similarity or normalisation of columns (Lemmas 1 to 3)."""
         compares = bool(((self.w_q != 0) | (self.w_k != 0)).any())
         return self.blockwise and self.width == 2 * self.k and self.normalize_phi is None and not compares
-
-    def _run_compiled(self, graph: Graph, phi: Tensor) -> tuple[Tensor, Tensor]:
-        graph_scale = (self.alpha_q * self.alpha_k).detach().view(-1, 1, 1)
-        laplacian, order = graph.scaled_laplacian(phi), torch.tensor(self.heads, dtype=torch.int64).view(-1)
-        if self._is_linear():
-            residual = (torch.eye(2).to(phi) + self.w_r.detach())[order]
-            phi = layers.two_block_layers(phi, laplacian, residual, (graph_scale * self.w_v.detach())[order])
-            return phi.new_ones(()), phi
-        w_v, w_q, w_k, w_r = (self._matrices(name).detach() for name in ("w_v", "w_q", "w_k", "w_r"))
-        query_key, identity = w_q.mT @ w_k, torch.eye(self.width).to(phi)
-        similarity = graph_scale * w_v
-        diagonal = all(bool((m * (1 - identity) == 0).all()) for m in (w_v, query_key))
-        left = w_v.diagonal(dim1=1, dim2=2).unsqueeze(2) * query_key.diagonal(dim1=1, dim2=2).unsqueeze(1)
-        laplacian = laplacian._replace(ptr=torch.tensor([0, graph.num_nodes]), max_nodes=graph.num_nodes)
-        ones = torch.ones(1, dtype=torch.float64)
-        for indices in order.split(LAYERS_AT_ONCE):
-            stack = LayerStack(
-                residual=(identity + w_r)[indices],
-                similarity=similarity[indices],
-                left=(left if diagonal else w_v)[indices],
-                right=query_key[indices],
-                diagonal=diagonal,
-            )
-            floor = None if self.normalize_phi is None else 0.0
-            phi = layers.layers(phi, laplacian, stack, ones, floor)
-        return phi.new_ones(()), phi
 
     def _trace_dense(self, b: Tensor, phi: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         yield b, phi

@@ -319,7 +319,22 @@ def _refinement(rule: _Rule, labels: _Labels) -> _Refinement:
 
 def _of_listed_tuples(labels: _Labels, nodes: Array) -> _Refinement:
     """Colour tuples ``[k, num_tuples]`` by neighbours, with the same colours as in an array of all tuples."""
-    moves = [_moves(labels, nodes, place) for place in range(len(nodes))]
+    k, n = nodes.shape[0], labels.graph.num_nodes
+    adjacency = _adjacency(labels.graph, np.uint64)
+    weight = n ** np.arange(k - 1, -1, -1)
+    key, moves = weight @ nodes, []
+    for place in range(k):  # the tuples that differ by a step along an edge in this place
+        starts, counts = adjacency.indptr[nodes[place]], np.diff(adjacency.indptr)[nodes[place]]
+        check_number(int(counts.sum()), f"neighbours of {nodes.shape[1]:,} tuples")
+        owner, entry = (part.numpy() for part in repeat_ranges(torch.from_numpy(starts), torch.from_numpy(counts)))
+        old, new = nodes[place][owner], adjacency.indices[entry].astype(np.int64)
+        wanted = key[owner] + (new - old) * weight[place]
+        source = np.minimum(np.searchsorted(key, wanted), max(len(key) - 1, 0))
+        is_listed = key[source] == wanted
+        pointers = np.concatenate([[0], np.cumsum(np.bincount(owner[is_listed], minlength=nodes.shape[1]))])
+        # Only tuples of one node need marks of edges, since their atomic types do not contain the edge.
+        relation = labels.between(old[is_listed], new[is_listed]) if k == 1 else None
+        moves.append((pointers, source[is_listed], relation))
 
     def refine(color: Colors) -> Colors:
         refined, mixed = color, _mixed(color)
@@ -340,27 +355,6 @@ def _folklore(color: Colors) -> Colors:
             hashes = _combine(hashes, np.expand_dims(color.take(w, place), place))
         total += hashes
     return _combine(color, total)
-
-
-def _moves(labels: _Labels, nodes: Array, place: int) -> tuple[Array, Array, Colors | None]:
-    """List the tuples that differ from each in this place by a step along an edge: pointers, tuples, marks of edges.
-
-    Only tuples of one node need marks, since their atomic types do not contain the edge.
-    """
-    k, n = nodes.shape[0], labels.graph.num_nodes
-    adjacency = _adjacency(labels.graph, np.uint64)
-    starts, counts = adjacency.indptr[nodes[place]], np.diff(adjacency.indptr)[nodes[place]]
-    check_number(int(counts.sum()), f"neighbours of {nodes.shape[1]:,} tuples")
-    owner, entry = (part.numpy() for part in repeat_ranges(torch.from_numpy(starts), torch.from_numpy(counts)))
-    old, new = nodes[place][owner], adjacency.indices[entry].astype(np.int64)
-    weight = n ** np.arange(k - 1, -1, -1)
-    key = weight @ nodes
-    wanted = key[owner] + (new - old) * weight[place]
-    source = np.minimum(np.searchsorted(key, wanted), max(len(key) - 1, 0))
-    is_listed = key[source] == wanted
-    pointers = np.concatenate([[0], np.cumsum(np.bincount(owner[is_listed], minlength=nodes.shape[1]))])
-    relation = labels.between(old[is_listed], new[is_listed]) if k == 1 else None
-    return pointers, source[is_listed], relation
 
 
 def _incidence(data: Data) -> Graph:

@@ -104,7 +104,15 @@ class AddPositionalEncoding(GraphTransform):
         frozen = frozen_copy(encoder)
         self._on_device = {torch.device("cpu"): frozen}
         self.features = tuple(name for name in ("x", "edge_attr") if name in encoder.reads)
-        self._encoder = _describe(frozen)
+        # A text that changes with the encoder's output: its arguments, or a digest of arguments and weights.
+        if frozen.state_dict():
+            described = module_digest(frozen)
+        else:
+            arguments = {name: value for name, value in described_arguments(frozen).items() if name != "class"}
+            if (dtype := module_dtype(frozen)) not in (None, torch.float32):
+                arguments["dtype"] = dtype
+            described = ", ".join(f"{name}={value!r}" for name, value in arguments.items())
+        self._encoder = f"{type(encoder).__name__}({described})"
 
     @classmethod
     def from_pretrained(cls: type[T], name_or_dir: str | Path, **kwargs: Any) -> T:
@@ -140,15 +148,3 @@ class AddPositionalEncoding(GraphTransform):
         """Return a text that changes if the output changes: PyG compares it to detect a stale cache."""
         arguments = ", ".join(f"{name}={vars(self)[name]!r}" for name in self._described)
         return f"{type(self).__name__}({arguments}, encoder={self._encoder})"
-
-
-def _describe(encoder: Encoder) -> str:
-    """Return a text that changes with the encoder's output: its arguments, or a digest of arguments and weights."""
-    name, arguments = type(encoder).__name__, described_arguments(encoder)
-    if encoder.state_dict():
-        return f"{name}({module_digest(encoder)})"
-    arguments.pop("class")
-    dtype = module_dtype(encoder)
-    if dtype not in (None, torch.float32):
-        arguments["dtype"] = dtype
-    return f"{name}({', '.join(f'{key}={value!r}' for key, value in arguments.items())})"
