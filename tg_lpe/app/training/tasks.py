@@ -256,14 +256,12 @@ class Regression(Task):
             raise ValueError(f"loss_function must be 'l1' or 'mse', got {self.loss_function!r}")
         if (self.mean is None) != (self.std is None):
             raise ValueError(f"mean and std go together, got mean={self.mean} and std={self.std}")
-        for name, values, least, kind in (
-            ("mean", self.mean, -math.inf, "finite"),
-            ("std", self.std, 0.0, "positive and finite"),
-        ):
+        for name, values, least in (("mean", self.mean, -math.inf), ("std", self.std, 0.0)):
             if values is None:
                 continue
             numbers = checked_numbers(name, values)
             if len(numbers) != self.num_targets or not all(least < number < math.inf for number in numbers):
+                kind = "finite" if name == "mean" else "positive and finite"
                 raise ValueError(f"{name} must be {self.num_targets} numbers, {kind}, got {values}")
             object.__setattr__(self, name, numbers)
 
