@@ -31,12 +31,16 @@ class RowBatchNorm(nn.BatchNorm1d):
 
     def forward(self, x: Tensor, graphs: RowGroups | None = None) -> Tensor:  # type: ignore[override]
         """Normalise ``x``, ``[num_rows, channels]``; ``graphs`` is not read."""
-        if self.training and not parallel.is_divided() and x.size(0) < 2:
+        if self.training and parallel.is_divided():
+            return self._normalize_divided(x)
+        if self.training and x.size(0) < 2:
             return nn.functional.batch_norm(
                 x, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps
             )
-        if not (self.training and parallel.is_divided()):
-            return super().forward(x)
+        return super().forward(x)
+
+    def _normalize_divided(self, x: Tensor) -> Tensor:
+        """Normalise the rows of this process by the statistics of all processes' rows."""
         mean, variance, biased, enough = _statistics(x.to(self.running_mean.dtype))
         with torch.no_grad():
             self.num_batches_tracked.add_(enough)
@@ -96,22 +100,25 @@ class RunningNorm(BoundedNorm):
         """Normalise ``x``, ``[num_rows, channels]``; ``graphs`` is not read."""
         mean, variance = self.running_mean, self.running_var
         if self.training and (parallel.is_divided() or x.size(0) > 1):
-            rows = x.detach().to(mean.dtype)
-            if parallel.is_divided():
-                with torch.no_grad():
-                    mean, variance, _, enough = _statistics(rows)
-                self.num_batches_tracked.add_(enough)
-                step = enough / self.num_batches_tracked.clamp(min=1)
-                step = enough * step.to(rows.dtype).clamp(min=self.momentum or 0.0)
-            else:
-                variance, mean = torch.var_mean(rows, dim=0)
-                self.num_batches_tracked.add_(1)
-                step = (1 / self.num_batches_tracked).to(rows.dtype).clamp(min=self.momentum or 0.0)
-            # Copies, which the backward pass can read after the next move.
-            mean, variance = self.running_mean.lerp(mean, step), self.running_var.lerp(variance, step)
-            self.running_mean.copy_(mean)
-            self.running_var.copy_(variance)
+            mean, variance = self._move(x.detach().to(mean.dtype))
         return self._clamp(nn.functional.batch_norm(x, mean, variance, self.weight, self.bias, eps=self.eps))
+
+    def _move(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Move the statistics and return copies, which the backward pass can read after the next move."""
+        if parallel.is_divided():
+            with torch.no_grad():
+                mean, variance, _, enough = _statistics(x)
+            self.num_batches_tracked.add_(enough)
+            step = enough / self.num_batches_tracked.clamp(min=1)
+            step = enough * step.to(x.dtype).clamp(min=self.momentum or 0.0)
+        else:
+            variance, mean = torch.var_mean(x, dim=0)
+            self.num_batches_tracked.add_(1)
+            step = (1 / self.num_batches_tracked).to(x.dtype).clamp(min=self.momentum or 0.0)
+        mean, variance = self.running_mean.lerp(mean, step), self.running_var.lerp(variance, step)
+        self.running_mean.copy_(mean)
+        self.running_var.copy_(variance)
+        return mean, variance
 
 
 @NORMS.register(name="layer")

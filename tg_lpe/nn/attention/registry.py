@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any, TypeVar
 
 from torch import nn
@@ -107,9 +108,7 @@ def check_arguments(
 
     The caller sets hints; ``what`` is the name of the registry and ``name`` that of the class, for messages.
     """
-    parameters = inspect.signature(cls).parameters.values()
-    names = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
-    accepts_any = any(p.kind is p.VAR_KEYWORD for p in parameters)
+    names, accepts_any = _arguments_of(cls)  # type: ignore[arg-type]  # a class is hashable
     for option, value in options.items():
         if option in ("hidden_channels", "heads", *hints) or not (accepts_any or option in names):
             allowed = [name for name in names if name not in ("hidden_channels", "heads", *hints)]
@@ -118,3 +117,11 @@ def check_arguments(
     for hint in hints.keys() - names:
         del accepted[hint]
     return accepted
+
+
+@cache
+def _arguments_of(cls: type[nn.Module]) -> tuple[list[str], bool]:
+    """Return the names of a constructor's arguments, and whether it accepts any others."""
+    parameters = inspect.signature(cls).parameters.values()
+    names = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+    return names, any(p.kind is p.VAR_KEYWORD for p in parameters)
