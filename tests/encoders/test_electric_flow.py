@@ -8,7 +8,7 @@ import networkx as nx
 import numpy as np
 import pytest
 import torch
-from helpers import Graph, from_networkx, pseudo_inverse
+from helpers import Graph, from_networkx, pseudo_inverse, refusals
 from scipy.sparse.linalg import spsolve
 from torch import Tensor
 
@@ -18,6 +18,7 @@ from tg_lpe.encoders import ElectricFlow
 from tg_lpe.graph.flow import electric_potentials
 from tg_lpe.testing.encoder_test_case import GRAPH, EncoderTestCase
 
+PATH = torch.tensor([[0, 1, 2, 3, 4], [1, 2, 3, 4, 5]])
 DEMANDS = torch.tensor([[1.0, 0.3], [0.0, -2.0], [0.5, 0.0], [-2.0, 0.7], [0.0, 1.0], [0.2, 0.0]], dtype=torch.float64)
 
 
@@ -130,24 +131,16 @@ def test_layers_from_features_compute_it() -> None:
     torch.testing.assert_close(encoder(b, graph).node[:, :1], v, atol=1e-9, rtol=1e-9)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "x", "match"),
-    [
-        ({"columns": ()}, None, "columns must be numbers of columns of x, such as"),
-        ({"columns": (-1,)}, None, "got .-1,."),
-        ({"columns": (0, 1), "edge_out_channels": 1}, None, "edge_out_channels must be 2, or 0 for no currents, got 1"),
-        ({"ground": -1.0}, None, "ground must be at least 0"),
-        ({"columns": (2,)}, DEMANDS, r"x must have a column for each of columns=.2,., .* got \[6, 2\]"),
-        ({}, None, "x must have a column .* got None"),
-        ({}, DEMANDS / 0.0, "finite"),
-    ],
+FAR_APART = torch.tensor([1e-12, 1.0, 1e12, 1e-12, 1.0], dtype=torch.float64)
+test_refusals = refusals(
+    lambda x=None, edge_weight=None, **options: ElectricFlow(**options)(x, PATH, edge_weight=edge_weight),
+    ({"columns": ()}, "columns must be numbers of columns of x, such as"),
+    ({"columns": (-1,)}, "got .-1,."),
+    ({"columns": (0, 1), "edge_out_channels": 1}, "edge_out_channels must be 2, or 0 for no currents, got 1"),
+    ({"ground": -1.0}, "ground must be at least 0"),
+    ({"columns": (2,), "x": DEMANDS}, r"x must have a column for each of columns=.2,., .* got \[6, 2\]"),
+    ({"num_edge_types": 2, "x": DEMANDS}, "edge types must be int64"),
+    ({}, "x must have a column .* got None"),
+    ({"x": DEMANDS / 0.0}, "finite"),
+    ({"x": DEMANDS, "edge_weight": FAR_APART}, "would miss demands by more than 1e-06 of the largest"),
 )
-def test_refusals(arguments: dict, x: Tensor | None, match: str) -> None:
-    with pytest.raises(ValueError, match=match):
-        ElectricFlow(**arguments)(x, tg_lpe.Graph(GRAPH.edge_index(), 6))
-
-
-def test_weights_that_lose_the_currents_are_refused() -> None:
-    weight = torch.tensor([1e-12, 1.0, 1e12, 1e-12, 1.0], dtype=torch.float64)
-    with pytest.raises(ValueError, match="would miss demands by more than 1e-06 of the largest"):
-        ElectricFlow()(DEMANDS[:, :1], torch.tensor([[0, 1, 2, 3, 4], [1, 2, 3, 4, 5]]), edge_weight=weight)
