@@ -206,8 +206,8 @@ def draws_of(name: str, args: argparse.Namespace) -> tuple[dict[str, list[Data]]
 
 
 @torch.no_grad()
-def encodings(part: str, graphs: list[Data]) -> list[tuple[Tensor, Tensor | None]]:
-    """Return the encoding of nodes and edges of each graph."""
+def encodings(part: str, graphs: list[Data]) -> list[tuple[Tensor | None, ...]]:
+    """Return the encoding of nodes and edges of each graph, and no potentials."""
     encoder = start_encoder(ENCODERS[part].encoder, DataSpec()).eval()
     encoder = encoder if ENCODERS[part].edge_encoding else without_edges(encoder)
     found, known = [], {}
@@ -215,22 +215,22 @@ def encodings(part: str, graphs: list[Data]) -> list[tuple[Tensor, Tensor | None
         key = graph.edge_index.numpy().tobytes() + graph.edge_weight.numpy().tobytes()
         if key not in known:
             known[key] = encoder(None, Graph.from_data(graph, edge_weight=None if part == "walks" else "edge_weight"))
-        found.append((known[key].node, known[key].edge))
+        found.append((known[key].node, known[key].edge, None))
     return found
 
 
 def with_encodings(row: str, name: str, args: argparse.Namespace) -> dict[str, list[Data]]:
-    """Return the graphs of a grid by purpose, with what a row reads as ``pe`` and ``edge_pe``."""
+    """Return the graphs of a grid by purpose, with what a row reads as ``pe``, ``edge_pe`` and ``potentials``."""
     found = draws_of(name, args)[0]
     for purpose, graphs in found.items():
         read = [
             cached(args.data / f"{name}-{purpose}-{slug(part)}.pt", partial(encodings, part, graphs))
             if part in ENCODERS
-            else [graph.flows[part] for graph in graphs]
+            else [(None, *reversed(graph.flows[part])) for graph in graphs]
             for part in PARTS[row]
         ]
         for graph, *columns in zip(graphs, *read, strict=True):
-            for which, where in enumerate(("pe", "edge_pe")):
+            for which, where in enumerate(("pe", "edge_pe", "potentials")):
                 if some := [column[which] for column in columns if column[which] is not None]:
                     graph[where] = torch.cat(some, 1)
             del graph.flows
@@ -243,20 +243,17 @@ class Predictor(nn.Module):
     def __init__(self, row: str, backbone: str, graphs: list[Data]) -> None:
         super().__init__()
         graph, added = graphs[0], DEMANDS if row == "flow" else 0
-        pe, edge_pe = ((graph[name].size(1) if name in graph else 0) for name in ("pe", "edge_pe"))
+        read = ("pe", "edge_pe", "potentials")
+        pe, edge_pe, potentials = (graph[name].size(1) if name in graph else 0 for name in read)
         width = graph.edge_attr.size(1) + edge_pe
         self.demands = nn.Sequential(nn.Linear(width, WIDTH), nn.ReLU(), nn.Linear(WIDTH, added)) if added else None
         self.flow = ElectricFlow(list(range(DEMANDS)))
         encoder = start_encoder(ROWS[row].encoder, DataSpec()) if row == "R-PEARL" else None
-        options = {
-            "in_channels": graph.x.size(1),
-            "edge_dim": graph.edge_attr.size(1),
-            "pe_channels": pe + added or None,
-        }
+        options = {"in_channels": graph.x.size(1), "edge_dim": graph.edge_attr.size(1), "pe_channels": pe or None}
         options |= {"readout": {"level": "node", "hidden": []}, "out_channels": WIDTH, **BACKBONES[backbone]}
-        options["pe_options"] = {"norm": True, "edge_channels": edge_pe + added or None}
+        options["pe_options"] = {"norm": True, "edge_channels": edge_pe or None}
         self.backbone = GraphTransformer(encoder=encoder, **options)
-        self.of_nodes = nn.Sequential(nn.ReLU(), nn.Linear(WIDTH, 2))
+        self.of_nodes, self.of_angles = nn.Linear(WIDTH, 2), nn.Linear((potentials or 1) + added, 1, bias=False)
         self.of_edges = nn.Sequential(nn.Linear(2 * WIDTH + width + added, WIDTH), nn.ReLU(), nn.Linear(WIDTH, 2))
         for name in ("edge_labels", "node_labels"):
             self.register_buffer(name, torch.cat([graph[name] for graph in graphs]).std(0))
@@ -264,16 +261,18 @@ class Predictor(nn.Module):
     def forward(self, data: Data) -> tuple[Tensor, Tensor]:
         """Return labels of edges ``[num_edges, 2]``, of which flow is odd and loading even, and of nodes."""
         encoding, (tail, head) = {name: data[name] for name in ("pe", "edge_pe") if name in data}, data.edge_index
+        columns = [data[name] for name in ("edge_attr", "edge_pe") if name in data]
+        potentials = data["potentials"] if "potentials" in data else torch.zeros(len(data.x), 1)
         if self.demands is not None:
-            at_nodes = global_add_pool(self.demands(torch.cat([data.edge_attr, data.edge_pe], 1)), head, len(data.x))
+            at_nodes = global_add_pool(self.demands(torch.cat(columns, 1)), head, len(data.x))
             missing = data.is_slack * global_add_pool(at_nodes, data.batch)[data.batch]
             found = self.flow(at_nodes - missing, data.edge_index, None, data.batch, data.edge_weight)
-            encoding = {"pe": torch.cat([data.pe, found.node], 1), "edge_pe": torch.cat([data.edge_pe, found.edge], 1)}
+            columns, potentials = [*columns, found.edge], torch.cat([potentials, found.node], 1)
         h = self.backbone(data.x, data.edge_index, data.edge_attr, data.batch, **encoding)
-        columns = [h[tail], h[head], data.edge_attr, *([encoding["edge_pe"]] if "edge_pe" in encoding else [])]
-        one, other = self.of_edges(torch.cat(columns, 1)).unflatten(0, (-1, 2)).unbind(1)
+        one, other = self.of_edges(torch.cat([h[tail], h[head], *columns], 1)).unflatten(0, (-1, 2)).unbind(1)
         edges = torch.stack([one[:, 0] - other[:, 0], one[:, 1] + other[:, 1]], 1)
-        return edges * self.edge_labels, self.of_nodes(h) * self.node_labels
+        nodes = self.of_nodes(h.relu()) + nn.functional.pad(self.of_angles(potentials), (1, 0))
+        return edges * self.edge_labels, nodes * self.node_labels
 
 
 def train(model: Predictor, graphs: list[Data], epochs: int) -> None:
@@ -319,7 +318,7 @@ def figures(predict: Callable[[Data], tuple[Tensor, Tensor]], parts: dict[str, l
 
 def of_losses(graph: Data, share: float) -> tuple[Tensor, Tensor]:
     """Return the labels that the DC flow of losses predicts, times a number."""
-    flow, angle = share * graph.edge_pe[::2, 2], share * graph.pe[:, 1]
+    flow, angle = share * graph.edge_pe[::2, 2], share * graph.potentials[:, 1]
     loading = (graph.dc_flow + flow).abs() - graph.dc_flow.abs()
     return torch.stack([flow, loading], 1), torch.stack([torch.zeros_like(angle), angle], 1)
 
