@@ -392,7 +392,7 @@ GRID_KINDS = {
 def with_shares(content: Entry) -> Entries:
     """Return the encodings of benchmarks/grid.py with the share of the others that each beats by column, best first.
 
-    BREC, where nothing is trained, and encodings of fewer than half of the columns are left out.
+    BREC, where nothing is trained, and encodings of fewer than five columns are left out.
     """
     trained = [entry for entry in content["results"] if entry["column"] != "BREC"]
     columns = groups(trained, "column", "row")
@@ -407,7 +407,7 @@ def with_shares(content: Entry) -> Entries:
     rows = [
         {"row": row, "shares": values, "seconds": content.get("costs", {}).get(row)}
         for row, values in shares.items()
-        if 2 * len(values) >= len(columns)
+        if len(values) >= 5
     ]
     return sorted(rows, key=lambda row: -statistics.fmean(row["shares"].values()))
 
@@ -446,6 +446,25 @@ def seconds_by_family(entry: Entry) -> Entry:
     """Show the seconds of a method on each large graph, and where it does not find the eigenvectors."""
     found = {family: entry[family] for family in LARGE if family in entry}
     return {n: f"{one['seconds']:.1f}" + (" (fails)" if one["share"] < 0.5 else "") for n, one in found.items()}
+
+
+def flow_rows(content: Entry) -> Entries:
+    """Group the runs of benchmarks/flow.py by model and row, best first, with means and spreads on the large grids."""
+    found: dict[tuple[str, str], dict[str, list[float]]] = {}
+    for entry in results(content):
+        figures = found.setdefault((entry.get("backbone", ""), entry["row"]), {})
+        for name in ("flow", "loading", "voltage", "outages"):
+            figures.setdefault(f"{name} {''.join(filter(str.isdigit, entry['grid']))}", []).append(entry[name])
+
+    def text(values: list[float]) -> str:
+        return f"{statistics.fmean(values):.2f}" + (f" ± {statistics.stdev(values):.2f}" if len(values) > 1 else "")
+
+    order = sorted(found.items(), key=lambda one: (one[0][0], -statistics.fmean(one[1]["flow 9241"])))
+    return [
+        {"row": row, "model": model, "runs": len(figures["flow 2869"]) if model else ""}
+        | {name: minus(text(values)) for name, values in figures.items()}
+        for (model, row), figures in order
+    ]
 
 
 TABLES: dict[str, Table] = {
@@ -571,10 +590,11 @@ TABLES: dict[str, Table] = {
         " | KiB kept: {kept_kib:,.0f}",
         arrange=only(lambda entry: "GramTransformer" not in entry["row"]),
     ),
-    "pooled_exchange": Table(
-        f"attention: {{attention}} | {cells(('recall', 'recall, fixed keys'))}",
-        lambda entry: {task: f"{one['r2']:.3f}" for task, one in entry.items() if task != "attention"},
-        grouped("attention", "task"),
+    "flow": Table(
+        "row: {row} | model: {model} | seeds: {runs} | flow, 2869: {flow 2869} | flow, 9241: {flow 9241}"
+        " | loading, 2869: {loading 2869} | voltage, 2869: {voltage 2869} | outages, 2869: {outages 2869}"
+        " | outages, 9241: {outages 9241}",
+        arrange=flow_rows,
     ),
     "layers": Table(
         "graphs: {graphs} | lemma: {lemma}: {construction}  | tolerance 1e-2: {loose} | 1e-6: {tight}",
