@@ -16,8 +16,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch_geometric.data import Data, InMemoryDataset
 
 import tg_lpe
-from tg_lpe import AddPositionalEncoding, Encoder, Encoding
-from tg_lpe.encoders import HeatKernel, Inputs, ResistiveEmbedding
+from tg_lpe import AddPositionalEncoding, Encoder, Encoding, LinearTransformerPE
+from tg_lpe.encoders import HeatKernel, Inputs, RandomWalk, ResistiveEmbedding
 from tg_lpe.testing.graphs import (  # noqa: F401
     Batched,
     Graph,
@@ -33,6 +33,7 @@ from tg_lpe.testing.graphs import (  # noqa: F401
     randomize_,
     relative_error,
 )
+from tg_lpe.transforms import AddEffectiveResistance, AddLaplacianEigenvectors
 
 
 def refusals(function: Callable[..., Any], *rows: tuple[Any, ...]) -> Callable[..., None]:
@@ -144,6 +145,18 @@ def heat_pe(**options: Any) -> AddPositionalEncoding:
 def resistive_pe(k: int, **options: Any) -> AddPositionalEncoding:
     """The transform of a computed encoding of nodes, which writes ``pe``."""
     return AddPositionalEncoding(ResistiveEmbedding(k), **options)
+
+
+TRANSFORMS = (
+    lambda **options: AddPositionalEncoding(Degrees(), "pe", "edge_pe", **options),
+    lambda **options: AddPositionalEncoding(RandomWalk(steps=4), "pe", "edge_pe", **options),
+    lambda **options: LinearTransformerPE(k=8, attr_name="pe", **options),
+    lambda **options: AddLaplacianEigenvectors(3, attr_name="pe", **options),
+    lambda **options: heat_pe(edge_attr_name="edge_pe", **options),
+    lambda **options: resistive_pe(3, **options),
+    lambda **options: AddEffectiveResistance(attr_name="edge_pe", **options),
+)
+"""Makers of transforms, which write ``pe`` or ``edge_pe`` or both."""
 
 
 class Stored(InMemoryDataset):

@@ -396,8 +396,6 @@ def test_the_command_line(tmp_path: Path, molecules: Path, capsys: pytest.Captur
 
     assert "--part must be I/N, such as 0/2, got one" in refused(str(molecules), str(out), "--part", "one")
     assert "OUT must be a folder" in refused(str(molecules), "out.pt")
-    (tmp_path / "in.smi").write_text("CC\n")
-    assert "--rows_per_shard 2 would have no effect" in refused(str(tmp_path / "in.smi"), "out.pt")
     assert "no effect with --ray" in refused(str(molecules), str(out), "--ray", "--part", "0/2")
 
 

@@ -81,7 +81,7 @@ MODULES: dict[str, Callable[[], nn.Module]] = {
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_pushed_and_loaded(name: str, hub: Path) -> None:
+def test_pushed_and_loaded_as_its_card_says(name: str, hub: Path) -> None:
     module = randomize_(MODULES[name]())
     address = module.push_to_hub("someone/checkpoint")
     assert address == "https://huggingface.co/someone/checkpoint/commit/0"
@@ -94,12 +94,6 @@ def test_pushed_and_loaded(name: str, hub: Path) -> None:
         edges = {"edge_attr_name": "edge_pe"} if module.edge_out_channels else {}
         transform = AddPositionalEncoding.from_pretrained("someone/checkpoint", **edges)
         assert repr(transform) == repr(AddPositionalEncoding(load_encoder("someone/checkpoint"), **edges))
-
-
-@pytest.mark.parametrize("name", MODULES)
-def test_the_usage_of_a_model_card_runs(name: str, hub: Path) -> None:
-    module = randomize_(MODULES[name]())
-    module.push_to_hub("someone/checkpoint")
     card = ModelCard.load(hub / "someone" / "checkpoint" / "main" / "README.md")
     assert card.data.library_name == "tg_lpe" and "pytorch-geometric" in card.data.tags
     assert card.text.strip().startswith("# checkpoint\n")

@@ -11,13 +11,7 @@ from hypothesis import strategies as st
 from torch_geometric.data import Batch, Data
 
 from tg_lpe.data import DataSpec, GraphDataset
-from tg_lpe.data.storage import (
-    is_collated,
-    iterate_chunks,
-    node_slices,
-    whole,
-    with_attribute,
-)
+from tg_lpe.data.storage import is_collated, iterate_chunks, node_slices, whole, with_attribute
 
 
 def as_data(graph: Graph, seed: int = 0, **more) -> Data:

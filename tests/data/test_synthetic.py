@@ -8,7 +8,7 @@ import networkx as nx
 import numpy as np
 import pytest
 import torch
-from helpers import relative_error
+from helpers import refusals, relative_error
 from torch import Tensor
 
 import tg_lpe
@@ -77,14 +77,6 @@ def test_csl_edges(n: int, skip: int) -> None:
     assert edges.shape == (2, 2 * n) and nx.utils.graphs_equal(graph, nx.circulant_graph(n, [1, skip]))
 
 
-@pytest.mark.parametrize(
-    ("n", "skip"), [(10, 1), (10, 9), (10, 5), (10, 10), (10, 0), (10, 15), (4, 2), (10, 11), (0, 2)]
-)
-def test_refuses_links_that_coincide(n: int, skip: int) -> None:
-    with pytest.raises(ValueError, match=f"skip={skip} on a circle of {n} nodes are not {2 * n} different edges"):
-        csl_edges(n, skip)
-
-
 def test_random_regular_graphs_are_expanders() -> None:
     n, degree = 400, 6
     edges = random_regular_edges(n, degree, generator())
@@ -96,21 +88,23 @@ def test_random_regular_graphs_are_expanders() -> None:
     assert second > 0.8 * (degree - 2 * math.sqrt(degree - 1)), "near the best there is, Alon and Boppana"
 
 
-@pytest.mark.parametrize(("n", "degree"), [(10, 3), (10, 0), (2, 2), (10, -2)])
-def test_refuses_degrees_it_cannot_make(n: int, degree: int) -> None:
-    with pytest.raises(ValueError, match=f"at least 3, got {degree} and {n}"):
-        random_regular_edges(n, degree, generator())
-
-
-def test_refuses_other_kinds() -> None:
-    for make in (
-        lambda: random_weighted_graph("cycle", generator()),
-        lambda: random_incidences("cycle", 2, generator()),
-    ):
-        with pytest.raises(ValueError, match="kind must"):
-            make()
-    for options, message in (({"skips": ()}, "skips"), ({"num_nodes": -3}, "num_nodes")):
-        with pytest.raises(ValueError, match=message):
-            random_weighted_graph("csl", generator(), **options)
-    with pytest.raises(TypeError, match="generator must"):
-        random_incidences("complete", 2, 0)  # type: ignore[arg-type]
+SKIPS = ((10, 1), (10, 9), (10, 5), (10, 10), (10, 0), (10, 15), (4, 2), (10, 11), (0, 2))
+test_refusals = refusals(
+    lambda make, *arguments: make(*arguments, generator()),
+    *(
+        (
+            (lambda *pair: csl_edges(*pair[:2]), n, skip),
+            f"skip={skip} on a circle of {n} nodes are not {2 * n} different",
+        )
+        for n, skip in SKIPS
+    ),
+    *(
+        ((random_regular_edges, n, degree), f"at least 3, got {degree} and {n}")
+        for n, degree in ((10, 3), (10, 0), (2, 2), (10, -2))
+    ),
+    ((random_weighted_graph, "cycle"), "kind must"),
+    ((random_incidences, "cycle", 2), "kind must"),
+    ((lambda _: random_weighted_graph("csl", generator(), skips=()),), "skips"),
+    ((lambda _: random_weighted_graph("csl", generator(), num_nodes=-3),), "num_nodes"),
+    ((lambda _: random_incidences("complete", 2, 0),), TypeError, "generator must"),
+)

@@ -6,7 +6,7 @@ import copy
 
 import pytest
 import torch
-from helpers import Degrees, heat_pe, normal, refusals, resistive_pe
+from helpers import TRANSFORMS, heat_pe, normal, refusals
 from torch import Tensor
 from torch_geometric.data import Batch, Data, HeteroData
 
@@ -37,16 +37,6 @@ def by_type(data: HeteroData, homogeneous: Data, name: str, of_edges: bool = Fal
     kinds = homogeneous.edge_type if of_edges else homogeneous.node_type
     names = data.edge_types if of_edges else data.node_types
     return {kind: homogeneous[name][kinds == number] for number, kind in enumerate(names)}
-
-
-TRANSFORMS = [
-    lambda **options: AddPositionalEncoding(Degrees(), "pe", "edge_pe", **options),
-    lambda **options: LinearTransformerPE(k=8, attr_name="pe", **options),
-    lambda **options: AddLaplacianEigenvectors(3, attr_name="pe", **options),
-    lambda **options: heat_pe(edge_attr_name="edge_pe", **options),
-    lambda **options: resistive_pe(3, **options),
-    lambda **options: AddEffectiveResistance(attr_name="edge_pe", **options),
-]
 
 
 @pytest.mark.parametrize("make", TRANSFORMS)

@@ -4,21 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
-from helpers import heat_pe, normal, refusals, resistive_pe
+from helpers import TRANSFORMS, heat_pe, normal, refusals
 from torch_geometric.data import Batch, Data
 from torch_geometric.utils import coalesce
 
 from tg_lpe import AddPositionalEncoding, GramTransformer, LinearTransformer
-from tg_lpe.encoders import RandomWalk
-from tg_lpe.transforms import AddEffectiveResistance, AddLaplacianEigenvectors
-
-TRANSFORMS = [
-    lambda **options: AddPositionalEncoding(RandomWalk(steps=4), "pe", "edge_pe", **options),
-    lambda **options: AddLaplacianEigenvectors(3, attr_name="pe", **options),
-    lambda **options: heat_pe(edge_attr_name="edge_pe", **options),
-    lambda **options: resistive_pe(3, **options),
-    lambda **options: AddEffectiveResistance(attr_name="edge_pe", **options),
-]
 
 
 def multigraph() -> Data:

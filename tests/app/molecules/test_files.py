@@ -131,10 +131,7 @@ def predictions(source: Path | str, folder: Path) -> dict[str, list[str]]:
 
 @pytest.mark.parametrize("name", FORMS)
 def test_a_table_is_read_alike(
-    tmp_path: Path,
-    name: str,
-    expected: dict[str, list[str]],
-    expected_splits: MoleculeSplits,
+    tmp_path: Path, name: str, expected: dict[str, list[str]], expected_splits: MoleculeSplits
 ) -> None:
     (tmp_path / name).write_bytes(FORMS[name]())
     splits = load_molecules(tmp_path / name, targets=["y"], cache_dir=tmp_path / "cache", progress=False)

@@ -167,9 +167,6 @@ def test_missing_and_ambiguous_files(write_folder: Write, tmp_path: Path) -> Non
     (folder / "train.csv").write_text("smiles\nC\n")
     with pytest.raises(ValueError, match=r"more than one train split: train.csv, train.smi"):
         load_molecules(folder)
-    (folder / "readme.docx").touch()
-    with pytest.raises(ValueError, match=r"readme.docx: the suffix is '.docx', .*\.smi"):
-        load_molecules(folder / "readme.docx")
 
 
 def test_split_without_usable_molecules(write_folder: Write, tmp_path: Path) -> None:

@@ -228,10 +228,7 @@ def test_vocabulary_round_trips_and_orders() -> None:
 
 
 test_vocabulary_errors = refusals(
-    AtomVocabulary,
-    ((("C", "C", "N"),), "more than once: 'C'"),
-    (((),), "at least one"),
-    (("CNO",), TypeError, "'CNO'"),
+    AtomVocabulary, ((("C", "C", "N"),), "more than once: 'C'"), (((),), "at least one"), (("CNO",), TypeError, "'CNO'")
 )
 
 

@@ -158,14 +158,10 @@ def test_on_the_command_line(
     assert capsys.readouterr().out == said
     assert "predicted 6 of 6 molecules" in caplog.text, "a line where there is no terminal"
     assert len(rows_of(out)) == 7
-    (tmp_path / "folder.csv").mkdir()
     for words, said in (
         ([*command, "--strict"], "in.smi:5: 'C1CC('"),
-        ([*command, "--workers", "-1"], "num_workers"),
         ([*command, "--batch_size", "0"], "batch_size"),
-        (["predict", "gram-k8", str(source), str(out)], "encoder"),
         (["predict", "transformer-zinc", str(source), "out.txt"], "OUT must end in .csv"),
-        (["predict", "transformer-zinc", str(source), str(tmp_path / "folder.csv")], "folder.csv"),
     ):
         assert main([*words, "--quiet"]) == 1
         error = capsys.readouterr().err

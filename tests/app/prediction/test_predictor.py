@@ -64,14 +64,6 @@ def test_smiles_and_graphs_give_what_the_model_gives_one_by_one(zinc: Predictor,
     torch.testing.assert_close(zinc.predict(dataset[2:4]).values, expected[2:4], rtol=1e-4, atol=1e-4)
 
 
-def test_workers_change_nothing(zinc: Predictor) -> None:
-    many = MIXED * 30
-    alone = zinc.predict(many, on_error="nan", num_workers=0, batch_size=16)
-    others = zinc.predict(many, on_error="nan", num_workers=2, batch_size=16)
-    assert torch.equal(alone.values.nan_to_num(99.0), others.values.nan_to_num(99.0))
-    assert alone.refused == others.refused
-
-
 @pytest.mark.parametrize("batch_size", [1, 3, 100])
 def test_refused_molecules_are_named(zinc: Predictor, batch_size: int) -> None:
     got = zinc.predict(MIXED, on_error="nan", batch_size=batch_size)
@@ -339,12 +331,11 @@ def test_a_run_folder_knows_its_vocabulary_and_task(tmp_path: Path, features: An
         load(tmp_path / "run")
 
 
-def test_predictions_that_do_not_depend_on_the_spelling(zinc: Predictor) -> None:
+def test_a_model_trained_on_the_strings_reads_the_strings(zinc: Predictor) -> None:
     xylene = ["Cc1ccccc1C", "Cc1c(C)cccc1", "c1(C)c(C)cccc1"]
-    plain, canonical = (zinc.predict(xylene, canonical=how).values.flatten() for how in (False, None))
-    assert plain.max() - plain.min() > 1e-3 > 1e-4 > canonical.max() - canonical.min()
-    as_spelled = Predictor(zinc.model, zinc.task, {**zinc.data, "canonical": False})
-    torch.testing.assert_close(as_spelled.predict(xylene).values.flatten(), plain)
+    as_spelled = Predictor(zinc.model, zinc.task, {**zinc.data, "canonical": False}).predict(xylene).values
+    assert as_spelled.max() - as_spelled.min() > 1e-3
+    torch.testing.assert_close(as_spelled, zinc.predict(xylene, canonical=False).values)
 
 
 def test_a_bare_checkpoint_predicts_from_graphs_alone(tmp_path: Path) -> None:

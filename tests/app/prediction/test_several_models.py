@@ -17,7 +17,7 @@ from torch_geometric.data import Data
 
 from tg_lpe import GraphTransformer, zoo
 from tg_lpe.app.cli import main
-from tg_lpe.app.prediction import Predictor, load_many, predict_file
+from tg_lpe.app.prediction import Predictor, load_many
 from tg_lpe.app.training.tasks import make_task
 
 ATOMS = ("C", "O", "N")
@@ -209,19 +209,3 @@ def test_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     expected = np.concatenate([single.mean(0), single.std(0, ddof=1)], 1)
     np.testing.assert_allclose([[float(cell) for cell in rows[i][4:8]] for i in (0, 2)], expected, rtol=1e-4, atol=1e-6)
     assert rows[1] == ["3", "C1CC(", "2", "y", "", "", "", "", ""]
-    model(3, target={"columns": ["a", "c"]}).save(tmp_path / "other")
-    assert main(["predict", str(folders[0]), str(tmp_path / "other"), str(source), str(out), "--quiet"]) == 1
-    error = capsys.readouterr().err
-    assert "target of" in error and str(tmp_path / "other") in error and error.count("\n") == 1
-
-
-def test_a_class_in_the_file(tmp_path: Path) -> None:
-    pytest.importorskip("rdkit")
-    task, named = {"name": "multiclass", "num_classes": 2}, {"columns": ["t"], "classes": [["no", "yes"]]}
-    both = together([model(seed, task, target=named) for seed in (0, 1)])
-    (tmp_path / "in.smi").write_text("CCO\nCCN\n", encoding="utf-8")
-    assert predict_file(both, tmp_path / "in.smi", tmp_path / "out.csv", progress=False) == (2, 0, 0)
-    with (tmp_path / "out.csv").open(newline="", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
-    assert [*rows[0]] == ["line", "smiles", "t_no", "t_yes", "t_no_spread", "t_yes_spread", "class", "outside"]
-    assert [row["class"] for row in rows] == both.predict(["CCO", "CCN"]).names

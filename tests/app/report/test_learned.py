@@ -9,11 +9,8 @@ import pytest
 import torch
 from helpers import Degrees
 
-from tg_lpe import GramTransformer
+from tg_lpe.app.cli import main
 from tg_lpe.app.report import learned_pictures, read_run, write_report
-from tg_lpe.app.training import KernelPretrainConfig, KernelPretraining, TrainConfig, build_model, task_for, train
-from tg_lpe.app.training.loop import run_in_folder
-from tg_lpe.app.training.run_folder import RunFolder
 from tg_lpe.checkpoints.files import load_tensors, save_tensors
 from tg_lpe.encoders import ENCODERS, LearnedTable, make_encoder
 
@@ -22,27 +19,15 @@ from tg_lpe.encoders import ENCODERS, LearnedTable, make_encoder
 def folders(tmp_path: Path) -> tuple[Path, Path]:
     """A pretraining, and a training that goes on from it."""
     pytest.importorskip("rdkit")
-    from tg_lpe.app.molecules import load_molecules
-
     molecules = [f"{'C' * n}{end}" for n in range(2, 9) for end in ("O", "C#N", "C(=O)O")]
     (tmp_path / "own.csv").write_text("smiles,y\n" + "\n".join(f"{s},{len(s)}.5" for s in molecules), encoding="utf-8")
-    splits = load_molecules(tmp_path / "own.csv", cache_dir=tmp_path, progress=False)
-    config = KernelPretrainConfig(kernels=("resistance",), epochs=1, read_features=True)
-    sizes = {name: size for name, size in splits.spec.to_dict().items() if name in ("num_node_types", "num_edge_types")}
-    encoder = GramTransformer(1, 1, num_filters=2, num_layers=3, **sizes)
-    pretraining = RunFolder(tmp_path / "pretraining")
-    settings = {"encoder": encoder.config_dict(), "loop": config.to_dict(), "data": splits.describe()}
-    run_in_folder(
-        lambda: KernelPretraining(config, encoder, splits, pretraining, progress=False),
-        pretraining,
-        "pretrain-kernels",
-        settings,
-        False,
-    )
-    task = task_for(splits)
-    model = build_model(splits.spec, task, pretraining.path / "encoder", hidden_channels=8, num_layers=1)
-    train(model, splits, task, TrainConfig(epochs=1), folder=tmp_path / "training", progress=False)
-    return pretraining.path, tmp_path / "training"
+    common = [str(tmp_path / "own.csv"), "--cache", str(tmp_path / "cache"), "--epochs", "1", "--quiet"]
+    begin = ["--kernels", "resistance", "--read_features", "--encoder", "GramTransformer"]
+    begin += ["--encoder.num_filters", "2", "--encoder.num_layers", "3", "--out", str(tmp_path / "pretraining")]
+    assert main(["pretrain", *common, *begin]) == 0
+    start = ["--pretrained", str(tmp_path / "pretraining"), "--model.hidden_channels", "8", "--model.num_layers", "1"]
+    assert main(["train", *common, *start, "--out", str(tmp_path / "training")]) == 0
+    return tmp_path / "pretraining", tmp_path / "training"
 
 
 def test_before_and_after_are_those_of_the_run(

@@ -14,15 +14,7 @@ from typing import Any
 import pytest
 from helpers import refusals
 
-from tg_lpe.app.report import (
-    Run,
-    Table,
-    compare,
-    comparison_table,
-    draw_curve,
-    read_run,
-    write_report,
-)
+from tg_lpe.app.report import Run, Table, compare, comparison_table, draw_curve, read_run, write_report
 from tg_lpe.app.report.runs import UNNAMED
 from tg_lpe.app.training.config import KernelPretrainConfig, PretrainConfig, TrainConfig
 from tg_lpe.app.training.run_folder import RunFolder
@@ -70,13 +62,14 @@ def make_run(tmp_path: Path) -> MakeRun:
         environment: dict[str, Any] | None = None,
         result: dict[str, Any] | None = None,
         pretrained: str | None = None,
+        start: str | None = None,
         task: dict[str, Any] = TASK,
         **settings: Any,
     ) -> Run:
         metric, learned = task["metric"], encoder in (GRAM, FEATURES) or pretrained is not None
         if encoder is not None and encoder["class"] in ENCODERS:
             encoder = make_encoder(encoder).config_dict()
-        config = {"command": "train", "encoder": encoder, "pretrained": pretrained, "task": task}
+        config = {"command": "train", "encoder": encoder, "pretrained": pretrained, "start": start, "task": task}
         config["model"] = MODEL | {key: value for key, value in settings.items() if key in MODEL}
         loop = {"epochs": 3} | {key: value for key, value in settings.items() if key not in MODEL}
         config |= {"loop": TrainConfig(**loop).to_dict(), "data": {**DATA, **(data or {})}}
@@ -294,6 +287,11 @@ def test_classes_of_encoders_are_different_rows(make_run: MakeRun) -> None:
 )
 def test_pretrained_encoder_is_named(make_run: MakeRun, encoder: str, name: str) -> None:
     assert labels(make_run("a", 0.3, pretrained=encoder)) == [f"GramTransformer from {name}"]
+
+
+def test_starts_are_told_apart(make_run: MakeRun) -> None:
+    rows = labels(make_run("tuned", 0.3, WALK, start="runs/first"), make_run("scratch", 0.4, WALK))
+    assert rows == ["RandomWalk, from first", "RandomWalk, from scratch"]
 
 
 def test_edge_encoding_is_shown_for_every_row_that_has_it(make_run: MakeRun) -> None:
@@ -593,8 +591,7 @@ def test_a_regression_stands_beside_the_constant(make_run: MakeRun, page: Callab
 
 
 test_a_path_is_no_run = refusals(
-    lambda function, *arguments: function(*arguments),
-    ((write_report, [], "report.html"), "run folder"),
+    lambda function, *arguments: function(*arguments), ((write_report, [], "report.html"), "run folder")
 )
 
 

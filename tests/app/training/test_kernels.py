@@ -13,13 +13,7 @@ from scipy.linalg import expm
 from tg_lpe import Encoder, GramTransformer, LinearTransformer
 from tg_lpe.app.molecules import MoleculeSplits
 from tg_lpe.app.training.config import KernelPretrainConfig
-from tg_lpe.app.training.kernels import (
-    HEAT_TIMES,
-    NUM_EIGENSPACES,
-    WALK_STEPS,
-    kernel_channels,
-    kernel_entries,
-)
+from tg_lpe.app.training.kernels import HEAT_TIMES, NUM_EIGENSPACES, WALK_STEPS, kernel_channels, kernel_entries
 from tg_lpe.app.training.pretrain import KernelPretraining
 from tg_lpe.app.training.run_folder import RunFolder
 from tg_lpe.data import GraphSplits

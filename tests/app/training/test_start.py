@@ -186,30 +186,9 @@ def test_what_does_not_fit_is_refused(capsys: pytest.CaptureFixture[str]) -> Non
     tune = ["train", "small.csv", *COMMON, *LABELS, "--start", "first"]
     assert main([*tune, "--model.hidden_channels", "16", "--out", "wide"]) == 1
     assert "--start first: the weights do not fit: node_embedding" in capsys.readouterr().err
-    assert main([*tune, "--encoder", "none", "--out", "none"]) == 1
-    assert "is absent here and" in capsys.readouterr().err
-    for options, message in (
-        (["--preset", "paper"], "--start and --preset exclude each other"),
-        (["--pretrained", "gram-k8"], "--start and --pretrained exclude each other"),
-    ):
-        assert message in unparsed(capsys, *tune, *options)
     load("first").model.save_pretrained("bare")  # type: ignore[operator]
     assert main([*tune[:-1], "bare", "--out", "none"]) == 1
     assert "model bare does not say how it reads molecules" in capsys.readouterr().err
-    assert "'nowhere' is no checkpoint" in unparsed(capsys, "train", "small.csv", *LABELS, "--start", "nowhere")
-
-
-@pytest.mark.usefixtures("files", "threads")
-def test_reports_tell_starts_apart(capsys: pytest.CaptureFixture[str]) -> None:
-    pytest.importorskip("matplotlib")
-    train = ["train", "large.csv", *COMMON, "--target", "size"]
-    assert main([*train, *TRAINED, "--out", "first"]) == 0
-    assert main([*train, "--start", "first", "--out", "tuned"]) == 0
-    assert main([*train, *TRAINED, "--lr", "1e-3", "--out", "scratch"]) == 0
-    capsys.readouterr()
-    assert main(["report", "tuned", "scratch"]) == 0
-    table = capsys.readouterr().out
-    assert "RandomWalk, from first" in table and "RandomWalk, from scratch" in table, table
 
 
 def test_the_head_has_a_learning_rate_of_its_own() -> None:

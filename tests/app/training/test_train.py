@@ -22,7 +22,7 @@ from tg_lpe.app.training import JointTraining, Task, TrainConfig, build_model, m
 from tg_lpe.app.training.state import read_metrics
 from tg_lpe.checkpoints.files import read_json
 from tg_lpe.data import GraphSplits, random_node_masks
-from tg_lpe.encoders import Combined, GramTransformer, Inputs, RandomWalk, SpectralEncoder
+from tg_lpe.encoders import Combined, GramTransformer, Inputs, RandomWalk
 from tg_lpe.models import GraphTransformer, Model
 
 MODEL: dict[str, Any] = {"hidden_channels": 16, "heads": 2, "num_layers": 1}
@@ -361,20 +361,6 @@ def test_a_run_goes_on_in_its_precision(tmp_path: Path, monkeypatch: pytest.Monk
     (tmp_path / "result.json").unlink()
     with pytest.raises(ValueError, match=r"loop\.precision"):
         run(resume=True)
-
-
-def test_an_encoder_that_is_kept_does_not_train() -> None:
-    splits, seen = splits_of_rings(), []
-
-    class Watched(SpectralEncoder):
-        def encode(self, *args: Any, **kwargs: Any) -> Any:
-            seen.append(self.training)
-            return super().encode(*args, **kwargs)
-
-    for rate, expected in ((0.0, {False}), (1e-3, {True, False})):
-        seen.clear()
-        fitted(splits, BINARY, Watched(4, 0, 4, dropout=0.5), replace(ONCE, encoder_lr=rate))
-        assert set(seen) == expected
 
 
 def test_penalties_are_in_the_metrics(tmp_path: Path) -> None:
