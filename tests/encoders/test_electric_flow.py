@@ -132,15 +132,32 @@ def test_layers_from_features_compute_it() -> None:
 
 
 FAR_APART = torch.tensor([1e-12, 1.0, 1e12, 1e-12, 1.0], dtype=torch.float64)
+CHAIN = torch.stack([torch.arange(300), torch.arange(1, 301)])
+NEARLY_CUT = torch.ones(300, dtype=torch.float64).index_fill(0, torch.tensor([9]), 1e-17)
 test_refusals = refusals(
-    lambda x=None, edge_weight=None, **options: ElectricFlow(**options)(x, PATH, edge_weight=edge_weight),
+    lambda x=None, edge_weight=None, edges=PATH, **options: ElectricFlow(**options)(x, edges, edge_weight=edge_weight),
     ({"columns": ()}, "columns must be numbers of columns of x, such as"),
     ({"columns": (-1,)}, "got .-1,."),
     ({"columns": (0, 1), "edge_out_channels": 1}, "edge_out_channels must be 2, or 0 for no currents, got 1"),
     ({"ground": -1.0}, "ground must be at least 0"),
-    ({"columns": (2,), "x": DEMANDS}, r"x must have a column for each of columns=.2,., .* got \[6, 2\]"),
+    ({"columns": (2,), "x": DEMANDS}, r"x must have a column for each of columns=.2., .* got \[6, 2\]"),
     ({"num_edge_types": 2, "x": DEMANDS}, "edge types must be int64"),
     ({}, "x must have a column .* got None"),
     ({"x": DEMANDS / 0.0}, "finite"),
     ({"x": DEMANDS, "edge_weight": FAR_APART}, "would miss demands by more than 1e-06 of the largest"),
+    ({"x": torch.arange(301.0), "edges": CHAIN, "edge_weight": NEARLY_CUT}, "differs by a factor of 1e.17"),
 )
+
+
+def test_gradients_that_overflow_pass() -> None:
+    """A scaler of losses finds them, and leaves the step out."""
+    demands = DEMANDS.clone().requires_grad_()
+    (ElectricFlow()(demands, PATH).node * float("inf")).sum().backward()
+    assert demands.grad is not None and not demands.grad.isfinite().all()
+
+
+def test_later_changes_of_the_list_of_columns_change_nothing() -> None:
+    columns = [0]
+    encoder = ElectricFlow(columns)
+    columns.append(1)
+    assert encoder(DEMANDS, PATH).node.shape == (6, 1)

@@ -490,7 +490,8 @@ def _common_level(parts: dict[str, InMemoryDataset], level: Level | None) -> Lev
             allowed_rows = " or one per ".join(wanted)
             raise ValueError(f"{part}: y must have one row per {allowed_rows}, got shape {shape} for {sizes}")
     if len(allowed) > 1:
-        raise ValueError(f"y of shape {shape} may belong to graphs or to nodes: pass level='graph' or level='node'")
+        hint = "GraphSplits.of(..., level='graph') or level='node' says which"
+        raise ValueError(f"y of shape {shape} may belong to graphs or to nodes: {hint}")
     return cast(Level, allowed.pop())
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from tg_lpe.arguments import check_form
 from tg_lpe.encoders.computed import NodeEdgeEncoder
 from tg_lpe.encoders.registry import register
 from tg_lpe.graph.components import Array, ComponentGroup, Components
@@ -61,6 +62,7 @@ class Centralities(NodeEdgeEncoder):
         edge_out_channels: int | None = None,
         pair_out_channels: int | None = 0,
     ) -> None:
+        check_form("measures", measures, [str])
         if not measures or not set(measures) <= {*WALKS, *FLOWS}:
             raise ValueError(f"measures must be one or more of {WALKS + FLOWS}, got {measures!r}")
         super().__init__(len(measures), len(measures), edge_out_channels, len(measures), pair_out_channels)

@@ -66,8 +66,8 @@ class ElectricFlow(Encoder):
     ) -> None:
         super().__init__()
         check_positive("ground", ground, or_zero=True)
-        self.columns = [columns] if isinstance(columns, int) else columns
-        check_form("columns", self.columns, [int])
+        check_form("columns", [columns] if isinstance(columns, int) else columns, [int])
+        self.columns = [columns] if isinstance(columns, int) else list(columns)
         if not self.columns or min(self.columns) < 0:
             raise ValueError(f"columns must be numbers of columns of x, such as (0, 2), got {columns!r}")
         self.ground, width = float(ground), len(self.columns)

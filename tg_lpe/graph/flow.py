@@ -12,6 +12,7 @@ from torch import Tensor
 
 from tg_lpe.graph.components import Array, Components
 from tg_lpe.graph.graph import Graph
+from tg_lpe.graph.resistance import grounded_inverses
 from tg_lpe.graph.solvers import factorized, symmetric_matrix
 from tg_lpe.graph.sparse_inverse import GroundedLaplacian, check_accuracy
 from tg_lpe.ops.operator import host_array
@@ -20,6 +21,8 @@ KIRCHHOFF = 1e-6
 """Largest difference between a demand and the sum of the currents that leave its node, relative to the largest demand
 of the component."""
 
+FEW = 256
+"""Up to this number of nodes, a batch is inverted densely, which takes less time than to begin a sparse factor."""
 
 LARGE = 4096
 """Above this number of nodes, a component has a factor of its own, which shows progress and refuses to fill memory."""
@@ -44,15 +47,19 @@ class Potentials:
         for group in self.parts.groups:
             if group.size > LARGE:
                 self._solvers += [(p.nodes[0], GroundedLaplacian(p, self.parts.diagonal).solve) for p in group.each()]
+            elif graph.num_nodes <= FEW:
+                self._solvers.append((group.nodes, grounded_inverses(self.parts, group).__matmul__))
             elif group.size > 1:
                 ground = self.parts.diagonal[group.nodes].argmax(1)
                 small.append(group.nodes[np.arange(group.size) != ground[:, None]])
         if small:
             nodes, parts = np.concatenate(small), self.parts
-            laplacian = symmetric_matrix(parts.tail, parts.head, -parts.weights, len(parts.label)) + diags(
-                parts.diagonal
-            )
-            self._solvers.append((nodes, factorized(laplacian[nodes][:, nodes])))
+            laplacian = diags(parts.diagonal) - symmetric_matrix(parts.tail, parts.head, parts.weights, graph.num_nodes)
+            try:
+                self._solvers.append((nodes, factorized(laplacian.tocsr()[nodes][:, nodes])))
+            except RuntimeError as error:  # a pivot rounds to zero
+                worst = max(parts.groups, key=lambda group: group.ratios.max())
+                raise _refusal(worst.size, worst.ratios.max()) from error
 
     def solve(self, demands: Tensor) -> Tensor:
         """Compute ``L^+ b``.
@@ -79,13 +86,17 @@ class Potentials:
         np.add.at(missed, parts.head, current)
         for group in parts.groups:
             error, size = (np.abs(values[group.nodes]).max((1, 2), initial=0.0) for values in (missed, b))
-            if not (error <= KIRCHHOFF * size).all():  # it may be NaN
-                ratio = group.ratios[(error / np.maximum(size, 1e-300)).argmax()]
-                raise ValueError(
-                    f"edge_weight of a component of {group.size} nodes differs by a factor of {ratio:.0e}; its "
-                    f"currents would miss demands by more than {KIRCHHOFF:.0e} of the largest: raise its least values"
-                )
+            wrong = ~(error <= KIRCHHOFF * size) & np.isfinite(size)  # gradients may be infinite or NaN
+            if wrong.any():
+                raise _refusal(group.size, group.ratios[wrong.argmax()])
         return torch.from_numpy(v).to(self.device)
+
+
+def _refusal(size: int, ratio: float) -> ValueError:
+    return ValueError(
+        f"edge_weight of a component of {size} nodes differs by a factor of {ratio:.0e}; its currents would miss "
+        f"demands by more than {KIRCHHOFF:.0e} of the largest: raise its least values"
+    )
 
 
 class _Solve(torch.autograd.Function):

@@ -61,7 +61,7 @@ class LoopConfig:
 
     def __post_init__(self) -> None:
         for name, kind in get_type_hints(type(self)).items():
-            value = vars(self)[name]
+            value = getattr(self, name)
             if kind is bool:
                 check_flags(**{name: value})
             # lr=1 and numbers of NumPy become floats: run folders of equal settings are equal, and hold JSON.

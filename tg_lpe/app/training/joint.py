@@ -135,8 +135,7 @@ def check_training(model: Model, splits: GraphSplits, task: Task) -> None:
     _check_weights(splits, task)
     if model.reads_graph_attr and splits.spec.graph_dim is None:
         raise ValueError("the model was made with graph_dim and reads graph_attr, which the graphs do not have")
-    parts = dict(model.named_children())
-    expects = [name for name in ("pe", "edge_pe") if f"{name}_embedding" in parts]
+    expects = [name for name in ("pe", "edge_pe") if getattr(model, f"{name}_embedding", None) is not None]
     if expects and model.encoder is None:
         mismatch = f"the model was made with {expects[0]}_channels and expects {expects[0]}=, which train does not pass"
         raise ValueError(f"{mismatch}: give it the encoder, and encoder_lr=0 to keep the encoder as it is")
@@ -187,9 +186,7 @@ class JointTraining(TrainingLoop):
         weight = next((name for name in ("edge_weight", "weight") if name in splits.train._data), None)
         if weight is not None and not (weight == "edge_weight" and reads_edge_weight(model)):
             unread = f"{weight} of the graphs is not read by {self.encoder or 'a model without an encoder'}"
-            warnings.warn(
-                f"{unread}. Put conductances into edge_weight, and into edge_attr for attention", stacklevel=2
-            )
+            warnings.warn(f"{unread}. Put conductances into edge_weight; attention reads edge_attr", stacklevel=2)
 
     def fit(self, resume: bool = False) -> dict[str, Any]:
         """Train as :meth:`TrainingLoop.fit`, with the encoder frozen if ``encoder_lr`` is 0."""
@@ -342,16 +339,7 @@ class JointTraining(TrainingLoop):
         change in sign and basis.
         """
         generator = torch.Generator().manual_seed(hash_seed(self.config.seed, RELABELLING))
-        dataset = self.splits.test
-        read, data = copy.copy(dataset), copy.copy(dataset._data)
-        data.num_nodes = dataset._data.num_nodes  # PyG may infer it from an attribute that is removed below
-        if dataset.slices is not None:
-            data._store._num_nodes = node_slices(dataset).diff().tolist()  # where PyG keeps the sizes of the graphs
-            read.slices = {name: value for name, value in dataset.slices.items() if name in READ}
-        for name in set(data.keys()) - {*READ, "num_nodes"}:
-            del data[name]
-        read._data, read._data_list = data, None
-        relabelled = relabel_nodes(read, generator)
+        relabelled = relabel_nodes(_only_read(self.splits.test), generator)
         return float(self.figures(store_precomputed(self.encoder, relabelled))[self.task.metric])
 
     def predict(self, batch: Batch, generator: torch.Generator | None = None) -> Tensor:
@@ -429,13 +417,25 @@ def _by_column(part: str, figures: Mapping[str, Sequence[float | None]], columns
     return {f"{part}_{name}_columns": dict(zip(columns, values, strict=True)) for name, values in figures.items()}
 
 
+def _only_read(dataset: InMemoryDataset) -> InMemoryDataset:
+    """Copy a dataset without the attributes that :meth:`JointTraining.predict` does not read."""
+    result, data = copy.copy(dataset), copy.copy(dataset._data)
+    data.num_nodes = dataset._data.num_nodes  # PyG may infer it from an attribute that is removed below
+    if dataset.slices is not None:
+        data._store._num_nodes = node_slices(dataset).diff().tolist()  # where PyG keeps the sizes of the graphs
+        result.slices = {name: value for name, value in dataset.slices.items() if name in READ}
+    for name in set(data.keys()) - {*READ, "num_nodes"}:
+        del data[name]
+    result._data, result._data_list = data, None
+    return result
+
+
 def _optimizer(model: Model, config: TrainConfig) -> torch.optim.AdamW:
     """Make AdamW with parameter groups for the model, for the encoder, and for the read-out if ``head_lr`` is set."""
-    children = dict(model.named_children())
 
-    def parameters(*names: str) -> list[nn.Parameter]:
-        modules = [children[name] for name in names if name in children]
-        return [p for module in modules for p in module.parameters() if p.requires_grad]
+    def parameters(*names: str) -> list[nn.Parameter]:  # of a compiled model, too
+        modules = (getattr(model, name, None) for name in names)
+        return [p for module in modules if module is not None for p in module.parameters() if p.requires_grad]
 
     encoder, maps = parameters("encoder"), parameters("pe_embedding", "edge_pe_embedding")
     head = [] if config.head_lr is None else parameters(*model.head)

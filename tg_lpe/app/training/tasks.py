@@ -203,7 +203,7 @@ class Task(ABC):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the name and the arguments that are set, JSON-able; :func:`make_task` reads them."""
-        values = {field.name: (vars(self)[field.name], field.default) for field in fields(self)}
+        values = {field.name: (getattr(self, field.name), field.default) for field in fields(self)}
         return {"name": self.name, **{name: pair[0] for name, pair in values.items() if pair != (None, None)}}
 
     def rows(self, prediction: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
