@@ -453,7 +453,7 @@ def flow_rows(content: Entry) -> Entries:
     found: dict[tuple[str, str], dict[str, list[float]]] = {}
     for entry in results(content):
         figures = found.setdefault((entry.get("backbone", ""), entry["row"]), {})
-        for name in ("flow", "loading", "voltage", "outages"):
+        for name in ("flow", "voltage", "outages"):
             figures.setdefault(f"{name} {''.join(filter(str.isdigit, entry['grid']))}", []).append(entry[name])
 
     def text(values: list[float]) -> str:
@@ -461,7 +461,7 @@ def flow_rows(content: Entry) -> Entries:
 
     order = sorted(found.items(), key=lambda one: (one[0][0], -statistics.fmean(one[1]["flow 9241"])))
     return [
-        {"row": row, "model": model, "runs": len(figures["flow 2869"]) if model else ""}
+        {"row": f"{row}, transformer" if model == "transformer" else row}
         | {name: minus(text(values)) for name, values in figures.items()}
         for (model, row), figures in order
     ]
@@ -591,8 +591,7 @@ TABLES: dict[str, Table] = {
         arrange=only(lambda entry: "GramTransformer" not in entry["row"]),
     ),
     "flow": Table(
-        "row: {row} | model: {model} | seeds: {runs} | flow, 2869: {flow 2869} | flow, 9241: {flow 9241}"
-        " | loading, 2869: {loading 2869} | voltage, 2869: {voltage 2869} | outages, 2869: {outages 2869}"
+        "row: {row} | flow, 2869: {flow 2869} | flow, 9241: {flow 9241} | voltage, 2869: {voltage 2869}"
         " | outages, 9241: {outages 9241}",
         arrange=flow_rows,
     ),
