@@ -55,8 +55,8 @@ def exact(graph: tg_lpe.Graph) -> np.ndarray:
 
 
 def by_dense_algebra(graph: tg_lpe.Graph) -> np.ndarray:
-    incidence = graph.dense(torch.float64).numpy()
-    inverse = np.linalg.pinv(incidence @ incidence.T, hermitian=True)
+    laplacian = (incidence := graph.dense(torch.float64).numpy()) @ incidence.T
+    inverse = np.linalg.inv(laplacian + (laplacian.max() or 1.0))  # of a connected graph: the constant drops out
     return inverse.diagonal()[:, None] + inverse.diagonal() - 2 * inverse
 
 
