@@ -424,21 +424,6 @@ def shares_fields(entry: Entry) -> Entry:
     }
 
 
-TRANSFORMED = ("molecules, one at a time", "molecules, encode_dataset", "300 nodes, one at a time")
-"""Graphs of benchmarks/transforms.py in the table; the file has graphs of other sizes, too."""
-
-
-def transforms_by_name(content: Entry) -> Entries:
-    """Group the graphs of benchmarks/transforms.py by our transform."""
-    ours = [{**entry, "what": entry["what"].split(", over")[0]} for entry in content["results"]]
-    return groups([e for e in ours if e["what"].startswith("Add") and e["graphs"] in TRANSFORMED], "what", "graphs")
-
-
-def ratios(entry: Entry) -> Entry:
-    """Show how many times as fast as PyG a transform is on each kind of graphs."""
-    return {graphs: f"{entry[graphs]['ratio']:.1f}" for graphs in TRANSFORMED if graphs in entry}
-
-
 LARGE = ("5 blocks", "grid", "geometric")
 
 
@@ -546,7 +531,6 @@ TABLES: dict[str, Table] = {
         "method: {what} | graphs/s: {graphs_per_second:,.0f} | times AddLaplacianEigenvectorPE: {ratio:.1f}",
         arrange=only(lambda entry: not entry["what"].startswith(("scipy", "torch.linalg.eigh on", "laplacian_"))),
     ),
-    "transforms": Table(f"transform: {{what}} | {cells(TRANSFORMED)}", ratios, transforms_by_name),
     "training": Table(
         "model: {row} | graphs/s: {graphs_per_second:,.0f} | time relative to none: {ratio_to_none:.2f}"
         " | peak MiB: {peak_mib:,.0f}"
