@@ -49,43 +49,6 @@ ENCODING_COLORS = {
 }
 
 
-def draw_speed(path: Path) -> None:
-    """Draw graphs encoded and trained on per second, time per edge by size of the graph, and quality by time."""
-    figure = Figure(figsize=(13, 4.2), layout="constrained")
-    encoding, training, scaling, quality = panels = figure.subplots(1, 4)
-    names = {row["what"].replace(", ", ",\n", 1): row for row in results_of("throughput")}
-    draw_rates(encoding, names, ["Linear" in name for name in names], "encoding, ZINC", "log")
-    names = {row["row"]: row for row in results_of("training")}
-    draw_rates(training, names, [not name.startswith("PyG") for name in names], "training, ZINC", "linear")
-    for kind, style in (("grid", "o-"), ("random", "s-"), ("random, reordered", "^:")):
-        rows = [row for row in results_of("scaling") if row["graph"] == kind]
-        nodes, times = [row["num_nodes"] for row in rows], [row["ns_per_edge_and_layer"] for row in rows]
-        scaling.plot(nodes, times, style, label=kind, linewidth=1.1, markersize=4)
-    scaling.set(title="one graph, 9 layers", xlabel="nodes", ylabel="ns an edge and layer", xscale="log", ylim=(0, 16))
-    methods = results_of("eigenvectors")
-    for what in dict.fromkeys(row["what"] for row in methods):
-        rows = [row for row in methods if row["what"] == what]
-        color, style = OURS if what.startswith("ours") else None, "o--" if "Corollary" in what else "o-"
-        seconds, errors = [row["seconds"] for row in rows], [row["residual"] for row in rows]
-        quality.plot(seconds, errors, style, label=what.split(",")[0], color=color, linewidth=1.1, markersize=4)
-    quality.set(title="eigenvectors of a grid", xlabel="seconds", ylabel="residual", xscale="log", yscale="log")
-    for axes in (scaling, quality):
-        axes.legend(frameon=False, fontsize=7)
-    for axes in panels:
-        axes.tick_params(labelsize=6)
-        axes.grid(alpha=0.25)
-    save(figure, path)
-
-
-def draw_rates(axes: Any, rows: dict[str, dict[str, Any]], ours: list[bool], title: str, scale: str) -> None:
-    """Draw the graphs per second of each row, with this library in colour."""
-    places = range(len(rows), 0, -1)
-    rates = [row["graphs_per_second"] for row in rows.values()]
-    axes.barh(places, rates, color=[OURS if own else GREY for own in ours])
-    axes.set_yticks(places, list(rows), fontsize=6)
-    axes.set(title=title, xlabel="graphs a second", xscale=scale)
-
-
 REFERENCE, GAP = "walks", "qm9, gap"
 CERTAIN = 3
 """Standard errors from which a difference is certain."""
@@ -339,7 +302,6 @@ def draw_losses(axes: Any, rows: Rows) -> None:
 
 
 FIGURES: dict[str, Callable[[Path], None]] = {
-    "speed": draw_speed,
     "grid": draw_grid,
     "zinc12k_further": draw_further,
     "less_computation": lambda path: draw_less_computation(results_of("less_computation"), path),
