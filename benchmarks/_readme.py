@@ -513,10 +513,6 @@ TABLES: dict[str, Table] = {
         " | after relabelling: {relabelled ±}",
         table2_fields,
     ),
-    "eigen_pretraining": Table(
-        "encoder: {row} | test loss, of 12: {test_loss:.2f} | after relabelling: {test_loss_relabelled:.2f}"
-        " | epochs: {epochs}"
-    ),
     "brec": Table(
         f": {{name}} | all, 400: {{total}} | {cells({'strongly regular, 50': 'strongly regular', 'CFI, 100': 'CFI'})}"
         " | at most: {bound}",
