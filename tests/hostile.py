@@ -66,7 +66,6 @@ def samples() -> dict[str, tuple[Any, ...]]:
         "estimated_polynomials": (adjacency.clone().requires_grad_(), *estimate, True),
         "layers": (normal(NODES, 3), *operator, *stacks, True, later, 1e-12),
         "layers_forward": (grad(NODES, 3), *operator, *trained, stacks[3], True, later, 1e-12),
-        "two_block_layers": (normal(NODES, 4), *operator, normal(3, 2, 2), normal(3, 2, 2)),
     }
     if cpu.is_available():  # without a backend, the reference computes gradients
         plain = (x.detach() if isinstance(x, Tensor) else x for x in found["layers_forward"])

@@ -171,7 +171,6 @@ def test_rows_that_are_none_are_refused(crow: list[int], col: list[int]) -> None
         lambda: edges.laplacian(rows, laplacian.diagonal, phi),
         lambda: layer_ops.compiled_layers(inputs),
         lambda: layer_ops.compiled_forward(inputs),
-        lambda: layer_ops.two_block_layers(phi, wrong, *torch.ones(2, 2, 2, 2).double()),
     ):
         with pytest.raises(ValueError, match=message):
             call()

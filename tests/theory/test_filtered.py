@@ -10,15 +10,11 @@ import numpy as np
 import pytest
 import torch
 from construction_graphs import CASES, Case, angle, every_case
-from helpers import Graph, batch_of, few, from_networkx, graph_of, graphs, normal, refusals, relative_error
-from hypothesis import given
-from hypothesis import strategies as st
-from ops_support import needs_cpu
+from helpers import Graph, batch_of, from_networkx, graph_of, normal, refusals, relative_error
 from torch import Tensor
 
 import tg_lpe
 from tg_lpe import theory as c
-from tg_lpe.ops.layers import two_block_layers
 
 pytestmark = pytest.mark.usefixtures("no_grad")
 
@@ -114,37 +110,3 @@ def test_a_missing_gap_is_reported() -> None:
         vectors, values = c.laplacian_eigenvectors(star, 3)
     assert np.abs(values[0].numpy() - [0.0, 1.0, 1.0]).max() < 1e-8
     assert float((star.laplacian(vectors) - vectors * values[0]).abs().max()) < 1e-7
-
-
-def blocks_by_torch(graph: tg_lpe.Graph, phi: Tensor, residual: Tensor, value: Tensor) -> Tensor:
-    laplacian = torch.from_numpy(dense(graph)).to(phi.dtype)
-    z = phi.unflatten(1, (2, -1))
-    for r, v in zip(residual, value, strict=True):
-        z = torch.einsum("ab,nbk->nak", r, z) + torch.einsum("ab,nm,mbk->nak", v, laplacian, z)
-    return z.flatten(1)
-
-
-@needs_cpu
-@few
-@given(graphs(max_nodes=10, min_nodes=1, exponents=(-1, 1)), st.integers(1, 19), st.integers(0, 5), st.integers(0, 15))
-def test_blocks_of_columns(graph: Graph, k: int, num_layers: int, zeros: int) -> None:
-    """Whichever entries of the weights are zero, for any number of columns."""
-    own, phi = graph_of(graph), normal(graph.num_nodes, 2 * k)
-    residual, value = 0.5 * normal(num_layers, 2, 2, seed=1), 0.2 * normal(num_layers, 2, 2, seed=2)
-    value = value * torch.tensor([float(not zeros & 2**bit) for bit in range(4)]).view(2, 2)
-    got = two_block_layers(phi, own.scaled_laplacian(phi), residual, value)
-    assert relative_error(got, blocks_by_torch(own, phi, residual, value)) < 1e-10
-    single = two_block_layers(phi.float(), own.scaled_laplacian(phi.float()), residual.float(), value.float())
-    assert relative_error(single, got) < 1e-4
-
-
-PHI, WEIGHTS = normal(10, 4), normal(1, 2, 2)
-test_refused_blocks = needs_cpu(
-    refusals(
-        lambda phi, *weights: two_block_layers(phi, CASES[0].incidence.scaled_laplacian(PHI), *weights),
-        ((PHI[:, :3], WEIGHTS, WEIGHTS), "must be"),
-        ((PHI[:5], WEIGHTS, WEIGHTS), "must be"),
-        ((PHI.float(), WEIGHTS, WEIGHTS), "must be"),
-        ((PHI, WEIGHTS[0], WEIGHTS), "must be"),
-    )
-)

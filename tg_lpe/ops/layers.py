@@ -23,9 +23,6 @@ MAX_COLUMNS = WIDTHS[-1]
 TRAINED_COLUMNS, TRAINED_NODES = WIDTHS[0], 4096
 """Largest numbers of columns, and of nodes of a graph, with a gradient, which takes one thread for each graph."""
 
-BLOCK_WIDTHS = (4, 8)
-"""Columns of each block that :func:`two_block_layers` computes at once; fewer are padded with zeros."""
-
 DENSE_NODES = 64
 """Up to this number of nodes of the largest graph, layers in torch multiply by dense ``S``."""
 
@@ -49,12 +46,6 @@ _TRAINING = (
 )
 _forward_kernel = Function("layers_forward", *_TRAINING)
 _backward_kernel = Function("layers_backward", *_TRAINING)
-_two_block_kernel = Function(
-    "two_block_layers",
-    (Int, "width num_nodes num_entries num_layers"),
-    (Pointer, "crow col value diagonal residual weight phi one two"),
-    (Int, "num_threads"),
-)
 
 
 class ScaledLaplacian(NamedTuple):
@@ -128,11 +119,8 @@ class LayerArguments(NamedTuple):
     @property
     def laplacian(self) -> ScaledLaplacian:
         """``S`` of each graph."""
-        return ScaledLaplacian(*self[1:OF_GRAPH])  # type: ignore[arg-type]
+        return ScaledLaplacian(*self[1 : 1 + len(ScaledLaplacian._fields)])  # type: ignore[arg-type]
 
-
-OF_GRAPH = LayerArguments._fields.index("residual")
-"""Number of the first arguments, which describe ``Phi_0`` and the graph."""
 
 STACKS = ("residual", "similarity", "left", "right")
 
@@ -415,68 +403,4 @@ _layers_forward = Operator(
     _fake_forward,
     _keep,
     _backward,
-)
-
-
-def two_block_layers(phi: Tensor, laplacian: ScaledLaplacian, residual: Tensor, value: Tensor) -> Tensor:
-    """Compute layers of eq. (7) on ``Phi = [Phi_0, Phi_1]`` with multiples of the identity as weights; no gradient.
-
-    Each layer computes ``Phi_a <- sum_b residual[a, b] Phi_b + value[a, b] S Phi_b``.
-
-    Args:
-        phi: ``[num_nodes, 2 k]``.
-        laplacian: ``S`` of the graph.
-        residual, value: ``[num_layers, 2, 2]``.
-
-    Returns:
-        ``[num_nodes, 2 k]``.
-
-    Raises:
-        ValueError: on wrong shapes, dtypes or devices.
-    """
-    return _two_block_layers(phi, *laplacian, residual, value)
-
-
-def _run_two_blocks(phi: Tensor, *arguments: Any) -> Tensor:
-    *fields, residual, value = arguments
-    laplacian = ScaledLaplacian(*fields)
-    if cpu.supports(laplacian.diagonal):
-        return _compiled_two_blocks(phi, laplacian, residual, value)
-    tail, head, _, scale, conductance, diagonal, *_ = laplacian
-    entry = (scale[tail] * scale[head] * (1.0 if conductance is None else conductance)).view(-1, 1, 1)
-    z, d = phi.unflatten(1, (2, -1)).clone(), diagonal.view(-1, 1, 1)
-    for residual_weight, weight in zip(residual, value, strict=True):
-        similar = (d * z).index_add(0, tail, -entry * z[head]).index_add(0, head, -entry * z[tail])
-        z = residual_weight @ z + weight @ similar
-    return z.flatten(1)
-
-
-def _compiled_two_blocks(phi: Tensor, laplacian: ScaledLaplacian, residual: Tensor, value: Tensor) -> Tensor:
-    """Compute each layer in one pass over the adjacency and ``Phi`` for each eight columns of a block."""
-    num_nodes, num_layers, dtype = laplacian.diagonal.numel(), residual.size(0), laplacian.diagonal.dtype
-    if phi.dim() != 2 or phi.size(0) != num_nodes or phi.size(1) % 2:
-        raise ValueError(f"phi must be [{num_nodes}, 2 k], got {list(phi.shape)}")
-    shape = (num_layers, 2, 2)
-    read = _required_operator(laplacian, num_nodes, dtype)
-    del read["ptr"]
-    read |= {"residual": (residual, dtype, shape), "weight": (value, dtype, shape)}
-    if num_layers == 0:
-        return phi.clone()
-    k, parts = phi.size(1) // 2, []
-    for columns in phi.unflatten(1, (2, k)).split(BLOCK_WIDTHS[-1], dim=2):  # columns do not depend on each other
-        size = columns.size(2)
-        width = next(block for block in BLOCK_WIDTHS if size <= block)
-        start = _padded(columns, width).reshape(num_nodes, 2 * width)
-        read["phi"] = (start, dtype, (num_nodes, 2 * width))
-        one, two = (empty_in_huge_pages(start, num_nodes, 2 * width) for _ in range(2))
-        sizes = {"num_nodes": num_nodes, "num_entries": read["col"][0].numel(), "num_layers": num_layers}
-        _two_block_kernel(dtype, malformed_rows(num_nodes), read, {"one": one, "two": two}, width=width, **sizes)
-        parts.append((one if num_layers % 2 else two).view(num_nodes, 2, width)[:, :, :size])
-    return (parts[0] if len(parts) == 1 else torch.cat(parts, dim=2)).reshape(num_nodes, 2 * k)
-
-
-_two_block_layers = Operator(
-    f"two_block_layers({signature(LayerArguments, OF_GRAPH)}, Tensor residual, Tensor values) -> Tensor",
-    _run_two_blocks,
-    lambda phi, *_: torch.empty_like(phi, memory_format=torch.contiguous_format),
 )

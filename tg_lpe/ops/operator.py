@@ -97,10 +97,9 @@ SCHEMA_TYPES = {
 }
 
 
-def signature(fields: type[tuple[Any, ...]], stop: int | None = None) -> str:
-    """Write the fields of a named tuple, or the first ``stop`` of them, as the arguments of a schema."""
-    hints = list(get_type_hints(fields).items())
-    return ", ".join(f"{SCHEMA_TYPES[kind]} {name}" for name, kind in hints[:stop])
+def signature(fields: type[tuple[Any, ...]]) -> str:
+    """Write the fields of a named tuple as the arguments of a schema."""
+    return ", ".join(f"{SCHEMA_TYPES[kind]} {name}" for name, kind in get_type_hints(fields).items())
 
 
 def is_exporting() -> bool:

@@ -153,10 +153,6 @@ class EfficientTransformer(Scheduled):
             return deque(self.trace(graph, phi), maxlen=1)[0]
         graph_scale = (self.alpha_q * self.alpha_k).detach().view(-1, 1, 1)
         laplacian, order = graph.scaled_laplacian(phi), torch.tensor(self.heads, dtype=torch.int64).view(-1)
-        if self._is_linear():
-            residual = (torch.eye(2).to(phi) + self.w_r.detach())[order]
-            phi = layers.two_block_layers(phi, laplacian, residual, (graph_scale * self.w_v.detach())[order])
-            return phi.new_ones(()), phi
         w_v, w_q, w_k, w_r = (self._matrices(name).detach() for name in ("w_v", "w_q", "w_k", "w_r"))
         query_key, identity = w_q.mT @ w_k, torch.eye(self.width).to(phi)
         similarity = graph_scale * w_v
@@ -195,12 +191,12 @@ class EfficientTransformer(Scheduled):
     def _compiled_runs(self, graph: Graph, phi: Tensor) -> bool:
         """Return whether compiled layers can replace :meth:`_trace_sparse`.
 
-        They take few columns or blocks, leave ``B`` as it is, as all constructions do, and have no gradient.
+        They take few columns, leave ``B`` as it is, as all constructions do, and have no gradient.
         """
         return (
             phi.shape == (graph.num_nodes, self.width)
             and graph.num_nodes > 0
-            and (self.width <= layers.MAX_COLUMNS or self._is_linear())
+            and self.width <= layers.MAX_COLUMNS
             and cpu.supports(phi)
             and phi.dtype == self.w_v.dtype
             and all(len(heads) == 1 for heads in self.heads)
@@ -208,11 +204,6 @@ class EfficientTransformer(Scheduled):
             and not (self.normalize_incidence or self.alpha_v.any() or self.alpha_r.any())
             and not graph.needs_gradient(phi, *self.parameters())
         )
-
-    def _is_linear(self) -> bool:
-        """Return whether ``Phi`` has two blocks, without similarity or normalisation of columns (Lemmas 1 to 3)."""
-        compares = bool(((self.w_q != 0) | (self.w_k != 0)).any())
-        return self.blockwise and self.width == 2 * self.k and self.normalize_phi is None and not compares
 
     def _trace_dense(self, b: Tensor, phi: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         yield b, phi

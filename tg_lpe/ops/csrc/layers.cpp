@@ -547,91 +547,6 @@ void run_backward(const TrainingArguments<T>& s) {
     std::copy(total.similarity.begin(), total.similarity.end(), s.grad_similarity);
 }
 
-// Compute a layer of two blocks of K columns, Phi = [Phi_0, Phi_1], with multiples of the identity as weights:
-// Phi_a <- sum over b of residual[a][b] Phi_b + value[a][b] S Phi_b. READ marks the S Phi_b with a nonzero factor.
-template <typename T, int64_t K, int64_t BYTES, bool READ_0, bool READ_1, bool STREAM>
-INLINE void rows_of_blocks(const Operator<T>& s, const T* residual, const T* weight, const T* in, T* out,
-                           int64_t begin, int64_t end) {
-    const auto [crow, col, value, diagonal] = s;
-    typedef Parts<T, K, BYTES> P;
-    typedef typename P::Lanes V;
-    const auto row = [&](int64_t i, int64_t b) { return P::of(in + (2 * i + b) * K); };
-    const int64_t stop = crow[end];
-    for (int64_t i = begin; i < end; ++i) {
-        const V *const zero = row(i, 0), *const one = row(i, 1);
-        V similar_0[P::COUNT], similar_1[P::COUNT];
-#pragma GCC unroll 16
-        for (int64_t h = 0; h < P::COUNT; ++h) similar_0[h] = diagonal[i] * zero[h], similar_1[h] = diagonal[i] * one[h];
-        if (READ_0 || READ_1)
-            for (int64_t e = crow[i]; e < crow[i + 1]; ++e) {
-                if (e + AHEAD < stop) __builtin_prefetch(row(col[e + AHEAD], READ_0 ? 0 : 1));
-#pragma GCC unroll 16
-                for (int64_t h = 0; h < P::COUNT; ++h) {
-                    if (READ_0) similar_0[h] -= value[e] * row(col[e], 0)[h];
-                    if (READ_1) similar_1[h] -= value[e] * row(col[e], 1)[h];
-                }
-            }
-#pragma GCC unroll 16
-        for (int64_t h = 0; h < P::COUNT; ++h) {
-            V new_0 = residual[0] * zero[h] + residual[1] * one[h];
-            V new_1 = residual[2] * zero[h] + residual[3] * one[h];
-            if (READ_0) new_0 += weight[0] * similar_0[h], new_1 += weight[2] * similar_0[h];
-            if (READ_1) new_0 += weight[1] * similar_1[h], new_1 += weight[3] * similar_1[h];
-            store<STREAM>(out + 2 * i * K + h * P::LANES, new_0);
-            store<STREAM>(out + (2 * i + 1) * K + h * P::LANES, new_1);
-        }
-    }
-#if defined(__SSE2__)
-    if (STREAM) _mm_sfence();  // orders streamed stores for other threads
-#endif
-}
-
-template <typename T, int64_t K, int64_t BYTES>
-INLINE void blocks_of(const Operator<T>& s, const T* residual, const T* weight, const T* in, T* out, int64_t begin,
-                      int64_t end, bool stream) {
-    const bool read_0 = weight[0] != 0 || weight[2] != 0, read_1 = weight[1] != 0 || weight[3] != 0;
-    if (read_0 && read_1)
-        rows_of_blocks<T, K, BYTES, true, true, false>(s, residual, weight, in, out, begin, end);
-    else if (read_0)
-        rows_of_blocks<T, K, BYTES, true, false, false>(s, residual, weight, in, out, begin, end);
-    else if (!read_1)
-        rows_of_blocks<T, K, BYTES, false, false, false>(s, residual, weight, in, out, begin, end);
-    else if (stream)
-        rows_of_blocks<T, K, BYTES, false, true, true>(s, residual, weight, in, out, begin, end);
-    else
-        rows_of_blocks<T, K, BYTES, false, true, false>(s, residual, weight, in, out, begin, end);
-}
-
-template <typename T>
-struct BlocksArguments {
-    int64_t width, num_nodes, num_entries, num_layers;
-    Operator<T> s;
-    const T *residual, *weight;  // [num_layers, 2, 2]
-    const T* phi;                // [num_nodes, 2 width]
-    T *one, *two;                // [num_nodes, 2 width]
-    int64_t num_threads;
-};
-
-// Compute all layers; the result is in `one` if their number is odd, else in `two`.
-template <typename T, int64_t K>
-void run_blocks(const BlocksArguments<T>& a) {
-    const int64_t n = a.num_nodes, bytes = n * 2 * K * int64_t(sizeof(T));
-    T *one = a.one, *two = a.two;
-    huge_pages(one, bytes);
-    huge_pages(two, bytes);
-    const int64_t parts = std::max<int64_t>(1, std::min<int64_t>(a.num_threads, n >> 14));
-    const T* in = a.phi;
-    for (int64_t layer = 0; layer < a.num_layers; ++layer) {
-        in_parallel(parts, [&](int64_t part) {
-            BY_REGISTERS(blocks_of, T, K)
-            (a.s, a.residual + 4 * layer, a.weight + 4 * layer, in, one, part * n / parts, (part + 1) * n / parts,
-             bytes >= STREAMED);
-        });
-        in = one;
-        std::swap(one, two);
-    }
-}
-
 // Return whether the first nodes of the graphs ascend from 0 to the number of nodes.
 bool ascend(const int64_t* ptr, int64_t num_graphs, int64_t num_nodes) {
     if (num_graphs < 0 || ptr[0] != 0 || ptr[num_graphs] != num_nodes) return false;
@@ -668,16 +583,8 @@ int layers_backward(const TrainingArguments<T>& a) {
     return OK;
 }
 
-template <typename T>
-int two_block_layers(const BlocksArguments<T>& a) {
-    if (!are_rows(a.num_nodes, a.num_entries, a.s.crow, a.s.col, a.num_threads)) return MALFORMED;
-    a.width == 4 ? run_blocks<T, 4>(a) : run_blocks<T, 8>(a);
-    return OK;
-}
-
 }  // namespace
 
 EXPORT(layers, LayersArguments)
 EXPORT(layers_forward, TrainingArguments)
 EXPORT(layers_backward, TrainingArguments)
-EXPORT(two_block_layers, BlocksArguments)
