@@ -1,5 +1,5 @@
 // Shared by the compiled operations: exports and status codes, versions for newer processors, memory in huge pages,
-// stores past the caches, threads, and the adjacency matrix of a list of edges as CSR.
+// threads, and the adjacency matrix of a list of edges as CSR.
 //
 // Conventions: no Python, no torch. Each exported function takes a pointer to one structure of 64-bit fields, which
 // tg_lpe/ops/ has checked and filled in, and returns a Status. Exceptions do not leave a function. `num_threads` is
@@ -18,10 +18,6 @@
 #include <system_error>
 #include <thread>
 #include <vector>
-
-#if defined(__SSE2__)
-#include <immintrin.h>
-#endif
 
 #if defined(__linux__)
 #include <sys/mman.h>
@@ -130,20 +126,6 @@ inline void huge_pages(void* memory, int64_t bytes) {
 #else
     (void)memory, (void)bytes;
 #endif
-}
-
-// Store rows that are not read again soon past the caches, which need not fetch them before they are overwritten.
-template <bool STREAM, typename T, typename V>
-INLINE void store(T* to, const V& row) {
-#if defined(__SSE2__)
-    if (STREAM) {
-        __m128i parts[sizeof(V) / 16];
-        std::memcpy(parts, &row, sizeof(V));
-        for (size_t i = 0; i < sizeof(V) / 16; ++i) _mm_stream_si128(reinterpret_cast<__m128i*>(to) + i, parts[i]);
-        return;
-    }
-#endif
-    *reinterpret_cast<V*>(to) = row;
 }
 
 // Uninitialised memory in huge pages, aligned to a cache line.

@@ -17,9 +17,8 @@ using namespace tg_lpe;
 
 namespace {
 
-constexpr int64_t STREAMED = 1 << 24;  // bytes of Phi that no cache holds until the next layer
-constexpr int64_t AHEAD = 96;          // entries of the adjacency by which neighbours are prefetched
-constexpr int64_t TILE = 64;           // rows whose Gram matrix is summed in the type of Phi, then added in double
+constexpr int64_t AHEAD = 96;  // entries of the adjacency by which neighbours are prefetched
+constexpr int64_t TILE = 64;   // rows whose Gram matrix is summed in the type of Phi, then added in double
 // Rows of small graphs, times layers: some milliseconds. In a training step, threads of torch spin on the cores while
 // they wait for their next task, and a second thread slows down smaller work.
 constexpr int64_t WORTH_A_THREAD = 1 << 18;
@@ -84,7 +83,7 @@ INLINE void add_gram(const T* rows, int64_t count, double* gram) {
 }
 
 // Compute one layer for rows begin..end-1; `gram` receives the sum of outer products of the new rows.
-template <typename T, int64_t W, int64_t BYTES, bool DIAGONAL, bool STREAM>
+template <typename T, int64_t W, int64_t BYTES, bool DIAGONAL>
 INLINE void rows_of_layer(const Operator<T>& s, const T* in, T* out, int64_t begin, int64_t end,
                           const Weights<T, W>& w, double* gram) {
     const auto [crow, col, value, diagonal] = s;
@@ -122,90 +121,11 @@ INLINE void rows_of_layer(const Operator<T>& s, const T* in, T* out, int64_t beg
                 for (int64_t h = 0; h < P::COUNT; ++h) row[h] += own[a] * P::of(w.mix[a])[h];
             std::memcpy(tile + (i - first) * W, row, sizeof(row));
 #pragma GCC unroll 16
-            for (int64_t h = 0; h < P::COUNT; ++h) store<STREAM>(out + i * W + h * P::LANES, row[h]);
+            for (int64_t h = 0; h < P::COUNT; ++h) reinterpret_cast<V*>(out + i * W)[h] = row[h];
         }
         add_gram<T, W, BYTES>(tile, last - first, gram);
     }
 }
-
-#if defined(__x86_64__) && defined(__has_builtin)
-#if __has_builtin(__builtin_shufflevector)
-#define PAIRS  // of rows of eight float32 columns, each pair one register and one line of the cache
-typedef float Pair __attribute__((vector_size(64)));
-typedef float PairInMemory __attribute__((vector_size(64), aligned(4), may_alias));
-
-// Broadcast column A of each row, where `half` holds the half of each row with column A twice.
-#define SPREAD(half, A)                                                                                               \
-    __builtin_shufflevector(half, half, A, A, A, A, A + 4, A + 4, A + 4, A + 4, A + 8, A + 8, A + 8, A + 8, A + 12,   \
-                            A + 12, A + 12, A + 12)
-// Rotate the columns of each row by R.
-#define TURN(x, R)                                                                                                    \
-    __builtin_shufflevector(x, x, R, 1 + R, 2 + R, 3 + R, (4 + R) % 8, (5 + R) % 8, (6 + R) % 8, (7 + R) % 8, 8 + R,  \
-                            9 + R, 10 + R, 11 + R, 8 + (4 + R) % 8, 8 + (5 + R) % 8, 8 + (6 + R) % 8,                 \
-                            8 + (7 + R) % 8)
-
-// S Phi of one row, prefetching neighbours.
-INLINE void similar_ahead(const Operator<float>& s, const float* in, int64_t i, int64_t stop,
-                          Row<float, 8>::type& similar) {
-    typedef Row<float, 8>::type V;
-    similar = s.diagonal[i] * *reinterpret_cast<const V*>(in + i * 8);
-    for (int64_t e = s.crow[i]; e < s.crow[i + 1]; ++e) {
-        if (e + AHEAD < stop) __builtin_prefetch(in + int64_t(s.col[e + AHEAD]) * 8);
-        similar -= s.value[e] * *reinterpret_cast<const V*>(in + int64_t(s.col[e]) * 8);
-    }
-}
-
-// rows_of_layer for diagonal weights, with half of its instructions.
-template <bool STREAM>
-TARGET_AVX512 void pairs_of_layer(const Operator<float>& given, const float* in, float* out, int64_t begin,
-                                  int64_t end, const Weights<float, 8>& w, double* gram) {
-    const Operator<float> s = given;  // a copy, which stores of rows cannot change
-    const auto single = [&](int64_t i) __attribute__((always_inline)) {
-        rows_of_layer<float, 8, 32, true, STREAM>(s, in, out, i, i + 1, w, gram);
-    };
-    if (begin < end && (reinterpret_cast<uintptr_t>(out + begin * 8) & 63)) single(begin++);
-    if ((end - begin) & 1) single(--end);
-    Pair mix[8], scale;
-    for (int lane = 0; lane < 16; ++lane) {
-        scale[lane] = w.similarity[0][lane % 8];
-        for (int a = 0; a < 8; ++a) mix[a][lane] = w.mix[a][lane % 8];
-    }
-    constexpr int64_t ROWS = 32 * TILE;
-    const int64_t stop = s.crow[end];
-    for (int64_t first = begin; first < end; first += ROWS) {
-        const int64_t last = std::min(first + ROWS, end);
-        Pair turned[5] = {};  // [r][a]: the sum of column a times column a + r
-        for (int64_t i = first; i < last; i += 2) {
-            Row<float, 8>::type one, two;
-            similar_ahead(s, in, i, stop, one);
-            similar_ahead(s, in, i + 1, stop, two);
-            const Pair similar = __builtin_shufflevector(one, two, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-            const Pair own = *reinterpret_cast<const PairInMemory*>(in + i * 8);
-            const Pair low = __builtin_shufflevector(own, own, 0, 1, 2, 3, 0, 1, 2, 3, 8, 9, 10, 11, 8, 9, 10, 11);
-            const Pair high = __builtin_shufflevector(own, own, 4, 5, 6, 7, 4, 5, 6, 7, 12, 13, 14, 15, 12, 13, 14, 15);
-            Pair row = scale * similar + SPREAD(low, 0) * mix[0], other = SPREAD(high, 0) * mix[4];
-            row += SPREAD(low, 1) * mix[1], other += SPREAD(high, 1) * mix[5];
-            row += SPREAD(low, 2) * mix[2], other += SPREAD(high, 2) * mix[6];
-            row += SPREAD(low, 3) * mix[3], other += SPREAD(high, 3) * mix[7];
-            row += other;
-            if (STREAM)
-                _mm512_stream_ps(out + i * 8, (__m512)row);
-            else
-                *reinterpret_cast<PairInMemory*>(out + i * 8) = row;
-            turned[0] += row * row;
-            turned[1] += row * TURN(row, 1);
-            turned[2] += row * TURN(row, 2);
-            turned[3] += row * TURN(row, 3);
-            turned[4] += row * TURN(row, 4);
-        }
-        for (int a = 0; a < 8; ++a) {
-            for (int r = 0; r < 5; ++r) gram[a * 8 + (a + r) % 8] += double(turned[r][a]) + double(turned[r][a + 8]);
-            for (int r = 1; r < 4; ++r) gram[(a + r) % 8 * 8 + a] += double(turned[r][a]) + double(turned[r][a + 8]);
-        }
-    }
-}
-#endif
-#endif
 
 // Shared by all layers: the operator, and the weights of each layer.
 template <typename T>
@@ -300,43 +220,19 @@ INLINE void gram_of_rows(const T* in, int64_t begin, int64_t end, double* gram) 
         add_gram<T, W, BYTES>(in + first * W, std::min(TILE, end - first), gram);
 }
 
-// Run a layer by pairs of rows; return false if not supported.
-template <typename T, int64_t W>
-bool pairs_instead(const Problem<T>&, const T*, T*, int64_t, int64_t, const Weights<T, W>&, bool, double*) {
-    return false;
-}
-#if defined(PAIRS)
-template <>
-bool pairs_instead(const Problem<float>& p, const float* in, float* out, int64_t begin, int64_t end,
-                   const Weights<float, 8>& w, bool stream, double* gram) {
-    if (processor() != AVX512 || !p.diagonal_weights) return false;
-    const auto run = stream ? pairs_of_layer<true> : pairs_of_layer<false>;
-    run(p.s, in, out, begin, end, w, gram);
-    if (stream) _mm_sfence();  // orders streamed stores for other threads
-    return true;
-}
-#endif
-
 template <typename T, int64_t W, int64_t BYTES>
 INLINE void layer_of(const Problem<T>& p, const T* in, T* out, int64_t begin, int64_t end, const Weights<T, W>& w,
-                     bool stream, double* gram) {
-    if (pairs_instead(p, in, out, begin, end, w, stream, gram)) return;
-    if (p.diagonal_weights && stream) {
-        rows_of_layer<T, W, BYTES, true, true>(p.s, in, out, begin, end, w, gram);
-#if defined(__SSE2__)
-        _mm_sfence();  // orders streamed stores for other threads
-#endif
-    } else if (p.diagonal_weights)
-        rows_of_layer<T, W, BYTES, true, false>(p.s, in, out, begin, end, w, gram);
+                     double* gram) {
+    if (p.diagonal_weights)
+        rows_of_layer<T, W, BYTES, true>(p.s, in, out, begin, end, w, gram);
     else
-        rows_of_layer<T, W, BYTES, false, false>(p.s, in, out, begin, end, w, gram);
+        rows_of_layer<T, W, BYTES, false>(p.s, in, out, begin, end, w, gram);
 }
 
 // Compute all layers of the graph with rows first..last-1 on `num_threads` threads, and scale the columns of the last into `out`.
 template <typename T, int64_t W>
 void run_graph(const Problem<T>& p, int64_t first, int64_t last, double later, const T* phi, T* one, T* two, T* out,
                int64_t num_threads) {
-    const bool stream = (last - first) * W * int64_t(sizeof(T)) >= STREAMED;
     constexpr int64_t CHUNK = 1 << 13;  // rows whose Gram matrix is summed together, for any number of threads
     const int64_t num_chunks = (last - first + CHUNK - 1) / CHUNK;
     num_threads = std::min(num_threads, num_chunks);
@@ -362,7 +258,7 @@ void run_graph(const Problem<T>& p, int64_t first, int64_t last, double later, c
     for (int64_t layer = 0; layer < p.num_layers; ++layer) {
         on_this_processor<prepare<T, W>>(p, layer, gram, scale, layer ? later : 1.0, w);
         each_chunk([&](int64_t begin, int64_t end, double* sum) {
-            BY_REGISTERS(layer_of, T, W)(p, in, one, begin, end, w, stream, sum);
+            BY_REGISTERS(layer_of, T, W)(p, in, one, begin, end, w, sum);
         });
         if (p.normalize)
             for (int64_t b = 0; b < W; ++b) {
@@ -418,7 +314,7 @@ INLINE void graph_forward(const TrainingArguments<T>& s, const Problem<T>& p, in
         for (int64_t a = 0; a < W * W; ++a) own_gram[a] = T(gram[a]);
         on_this_processor<prepare<T, W>>(p, layer, gram, one, layer ? s.later[graph] : 1.0, w);
         std::fill(gram, gram + W * W, 0.0);
-        BY_REGISTERS(layer_of, T, W)(p, in, out, first, last, w, false, gram);
+        BY_REGISTERS(layer_of, T, W)(p, in, out, first, last, w, gram);
         double scale[W];
         V factor;
         for (int64_t b = 0; b < W; ++b) {
