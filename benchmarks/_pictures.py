@@ -15,6 +15,7 @@ from pathlib import Path
 
 import networkx as nx
 import numpy as np
+import torch
 from _figures import save
 from _results import RESULTS
 from matplotlib.axes import Axes
@@ -29,7 +30,7 @@ from torch_geometric.utils import from_networkx
 
 from tg_lpe import Encoder, Graph, plot
 from tg_lpe.checkpoints.files import replacing
-from tg_lpe.encoders import load_encoder, without_edges
+from tg_lpe.encoders import ElectricFlow, load_encoder, without_edges
 
 GALLERY = Path(__file__).parents[1] / "docs" / "_static" / "gallery"
 MOLECULES = {
@@ -58,20 +59,37 @@ def drawing(picture: plot.Picture, top: float, bottom: float) -> np.ndarray:
 
 
 def draw_picture(structure: Encoder, position: Encoder) -> None:
-    """Draw the picture of the README: a molecule and networks."""
-    club, blocks = KarateClub()[0], from_networkx(nx.random_partition_graph([20] * 2, 0.3, 0.02, seed=3))
+    """Draw the picture of the README: a molecule, a network, and a grid with currents."""
+    club = KarateClub()[0]
     pictures = {
         "structure: paracetamol": plot.molecule("CC(=O)Nc1ccc(O)cc1", structure, channels=[2]),
         "structure: Zachary's karate club": plot.graph(club, structure, channels=[2]),
         "position: Zachary's karate club": plot.graph(club, position, channels=[0]),
-        "position: two communities": plot.graph(blocks, position, channels=[0]),
     }
     figure = Figure(figsize=(13, 2.9), layout="constrained")
-    for axes, (title, picture) in zip(figure.subplots(1, len(pictures)), pictures.items(), strict=True):
+    *places, last = figure.subplots(1, len(pictures) + 1)
+    for axes, (title, picture) in zip(places, pictures.items(), strict=True):
         axes.imshow(drawing(picture, *((0.0, 0.87) if "paracetamol" in title else (0.12, 1.0))))
         axes.set_title(title)
+    draw_flow(last)
+    for axes in (*places, last):
         axes.axis("off")
     save(figure, RESULTS / "picture.png")
+
+
+def draw_flow(axes: Axes) -> None:
+    """Draw the currents from one node of a grid with holes to another as widths, and potentials as colours."""
+    grid = nx.grid_2d_graph(6, 8)
+    grid.remove_nodes_from([(1, 2), (2, 2), (3, 5), (4, 5), (4, 1)])
+    positions, edge_index = np.array(grid.nodes), from_networkx(grid).edge_index
+    demand = torch.zeros(len(positions), 1)
+    demand[0], demand[-1] = 1.0, -1.0
+    flow = ElectricFlow()(demand, edge_index)
+    widths = 0.4 + 9 * flow.edge[:, 0].abs().numpy()
+    axes.add_collection(LineCollection(positions[edge_index.T.numpy()][..., ::-1], linewidths=widths, colors="0.7"))
+    axes.scatter(*positions.T[::-1], c=flow.node[:, 0], cmap=COLOURS, s=45, edgecolors="0.3", linewidths=0.8, zorder=2)
+    axes.set_title("electric flow: potentials and currents")
+    axes.set_aspect("equal")
 
 
 def draw_gallery(structure: Encoder, position: Encoder) -> None:
