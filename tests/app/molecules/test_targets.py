@@ -142,7 +142,7 @@ def test_ogbs_features_are_those_of_smiles2graph(write_folder: Write, tmp_path: 
 
     smiles = ["CC(=O)Oc1ccccc1C(=O)O", "C", "[Na+].[Cl-]", "C/C=C/C[C@H](N)F", "c1cc[nH]c1", "C1CC", "[Fe]"]
     splits = load(three(write_folder, "smiles,y\n" + "".join(f"{s},0.5\n" for s in smiles)), tmp_path, features="ogb")
-    assert splits.vocabulary is None and splits.bond_types == ()
+    assert splits.vocabulary is None and splits.describe()["bond_types"] == []
     atoms, bonds = tuple(get_atom_feature_dims()), tuple(get_bond_feature_dims())
     assert splits.spec == DataSpec(num_node_types=atoms, num_edge_types=bonds, max_nodes=13)
     assert [entry.smiles for entry in splits.report.skipped] == ["C1CC"] * 3

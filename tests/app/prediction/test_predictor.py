@@ -413,7 +413,6 @@ test_what_cannot_predict = refusals(
     (("transformer-zinc",), TypeError, "model"),
     ((small(), "regression"), TypeError, "task"),
     ((small().train(),), r"model.eval\(\)"),
-    ((small(num_edge_types=2), None, {"atom_types": ["C"], "bond_types": ["NONE", "SINGLE", "AROMATIC"]}), "AROMATIC"),
 )
 
 

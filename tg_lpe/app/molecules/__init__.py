@@ -1,11 +1,10 @@
-"""Read molecules as graphs from SMILES files, RDKit's collection and PyTorch Geometric's datasets. Needs RDKit."""
+"""Read molecules as graphs from SMILES files and RDKit's collection. Needs RDKit."""
 
 from tg_lpe.app.molecules import _molecule as _molecule  # first: its error says what to install without RDKit
 from tg_lpe.app.molecules.files import MoleculeFile
 from tg_lpe.app.molecules.load import load_molecules, read_molecules
 from tg_lpe.app.molecules.molecule_dataset import MoleculeDataset, MoleculeSplits
 from tg_lpe.app.molecules.options import DatasetName, LoadOptions
-from tg_lpe.app.molecules.pyg import from_pyg
 from tg_lpe.app.molecules.qm9 import QM9_UNITS, qm9_split
 from tg_lpe.app.molecules.reader import MoleculeBatch, MoleculeReader, smiles_to_data
 from tg_lpe.app.molecules.report import LoadReport, SkippedMolecule
@@ -28,7 +27,6 @@ __all__ = [
     "SkippedMolecule",
     "SolubilityNormalization",
     "constrained_solubility",
-    "from_pyg",
     "load_molecules",
     "qm9_split",
     "read_molecules",

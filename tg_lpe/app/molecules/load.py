@@ -152,7 +152,6 @@ def _splits(built: _cache.Built, options: LoadOptions, target: TargetSpec, is_si
         vocabulary=None if types is None else AtomVocabulary(tuple(types)),
         normalization=None if constants is None else SolubilityNormalization(**constants),
         report=LoadReport(**{**report, "skipped": tuple(SkippedMolecule(*entry) for entry in report["skipped"])}),
-        bond_types=BOND_TYPES if options.features == "types" else (),
         repair_radicals=options.repair_radicals,
         canonical=options.canonical,
         weight_column=options.weight_column,

@@ -89,7 +89,6 @@ class MoleculeSplits(GraphSplits):
         vocabulary: Atom types by their index in `x`; `None` for ogb's features.
         normalization: Constants of the computed target; `None` if labels come with the data.
         report: Counts of the source's molecules, and the molecules left out.
-        bond_types: Bond types by their index in `edge_attr`; empty for ogb's features.
         repair_radicals: Whether SMILES were read with QM9's clean-up.
         canonical: Whether rings were kekulised as in canonical SMILES; `None` for a published set, read as published.
         weight_column: The column of `graph_weight`, if any.
@@ -102,7 +101,6 @@ class MoleculeSplits(GraphSplits):
     vocabulary: AtomVocabulary | None
     normalization: SolubilityNormalization | None
     report: LoadReport
-    bond_types: tuple[str, ...] = BOND_TYPES
     repair_radicals: bool = False
     canonical: bool | None = None
     weight_column: str | None = None
@@ -117,7 +115,7 @@ class MoleculeSplits(GraphSplits):
             **({} if self.weight_column is None else {"weight_column": self.weight_column}),
             **({"extra_columns": list(self.extra_columns)} if self.extra_columns else {}),
             "atom_types": None if self.vocabulary is None else list(self.vocabulary.types),
-            "bond_types": list(self.bond_types),
+            "bond_types": [] if self.vocabulary is None else list(BOND_TYPES),
             "ranges": self.ranges().to_dict(),
             "normalization": None if self.normalization is None else asdict(self.normalization),
             "skipped": [str(molecule) for molecule in self.report.skipped],

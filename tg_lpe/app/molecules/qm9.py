@@ -30,11 +30,11 @@ QM9_UNITS = {
 _SIZES = (100_000, 17_748, 13_083)
 
 
-def check_qm9_targets(targets: Sequence[str], option: str = "targets") -> None:
-    """Refuse targets, passed as ``option``, that are not among QM9's twelve."""
+def check_qm9_targets(targets: Sequence[str]) -> None:
+    """Refuse targets that are not among QM9's twelve."""
     if unknown := [name for name in targets if name not in QM9_UNITS]:
-        message, names = f"{{{option}}}: QM9's are {{}}, not {{}}", ", ".join(map(str, unknown))
-        raise ArgumentError(message, ", ".join(QM9_UNITS), names, **{option: list(targets)})
+        message, names = "{targets}: QM9's are {}, not {}", ", ".join(map(str, unknown))
+        raise ArgumentError(message, ", ".join(QM9_UNITS), names, targets=list(targets))
 
 
 def qm9_split(num_molecules: int, seed: int = 0) -> tuple[list[int], list[int], list[int]]:

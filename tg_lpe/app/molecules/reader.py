@@ -11,7 +11,7 @@ from torch_geometric.data import Data
 from tg_lpe.app.molecules import _molecule, _pool
 from tg_lpe.app.molecules._molecule import Molecule
 from tg_lpe.app.molecules.molecule_dataset import MoleculeDataset
-from tg_lpe.app.molecules.vocabulary import BOND_TYPES, AtomVocabulary
+from tg_lpe.app.molecules.vocabulary import AtomVocabulary
 from tg_lpe.arguments import check_count, check_type
 
 
@@ -69,14 +69,11 @@ class MoleculeReader:
                 is canonical unless it contains `"canonical": false`.
 
         Raises:
-            ValueError: If `data` does not describe molecules, or they were not read from SMILES.
+            ValueError: If `data` does not describe molecules.
         """
-        atoms, bonds = data.get("atom_types"), data.get("bond_types")
-        if bonds is None:
+        atoms = data.get("atom_types")
+        if data.get("bond_types") is None:
             raise ValueError("its training data were no molecules with atom and bond types; it takes graphs (Data)")
-        if bonds and tuple(bonds) != BOND_TYPES:
-            trained, read = ", ".join(bonds), ", ".join(BOND_TYPES)
-            raise ValueError(f"it was trained on the bonds {trained}, and SMILES have {read}; it takes graphs (Data)")
         vocabulary = AtomVocabulary(tuple(atoms)) if atoms else None
         return cls(vocabulary, bool(data.get("repair_radicals")), data.get("canonical") is not False)
 

@@ -98,7 +98,6 @@ def _described(predictor: Predictor) -> dict[str, Any]:
         "units": predictor.units or target.get("unit"),
         "computed": target.get("computed"),
         "input": kind,
-        "bond_types": tuple(data.get("bond_types") or ()),
         "repair_radicals": bool(data.get("repair_radicals")),
         "canonical": data.get("canonical") is not False,
         "extra_columns": predictor.extra_columns,
