@@ -1,6 +1,6 @@
 """Positional encodings, all subclasses of :class:`~tg_lpe.Encoder`."""
 
-from tg_lpe.encoders.base import Encoder, Encoding, Inputs, LearnedTable
+from tg_lpe.encoders.base import Encoder, Encoding, Inputs
 from tg_lpe.encoders.centralities import Centralities
 from tg_lpe.encoders.combined import Combined
 from tg_lpe.encoders.cycle_counts import CycleCounts
@@ -49,7 +49,6 @@ __all__ = [
     "HeatKernel",
     "Inputs",
     "LaplacianEigenvectors",
-    "LearnedTable",
     "LinearTransformer",
     "MagneticLaplacian",
     "PersonalizedPageRank",

@@ -58,21 +58,6 @@ class Encoding(NamedTuple):
     ``(v, u)`` may have different rows."""
 
 
-class LearnedTable(NamedTuple):
-    """Learned values of an encoder that a report can show."""
-
-    title: str
-    """Name of the values, such as ``"conductance of edges"``."""
-    over: str
-    """Meaning of the rows: ``"edge_attr"`` (edge types), ``"x"`` (node types) or ``"eigenvalue"``."""
-    rows: Tensor
-    """Type numbers, int64 ``[num_rows]``, or eigenvalues, in ascending order."""
-    values: Tensor
-    """``[num_rows, num_columns]``, or ``[num_rows, num_columns, num_channels]``."""
-    columns: tuple[str, ...]
-    """Names of the columns, such as ``("filter 0", "filter 1")``."""
-
-
 class Encoder(CheckpointMixin, nn.Module, ABC):
     """Base class of all positional encodings of nodes and, optionally, edges and pairs of nodes.
 
@@ -231,10 +216,6 @@ class Encoder(CheckpointMixin, nn.Module, ABC):
         if "node_encoding" not in stored:
             return checked_encoding(self, graph, inputs, self.encode(graph, inputs))
         return checked_encoding(self, graph, inputs, Encoding(stored["node_encoding"], stored.get("edge_encoding")))
-
-    def learned(self) -> list[LearnedTable]:
-        """Return tables of learned values that reports draw before and after training; by default, none."""
-        return []
 
     def train(self: E, mode: bool = True) -> E:
         """Put the encoder into training mode, if a parameter requires a gradient, or into eval mode.

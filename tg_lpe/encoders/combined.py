@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tg_lpe.encoders.base import LEVELS, Encoder, Encoding, Inputs, LearnedTable
+from tg_lpe.encoders.base import LEVELS, Encoder, Encoding, Inputs
 from tg_lpe.encoders.laplacian import LaplacianEigenvectors
 from tg_lpe.encoders.random_walk import RandomWalk
 from tg_lpe.encoders.registry import as_encoder, load_encoder, register
@@ -84,11 +84,6 @@ class Combined(Encoder):
             for number, part in enumerate(self._parts)
             for name, values in part.precompute(graph).items()
         }
-
-    def learned(self) -> list[LearnedTable]:
-        """Return the tables of all encoders, with the encoder's class in each title."""
-        tables = ((type(part).__name__, table) for part in self._parts for table in part.learned())
-        return [table._replace(title=f"{name}: {table.title}") for name, table in tables]
 
     def reset_parameters(self) -> None:
         """Reset each encoder, see :meth:`Encoder.reset_parameters`."""

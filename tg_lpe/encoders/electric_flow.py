@@ -10,7 +10,7 @@ from torch import Tensor
 
 from tg_lpe.arguments import check_form, check_positive
 from tg_lpe.data.spec import DataSpec
-from tg_lpe.encoders.base import Encoder, Encoding, Inputs, LearnedTable
+from tg_lpe.encoders.base import Encoder, Encoding, Inputs
 from tg_lpe.encoders.registry import register
 from tg_lpe.graph.flow import electric_potentials, with_ground
 from tg_lpe.graph.graph import Graph
@@ -118,10 +118,3 @@ class ElectricFlow(Encoder):
         checks.finite("demands", demands)
         checks.run()
         return demands
-
-    def learned(self) -> list[LearnedTable]:
-        """Return the learned conductances of edge types."""
-        values = None if self.conductances is None else self.conductances.of_types("edge_attr")
-        if values is None:
-            return []
-        return [LearnedTable("conductance of edges", "edge_attr", torch.arange(len(values)), values, ("conductance",))]

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from tg_lpe.arguments import check_choice, check_count, check_counts, check_positive, check_seed
 from tg_lpe.data.spec import DataSpec
-from tg_lpe.encoders.base import Encoder, Encoding, Inputs, LearnedTable
+from tg_lpe.encoders.base import Encoder, Encoding, Inputs
 from tg_lpe.encoders.registry import register
 from tg_lpe.graph.cover import Cover
 from tg_lpe.graph.graph import Graph, inverse_sqrt
@@ -40,7 +40,6 @@ EXACT_WORK_ONCE = 3e11
 BALL_VISITS = 640
 """On larger graphs, an order is exact if its walks see at most this number of edges, counted from both ends."""
 
-PARTS = {"nodes": ("at nodes", "of currents at nodes"), "edges": ("at edges", "of imaginary parts at edges")}
 """The two halves of a linear map's input; without directions there is only the first."""
 
 IDENTITY_LIMIT = 4096
@@ -282,35 +281,6 @@ class GramTransformer(Encoder):
             return estimated_polynomials(part, tail, head, where.num_graphs * size, size, *options)
 
         return padded.by_bucket(adjacency, estimate)
-
-    @torch.no_grad()
-    def learned(self) -> list[LearnedTable]:
-        """Return conductances of edge types, ground conductances of node types, and the responses of the filters.
-
-        A channel of the encoding is the sum over filters of the diagonal of ``r(S)``, or of its entries at edges. The
-        response ``r`` is a polynomial, evaluated at 101 eigenvalues of ``S`` in [0, 2]. With ``direction``, there are
-        also responses of currents and of imaginary parts. Not listed are responses without a linear map, which are the
-        basis, and conductances that depend on real features or on several columns of types.
-        """
-        filters = tuple(f"filter {number}" for number in range(self.num_filters))
-        tables = []
-        for over, title in (("edge_attr", "conductance of edges"), ("x", "ground conductance of nodes")):
-            values = self.conductances.of_types(over)
-            if values is not None:
-                tables.append(LearnedTable(title, over, torch.arange(values.size(0)), values.cpu(), filters))
-        eigenvalues = torch.linspace(0.0, 2.0, 101, dtype=torch.float64)
-        alpha, gamma = BASES[self.basis]
-        chain = [torch.ones_like(eigenvalues), 1.0 - eigenvalues]
-        for _ in range(self.num_layers - 1):
-            chain.append(alpha * chain[1] * chain[-1] - gamma * chain[-2])
-        basis = torch.stack(chain[1:], dim=1)
-        for level, readout in (("nodes", self.readout), ("edges", self.edge_readout)):
-            if readout is not None:
-                weights = readout.weight.double().cpu().view(-1, 1 + self.directed, self.num_filters, basis.size(1))
-                for part, of_part in zip(PARTS[level], weights.unbind(1), strict=False):
-                    responses = torch.einsum("et,cft->efc", basis, of_part)
-                    tables.append(LearnedTable(f"response {part}", "eigenvalue", eigenvalues, responses, filters))
-        return tables
 
     def _adjacency(self, graph: Graph, x: Tensor | None, edge_attr: Tensor | None) -> Tensor:
         """Compute the entries of ``P`` at the edges, ``w_e / sqrt(D_i D_j)``, ``[num_filters, num_edges]``."""

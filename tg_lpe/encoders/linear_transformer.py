@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from tg_lpe.arguments import check_choice, check_counts, check_flags, check_seed
 from tg_lpe.data.spec import DataSpec
-from tg_lpe.encoders.base import Encoder, Encoding, Inputs, LearnedTable
+from tg_lpe.encoders.base import Encoder, Encoding, Inputs
 from tg_lpe.encoders.gram_transformer import GramTransformer
 from tg_lpe.encoders.registry import register
 from tg_lpe.graph.graph import Graph, inverse_sqrt
@@ -287,10 +287,6 @@ class LinearTransformer(Encoder):
         held = {**self._parameters, **self._buffers}
         values = [weight for name in names if (weight := held[name]) is not None]
         return math.prod([value[: min(map(len, values))] for value in values], start=self.w_v.new_ones(()))
-
-    def learned(self) -> list[LearnedTable]:
-        """Return the conductances of ``probes="identity"``, see :meth:`GramTransformer.learned`."""
-        return self.polynomials.learned() if self.polynomials else []
 
     def _columns(self, graph: Graph, inputs: Inputs, probes: Tensor | None) -> Tensor:
         """Compute ``Phi`` of the last layer."""

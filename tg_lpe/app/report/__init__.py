@@ -4,7 +4,7 @@ Runs on different data get different tables; runs that differ only in the seed s
 """
 
 from tg_lpe.app.report.figures import draw_curve
-from tg_lpe.app.report.page import learned_pictures, write_report
+from tg_lpe.app.report.page import write_report
 from tg_lpe.app.report.runs import Run, read_run
 from tg_lpe.app.report.table import Row, Spread, Table, compare, comparison_table
 
@@ -16,7 +16,6 @@ __all__ = [
     "compare",
     "comparison_table",
     "draw_curve",
-    "learned_pictures",
     "read_run",
     "write_report",
 ]

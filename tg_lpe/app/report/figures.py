@@ -1,4 +1,4 @@
-"""Draw training curves, scores, predictions and learned tables for run folders and the report."""
+"""Draw training curves, scores and predictions for run folders and the report."""
 
 from __future__ import annotations
 
@@ -16,12 +16,11 @@ import numpy as np
 import torch
 
 from tg_lpe.app.report.predictions import Scored
-from tg_lpe.app.report.table import BLUE, GREY, SPARE_COLORS, Table
+from tg_lpe.app.report.table import SPARE_COLORS, Table
 from tg_lpe.app.training.metrics import METRICS
 from tg_lpe.app.training.run_folder import RunFolder
 from tg_lpe.app.training.state import read_metrics
 from tg_lpe.checkpoints.files import replacing
-from tg_lpe.encoders.base import LearnedTable
 
 INK = "#010203"  # replaced by the text colour of the page, which may be light or dark
 MAX_POINTS = 400
@@ -171,39 +170,6 @@ def parity_svg(drawn: Sequence[Scored], target: Sequence[str], description: str)
         return _svg(figure, description)
 
 
-def learned_svg(before: LearnedTable | None, after: LearnedTable, types: dict[int, str], description: str) -> str:
-    """Draw a learned table as ``<svg>``, a panel for each column: blue after training, grey before.
-
-    Args:
-        before: values before training, or ``None``.
-        after: values after training.
-        types: rows to draw with their names, for a table over types; empty for a table over eigenvalues.
-        description: text alternative for screen readers.
-    """
-    columns, rows, places = after.columns, list(types), range(len(types))
-    size = (1.4 + 2.0 * len(columns), 1.0 + 0.22 * len(types)) if types else (0.8 + 2.15 * len(columns), 2.6)
-    with _figure(*size) as figure:
-        panels = figure.subplots(1, len(columns), sharex=True, sharey=True, squeeze=False)[0]
-        for number, (axes, name) in enumerate(zip(panels, columns, strict=True)):
-            axes.set_title(name, fontsize=10)
-            if types and before is not None:
-                axes.hlines(places, before.values[rows, number], after.values[rows, number], color=GREY, linewidth=1.2)
-            for table, color, fill, width in ((before, GREY, "none", 0.9), (after, BLUE, "full", 1.3)):
-                if table is not None and types:
-                    axes.plot(table.values[rows, number], places, "o", color=color, markersize=5, fillstyle=fill)
-                elif table is not None:
-                    axes.plot(table.rows, table.values[:, number], color=color, linewidth=width, alpha=0.8)
-        if types:
-            drawn = [table.values[rows] for table in (before, after) if table is not None]
-            _log_scale(panels[0], [float(v) for values in drawn for v in values.aminmax()], "x", max_ticks=4)
-            panels[0].set_yticks(places, types.values())
-            panels[0].set_ylim(len(types) - 0.4, -0.6)
-        else:
-            panels[0].set_ylabel("response")
-        figure.supxlabel(after.title if types else "eigenvalue", fontsize=10)
-        return _svg(figure, description)
-
-
 @contextmanager
 def _figure(width: float, height: float) -> Iterator[Any]:
     """Yield an empty figure that needs no display; matplotlib's settings hold only inside the block."""
@@ -228,20 +194,17 @@ def _figure(width: float, height: float) -> Iterator[Any]:
         yield figure
 
 
-def _log_scale(axes: Any, values: Sequence[float], axis: str = "y", max_ticks: int = 20) -> None:
-    """Make an axis logarithmic, with plain decimal ticks even if it spans less than a decade."""
+def _log_scale(axes: Any, values: Sequence[float]) -> None:
+    """Make the vertical axis logarithmic, with plain decimal ticks even if it spans less than a decade."""
     from matplotlib.ticker import FormatStrFormatter, LogLocator, MaxNLocator, NullLocator
 
-    axes.set(**{f"{axis}scale": "log"})
-    ticks = axes.xaxis if axis == "x" else axes.yaxis
+    axes.set(yscale="log")
     ratio = max(values) / min(values)
     subs: tuple[float, ...] = (1, 2, 5) if ratio > 10 else (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8)
-    if max_ticks < 10:
-        subs = (1, 2, 5) if ratio < 10 else (1, 3) if ratio < 100 else (1,)
-    few = MaxNLocator(min(7, max_ticks), steps=[1, 2, 5, 10])
-    ticks.set_major_locator(few if ratio < 2.5 else LogLocator(subs=subs, numticks=max_ticks))
-    ticks.set_minor_locator(NullLocator())
-    ticks.set_major_formatter(FormatStrFormatter("%g"))
+    few = MaxNLocator(7, steps=[1, 2, 5, 10])
+    axes.yaxis.set_major_locator(few if ratio < 2.5 else LogLocator(subs=subs, numticks=20))
+    axes.yaxis.set_minor_locator(NullLocator())
+    axes.yaxis.set_major_formatter(FormatStrFormatter("%g"))
 
 
 def _columns(points: dict[float, float]) -> tuple[list[float], list[float]]:

@@ -110,8 +110,6 @@ class TrainingLoop(ABC):
             self._restore()
         log = None
         if self.folder is not None:
-            if self.epoch == 0:
-                self.folder.save_initial(self.encoder)
             log = MetricsLog(self.folder.metrics, keep=self.epoch)
             for row in log.rows:
                 self.write(row)

@@ -40,7 +40,6 @@ class RunFolder:
       description of the data
     - ``environment.json``: the machine and versions of packages
     - ``metrics.jsonl``: one line per epoch
-    - ``initial.safetensors``: the encoder's weights before training
     - ``state.safetensors``: the checkpoint for ``--resume``
     - ``model.safetensors``: the best weights; ``predictions_val.csv`` and ``predictions_test.csv``: their predictions
     - ``result.json``: the figures of a complete run
@@ -56,7 +55,6 @@ class RunFolder:
         self.config = self.path / "config.json"
         self.environment = self.path / "environment.json"
         self.metrics = self.path / "metrics.jsonl"
-        self.initial = self.path / "initial.safetensors"
         self.state = self.path / "state.safetensors"
         self.model = self.path / "model.safetensors"
         self.val_predictions = self.path / "predictions_val.csv"
@@ -129,11 +127,6 @@ class RunFolder:
         if self._lock_file is not None:
             self._lock_file.close()
             self._lock_file = None
-
-    def save_initial(self, encoder: nn.Module | None) -> None:
-        """Write the encoder's weights before training, if it has any; a report compares them with the trained ones."""
-        if encoder is not None and any(True for _ in encoder.parameters()):
-            save_tensors(self.initial, encoder.state_dict())
 
     def save_state(self, tensors: dict[str, Tensor], metadata: dict[str, Any]) -> None:
         """Write the checkpoint to resume from."""
