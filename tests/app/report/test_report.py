@@ -14,10 +14,9 @@ from typing import Any
 import pytest
 from helpers import refusals
 
-from tg_lpe.app.report import Run, Table, compare, comparison_table, draw_curve, read_run, write_report
+from tg_lpe.app.report import Run, Table, compare, comparison_table, read_run, write_report
 from tg_lpe.app.report.runs import UNNAMED
 from tg_lpe.app.training.config import KernelPretrainConfig, PretrainConfig, TrainConfig
-from tg_lpe.app.training.run_folder import RunFolder
 from tg_lpe.encoders.registry import ENCODERS, make_encoder
 
 MakeRun = Callable[..., Run]
@@ -538,44 +537,7 @@ def test_without_matplotlib(make_run: MakeRun, tmp_path: Path, monkeypatch: pyte
     with pytest.raises(ModuleNotFoundError, match=r"tg-lpe\[plot\]"):
         write_report([run.path], tmp_path / "report.html")
     assert not (tmp_path / "report.html").exists()
-    assert draw_curve(RunFolder(run.path)) is None
     assert "0.3100" in comparison_table([run])
-
-
-@pytest.mark.parametrize("val", [(0.9, 0.5, 0.6), (0.9,), (math.nan,), (0.0, 0.5), ()], ids=str)
-def test_curve(make_run: MakeRun, val: Sequence[float]) -> None:
-    pytest.importorskip("matplotlib")
-    run = make_run("a", val=val)
-    path = draw_curve(RunFolder(run.path))
-    assert path == run.path / "curve.png" and path.read_bytes().startswith(b"\x89PNG")
-
-
-@pytest.mark.parametrize(
-    ("more", "labels"),
-    [
-        ({"val_loss": 1.0}, []),  # where the metric is the loss, one line stands for both
-        ({"val_loss": 1.5}, ["validation loss"]),
-        ({"val_mae_columns": {"logP": 0.5, "TPSA": 15.0}}, ["validation MAE, logP", "validation MAE, TPSA"]),
-    ],
-    ids=str,
-)
-def test_lines_of_a_curve(
-    make_run: MakeRun, more: dict[str, Any], labels: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    figure = pytest.importorskip("matplotlib.figure")
-    folder = RunFolder(make_run("a", val=(0.9, 0.9, 0.9, 0.9)).path)
-    rows = [json.loads(line) for line in folder.metrics.read_text(encoding="utf-8").splitlines()]
-    rows = [
-        {**row, **{key: v if isinstance(v, dict) else v * row["val_mae"] for key, v in more.items()}} for row in rows
-    ]
-    folder.metrics.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    drawn = []
-    monkeypatch.setattr(figure.Figure, "savefig", lambda self, path, **_: (drawn.append(self), Path(path).touch()))
-    draw_curve(folder)
-    (axes,) = drawn[0].axes
-    assert {text.get_text() for text in axes.get_legend().get_texts()} == {"training loss", "validation MAE", *labels}
-    low, high = axes.get_xlim()
-    assert all(tick == round(tick) for tick in axes.get_xticks() if low <= tick <= high), "epochs are whole"
 
 
 def test_a_regression_stands_beside_the_constant(make_run: MakeRun, page: Callable[..., Page]) -> None:

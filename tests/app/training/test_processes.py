@@ -95,7 +95,6 @@ def test_the_command_line_says_everything_once(two_processes: Path) -> None:
     said = (two_processes / "stdout").read_text()
     assert said.count("test MAE") == 1
     assert read_json(two_processes / "cli" / "environment.json")["processes"] == 2
-    assert (two_processes / "cli" / "curve.png").exists()
 
 
 def test_gradients_that_not_every_process_has(found: dict[str, Any]) -> None:

@@ -11,7 +11,6 @@ import torch
 from jsonargparse import Namespace
 
 from tg_lpe.app.cli.parser import Parser
-from tg_lpe.app.report import draw_curve
 from tg_lpe.app.training import RunFolder
 from tg_lpe.app.training.loop import TrainingLoop, run_in_folder
 from tg_lpe.checkpoints.files import subfolder
@@ -42,21 +41,11 @@ def run_training(
     folds = "" if args.get("folds") is None else f"-folds{args.folds}"
     out = args.out or f"runs/{Path(args.source).stem}-{label}-s{args.seed}{folds}"
     folder = RunFolder(subfolder(Path(out), args.inside) if "inside" in args else out)
-    was_complete, is_started = folder.result.exists(), False
-
-    def begin() -> TrainingLoop:
-        nonlocal is_started
-        is_started = True
-        return make(folder)
-
+    was_complete = folder.result.exists()
     try:
-        result = run_in_folder(begin, folder, command, settings, args.resume)
-        is_started = True  # a complete run may have been stopped before its curve was drawn
+        result = run_in_folder(lambda: make(folder), folder, command, settings, args.resume)
     except TypeError as error:  # a fault of code, such as the user's own encoder: show the traceback
         raise RuntimeError(f"training with {label} failed: {error}") from error
-    finally:
-        if is_started and folder.metrics.exists() and process_number() == 0:
-            draw_curve(folder)  # also for an interrupted run
     if process_number() > 0:
         return None
     if was_complete:

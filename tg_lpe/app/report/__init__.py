@@ -3,7 +3,6 @@
 Runs on different data get different tables; runs that differ only in the seed share a row.
 """
 
-from tg_lpe.app.report.figures import draw_curve
 from tg_lpe.app.report.page import write_report
 from tg_lpe.app.report.runs import Run, read_run
 from tg_lpe.app.report.table import Row, Spread, Table, compare, comparison_table
@@ -15,7 +14,6 @@ __all__ = [
     "Table",
     "compare",
     "comparison_table",
-    "draw_curve",
     "read_run",
     "write_report",
 ]

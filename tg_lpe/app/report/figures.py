@@ -1,4 +1,4 @@
-"""Draw training curves, scores and predictions for run folders and the report."""
+"""Draw curves of validation figures, scores and predictions for the report."""
 
 from __future__ import annotations
 
@@ -6,68 +6,20 @@ import io
 import math
 import re
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from html import escape
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
 from tg_lpe.app.report.predictions import Scored
-from tg_lpe.app.report.table import SPARE_COLORS, Table
-from tg_lpe.app.training.metrics import METRICS
-from tg_lpe.app.training.run_folder import RunFolder
-from tg_lpe.app.training.state import read_metrics
-from tg_lpe.checkpoints.files import replacing
+from tg_lpe.app.report.table import Table
 
 INK = "#010203"  # replaced by the text colour of the page, which may be light or dark
 MAX_POINTS = 400
 """Approximate limit on the points of a panel, because the page stores each point."""
-
-
-def draw_curve(folder: RunFolder) -> Path | None:
-    """Draw training loss and validation error by epoch into ``curve.png``; ``None`` if matplotlib is not installed."""
-    try:
-        import matplotlib  # noqa: F401
-    except ImportError:
-        return None
-    rows = read_metrics(folder.metrics)
-    log = not any(f"val_{name}" in row for row in rows for name in METRICS if METRICS[name].direction == "max")
-    lines = _lines(rows, log)
-    with _figure(6, 4) as figure:
-        axes = figure.add_subplot()
-        for label, points in lines.items():
-            if points:
-                axes.plot(*_columns(points), label=label, marker="." if len(rows) < 40 else None)
-        if axes.lines:
-            if log:
-                _log_scale(axes, [value for line in axes.lines for value in line.get_ydata()])
-            axes.legend(frameon=False)
-        axes.set(xlabel="epoch", title=folder.path.name)
-        axes.xaxis.get_major_locator().set_params(integer=True)
-        with replacing(folder.curve) as temporary:
-            figure.savefig(temporary, format="png", dpi=120)
-    return folder.curve
-
-
-def _lines(rows: Sequence[Mapping[str, Any]], log: bool) -> dict[str, dict[float, float]]:
-    """Return losses and metrics by epoch, without the validation loss if a metric equals it."""
-    titles = {"train_loss": "training loss", "val_loss": "validation loss"}
-    titles |= {f"val_{name}": f"validation {metric.title}" for name, metric in METRICS.items()}
-    lines: dict[str, dict[float, float]] = {title: {} for title in titles.values()}
-    for row in rows:
-        for key, title in titles.items():
-            columns = list(row.get(f"{key}_columns", {}).items())[: len(SPARE_COLORS)]
-            for label, value in [(title, row.get(key)), *((f"{title}, {column}", value) for column, value in columns)]:
-                if _is_drawable(value, log):
-                    lines.setdefault(label, {})[row["epoch"]] = value
-    training, loss = lines.pop("training loss"), lines.pop("validation loss")
-    values = [[*points.values()] for points in lines.values()]
-    if any(len(each) == len(loss) and np.allclose(each, [*loss.values()], rtol=1e-3, atol=0) for each in values):
-        loss = {}  # one line would hide the other
-    return {"training loss": training, "validation loss": loss, **lines}
 
 
 def curves_svg(table: Table) -> str:

@@ -43,7 +43,6 @@ class RunFolder:
     - ``state.safetensors``: the checkpoint for ``--resume``
     - ``model.safetensors``: the best weights; ``predictions_val.csv`` and ``predictions_test.csv``: their predictions
     - ``result.json``: the figures of a complete run
-    - ``curve.png``: losses by epoch
 
     Args:
         path: the folder, created by :meth:`start` if absent.
@@ -60,7 +59,6 @@ class RunFolder:
         self.val_predictions = self.path / "predictions_val.csv"
         self.test_predictions = self.path / "predictions_test.csv"
         self.result = self.path / "result.json"
-        self.curve = self.path / "curve.png"
         self._lock_file: TextIO | None = None
 
     def start(self, command: str, settings: Mapping[str, Any], resume: bool) -> bool:
