@@ -1,6 +1,6 @@
 """Make the reference grid: every encoding on many kinds of data, with tg_lpe.compare.
 
-    python benchmarks/grid.py --data DIR [--columns NAME ...] [--rows NAME ...] [--seeds 0 1] [--processes 2]
+    python benchmarks/grid.py --data DIR [--columns NAME ...] [--rows NAME ...] [--seeds 0 1]
     python benchmarks/grid.py --data DIR --collect
 
 DIR has the folders zinc12k, qm9 (properties.csv), molhiv, peptides, nodes (.npz) and brec; PATTERN, CLUSTER and the
@@ -326,7 +326,6 @@ def main() -> None:
     parser.add_argument("--columns", nargs="+", choices=EVERY, default=EVERY, metavar="NAME")
     parser.add_argument("--rows", nargs="+", choices=ROWS, default=list(ROWS), metavar="NAME")
     parser.add_argument("--backbone", choices=BACKBONES, default="transformer", help="(default: %(default)s)")
-    parser.add_argument("--processes", type=int, default=1, help="(default: %(default)s)")
     parser.add_options("--seeds", "--device", "--collect", "--add")
     parser.set_defaults(seeds=[0, 1])
     args = parser.parse_args()
@@ -379,7 +378,6 @@ def fill(name: str, rows: list[str], args: argparse.Namespace, out: Path) -> lis
         "config": config,
         "out": out,
         "source": name,
-        "processes": args.processes,
         "device": args.device,
         "quick": args.quick,
     }
@@ -391,7 +389,7 @@ def fill(name: str, rows: list[str], args: argparse.Namespace, out: Path) -> lis
     seeds = {int(file.parent.name.rpartition("-s")[2]) for file in out.glob("*-s[0-9]*/result.json")}
     if not seeds:
         return []
-    table = compare(splits, every, seeds=sorted(seeds), **{**settings, "processes": 0})
+    table = compare(splits, every, seeds=sorted(seeds), collect=True, **settings)
     print(table)
     about = {"column": name, "metric": table.about["metric"], "direction": table.about["direction"]}
     return [{**about, "row": row["name"], "seconds": row["epoch_seconds"], **row} for row in table.rows]

@@ -1,4 +1,4 @@
-"""Comparisons of encodings: rows and differences, going on, own encodings, levels, processes, the command."""
+"""Comparisons of encodings: rows and differences, going on, own encodings, levels, the command."""
 
 from __future__ import annotations
 
@@ -169,13 +169,6 @@ def test_nodes_of_one_graph_and_of_many(tmp_path: Path) -> None:
     assert table["OwnDegrees"]["differences"]["none"]["num_rows"] == 3  # nodes of a graph are one part
 
 
-@pytest.mark.slow
-def test_two_processes_have_the_table_of_one(graphs: list[Data], tmp_path: Path) -> None:
-    one = compare(graphs, ROWS, out=tmp_path / "one", **SMALL)
-    two = compare(graphs, ROWS, out=tmp_path / "two", processes=2, **SMALL)
-    assert figures(two) == figures(one)
-
-
 def test_a_training_that_another_process_left_is_missing_until_the_next_call(
     graphs: list[Data], tmp_path: Path
 ) -> None:
@@ -225,21 +218,21 @@ def test_progress_counts_all_trainings(graphs: list[Data], tmp_path: Path, caplo
 def test_what_is_complete_is_collected(graphs: list[Data], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     compare(graphs, ["none"], out=tmp_path, **SMALL)
     monkeypatch.setattr(JointTraining, "train_epoch", lambda self: pytest.fail("trained"))
-    table = compare(graphs, ROWS, out=tmp_path, processes=0, **SMALL)
+    table = compare(graphs, ROWS, out=tmp_path, collect=True, **SMALL)
     assert [row["name"] for row in table.rows] == ["none"]
     with pytest.raises(KeyError, match="none"):
         table["walks"]
     assert "after relabelling" in str(table) and "against" not in str(table)
     assert table.about["missing"] == {"walks": [0, 1], "GramTransformer": [0, 1]}
     with pytest.raises(ValueError, match="complete"):
-        compare(graphs, ["walks"], out=tmp_path, processes=0, **SMALL)
+        compare(graphs, ["walks"], out=tmp_path, collect=True, **SMALL)
 
 
 def test_a_folder_of_other_settings_is_refused(graphs: list[Data], tmp_path: Path) -> None:
     compare(graphs, ["none"], out=tmp_path, **SMALL)
-    for processes in (0, 1):
+    for collect in (True, False):
         with pytest.raises(ValueError, match="epochs"):
-            compare(graphs, ["none"], out=tmp_path, processes=processes, **{**SMALL, "config": TrainConfig(epochs=1)})
+            compare(graphs, ["none"], out=tmp_path, collect=collect, **{**SMALL, "config": TrainConfig(epochs=1)})
     compare(graphs, {"mine": RandomWalk(steps=3)}, out=tmp_path, **SMALL)
     with pytest.raises(ValueError, match="steps"):
         compare(graphs, {"none": None, "mine": RandomWalk(steps=4)}, out=tmp_path, **SMALL)
@@ -253,7 +246,6 @@ test_refused_arguments = refusals(
     ({"seeds": torch.arange(2)}, "seed"),
     ({"model": {"hidden_channels": "8"}, "quick": True}, "hidden_channels"),
     ({"out": ""}, "out"),
-    ({"processes": -1}, "processes"),
     ({"device": "gpu"}, "gpu"),
     ({"quick": 1}, "quick"),
     ({"config": {}}, TypeError, "config"),

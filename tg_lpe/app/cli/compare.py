@@ -57,7 +57,6 @@ def parse(parser: Parser, words: Sequence[str]) -> Namespace:
     run = parser.add_argument_group("run")
     run.add_argument("--epochs", type=int, help="passes over the training set (default: 20; on a single graph 300)")
     run.add_argument("--lr", type=float, help="peak learning rate of AdamW (default: 0.001; on a single graph 0.003)")
-    run.add_argument("--processes", type=int, default=1, help="trainings that run at once and share the threads")
     run.add_argument("--quick", action="store_true", help="a small model, few epochs, one seed, to see that it works")
     run.add_argument("--collect", action="store_true", help="only write the table of the complete trainings")
     add_process(run, has_device=True)
@@ -87,9 +86,9 @@ def run(args: Namespace) -> None:
         seeds=args.seeds,
         out=out,
         source=os.path.normpath(args.source),
-        processes=0 if args.collect else args.processes,
         device=args.device,
         quick=args.quick,
+        collect=args.collect,
         progress=not args.quiet,
     )
     print(comparison)

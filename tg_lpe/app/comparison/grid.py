@@ -1,4 +1,4 @@
-"""Train every encoding with every seed, in one or several processes, and resume interrupted trainings."""
+"""Train every encoding with every seed, and resume interrupted trainings."""
 
 from __future__ import annotations
 
@@ -8,13 +8,11 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from multiprocessing import parent_process
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.multiprocessing.spawn import spawn
 from torch_geometric.data import InMemoryDataset
 from tqdm import tqdm
 
@@ -43,7 +41,6 @@ from tg_lpe.data import GraphSplits
 from tg_lpe.data.storage import node_slices, whole
 from tg_lpe.encoders.base import Encoder
 from tg_lpe.encoders.precompute import call_on, store_precomputed
-from tg_lpe.encoders.registry import ENCODERS, register
 from tg_lpe.models import Model
 from tg_lpe.models.registry import model_class
 
@@ -210,18 +207,18 @@ def compare(
     seeds: Sequence[int] = SEEDS,
     out: str | Path = "runs/compare",
     source: str | None = None,
-    processes: int = 1,
     device: str = "cpu",
     quick: bool = False,
+    collect: bool = False,
     progress: bool = True,
 ) -> Comparison:
     """Train a model with each of several encodings, under the same settings, and compare them on the test set::
 
         tg_lpe.compare(dataset, ["none", "walks", MyEncoder], out="runs/mine")
 
-    A repeated call with the same arguments skips complete trainings and resumes interrupted ones. Several processes or
-    simultaneous calls share the work. The results are written to ``out``: ``comparison.json``, ``comparison.csv`` and,
-    with matplotlib, ``comparison.html``.
+    A repeated call with the same arguments skips complete trainings and resumes interrupted ones. Simultaneous calls
+    share the work. The results are written to ``out``: ``comparison.json``, ``comparison.csv`` and, with matplotlib,
+    ``comparison.html``.
 
     A training that fails is logged as a warning and left out; its error is raised if no training is complete.
 
@@ -238,12 +235,10 @@ def compare(
         seeds: seeds of the trainings. All of them have the same split.
         out: folder of the run folders and the results.
         source: name of the data in the table.
-        processes: number of processes that train at once and share the threads. If there are several, a script needs
-            ``if __name__ == "__main__":``. 0 trains nothing and writes the table of the complete trainings, even while
-            another call trains.
         device: where to train.
         quick: whether to only try out the comparison, with at most 3 epochs (15 for a single graph), 32 channels, 300
             training graphs and the first seed.
+        collect: whether to train nothing and write the table of the complete trainings, even while another call trains.
         progress: whether to show progress and the remaining time.
 
     Raises:
@@ -251,9 +246,8 @@ def compare(
         ValueError: if an argument is out of range, an encoding does not work on the data, or ``out`` holds trainings
             with other settings.
     """
-    check_count("processes", processes, least=0)
     check_folder("out", out)
-    check_flags(quick=quick, progress=progress)
+    check_flags(quick=quick, collect=collect, progress=progress)
     checked_device("device", device)
     if not isinstance(seeds, Iterable) or not (seeds := tuple(seeds)) or len(set(seeds)) < len(seeds):
         raise ValueError(f"seeds must be different integers, at least one, got {seeds!r}")
@@ -266,10 +260,10 @@ def compare(
     rows, options, source = candidates_of(encodings), _options(model), source or "unnamed data"
     grid = Grid(splits, task, rows, options, config, seeds, Path(out), device, source)
     grid = _quick(grid) if quick else grid
-    if processes:
+    if not collect:
         grid.check()
     grid.check_folders()
-    failures = _run(grid, processes, progress) if processes else {}
+    failures = {} if collect else _run(grid, progress)
     comparison = Comparison.of(grid)
     if not comparison.rows:
         raise next(iter(failures.values()), ValueError(f"no training in {out} is complete"))
@@ -321,46 +315,16 @@ def default_config(splits: GraphSplits) -> TrainConfig:
     return TrainConfig() if len(splits.train) > 1 else ONE_GRAPH
 
 
-def _run(grid: Grid, processes: int, progress: bool) -> dict[Cell, Exception]:
-    """Train all cells; return those that failed in this process with their errors."""
-    classes = [cls for cls in ENCODERS.values() if not cls.__module__.startswith("tg_lpe.")]
-    threads = torch.get_num_threads()
-    share = max(1, threads // processes)
-    workers = spawn(_work, (grid, classes, share, progress), processes - 1, join=False)  # end with this process
-    try:
-        torch.set_num_threads(share)
-        failures = _run_cells(grid, progress)
-        for worker in workers.processes:  # one that was killed leaves its training to a next call
-            worker.join()
-        return failures
-    finally:
-        torch.set_num_threads(threads)
-        for worker in workers.processes:
-            worker.terminate()
-
-
-def _work(index: int, grid: Grid, classes: Sequence[type[Encoder]], threads: int, progress: bool) -> None:
-    """Train, in a worker process, the cells that no other process trains."""
-    torch.set_num_threads(threads)
-    for cls in classes:
-        if cls.__name__ not in ENCODERS:
-            register(cls)
-    logging.basicConfig(format="%(message)s")
-    logging.getLogger("tg_lpe").setLevel(logging.INFO)
-    _run_cells(grid, progress, is_worker=True)
-
-
-def _run_cells(grid: Grid, progress: bool, is_worker: bool = False) -> dict[Cell, Exception]:
+def _run(grid: Grid, progress: bool) -> dict[Cell, Exception]:
     """Train the incomplete cells that no other process trains; return those that failed with their errors."""
-    parent, failures, total = parent_process(), dict[Cell, Exception](), len(grid.cells)
+    failures, total = dict[Cell, Exception](), len(grid.cells)
     complete = sum(map(grid.is_complete, grid.cells))
-    if progress and complete and not is_worker:
+    if progress and complete:
         _LOGGER.info("%d of %d trainings are already complete", complete, total)
-    hidden = None if progress and not is_worker else True
+    hidden = None if progress else True
     with tqdm(total=total, initial=complete, unit="training", desc="comparing", disable=hidden) as bar:
         for cell in grid.cells:
-            # SIGINT, which ends a worker with its parent, is ignored in background jobs.
-            if grid.is_complete(cell) or (is_worker and parent is not None and not parent.is_alive()):
+            if grid.is_complete(cell):
                 continue
             try:
                 grid.run(cell)
