@@ -92,7 +92,7 @@ def run(args: Namespace) -> None:
         progress=not args.quiet,
     )
     print(comparison)
-    print(f"all in {out}: comparison.html, comparison.csv, comparison.json, and the trainings' run folders")
+    print(f"all in {out}: comparison.html, comparison.json, and the trainings' run folders")
 
 
 def _entry(name: str) -> Any:

@@ -61,7 +61,7 @@ def add_data(parser: Parser, has_preset: bool = True) -> None:
     text = "column of a single file with the part of each row: train, val (or valid, validation) or test"
     group.add_argument("--split_column", metavar="COLUMN", help=text)
     text = "seed that draws the split, picks a published split, or draws pattern and cluster (default: --seed)"
-    group.add_argument("--split_seed", *["--seed"] * (not has_preset), type=int, metavar="N", help=text)
+    group.add_argument("--split_seed", type=int, metavar="N", help=text)
     group.add_argument(
         "--graphs",
         type=int,

@@ -217,8 +217,7 @@ def compare(
         tg_lpe.compare(dataset, ["none", "walks", MyEncoder], out="runs/mine")
 
     A repeated call with the same arguments skips complete trainings and resumes interrupted ones. Simultaneous calls
-    share the work. The results are written to ``out``: ``comparison.json``, ``comparison.csv`` and, with matplotlib,
-    ``comparison.html``.
+    share the work. The results are written to ``out``: ``comparison.json`` and, with matplotlib, ``comparison.html``.
 
     A training that fails is logged as a warning and left out; its error is raised if no training is complete.
 

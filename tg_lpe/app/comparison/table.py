@@ -1,8 +1,7 @@
-"""The result of a comparison as a table, JSON, csv and a page."""
+"""The result of a comparison as a table, JSON and a page."""
 
 from __future__ import annotations
 
-import csv
 import logging
 import math
 import statistics
@@ -19,7 +18,7 @@ from tg_lpe.app.training.metrics import METRICS
 from tg_lpe.app.training.paired import paired_difference
 from tg_lpe.app.training.run_folder import environment
 from tg_lpe.app.training.state import read_metrics
-from tg_lpe.checkpoints.files import load_tensors, read_object, replacing, write_json
+from tg_lpe.checkpoints.files import load_tensors, read_object, write_json
 
 if TYPE_CHECKING:
     from tg_lpe.app.comparison.grid import Grid
@@ -105,15 +104,8 @@ class Comparison:
         return rows[name]
 
     def save(self, folder: str | Path) -> None:
-        """Write ``comparison.json``, ``comparison.csv`` and, with matplotlib, ``comparison.html``."""
+        """Write ``comparison.json`` and, with matplotlib, ``comparison.html``."""
         write_json(Path(folder, "comparison.json"), self.to_dict())
-        with (
-            replacing(Path(folder, "comparison.csv")) as temporary,
-            temporary.open("w", newline="", encoding="utf-8") as file,
-        ):
-            writer = csv.DictWriter(file, list(_flat(self.rows[0])))
-            writer.writeheader()
-            writer.writerows(_flat(row) for row in self.rows)
         try:
             write_report(self.runs, Path(folder, "comparison.html"))
         except ModuleNotFoundError as error:
@@ -184,18 +176,6 @@ def _cells(row: Mapping[str, Any]) -> dict[str, str]:
 
 def _short_time(seconds: float) -> str:
     return f"{seconds:.1f} s" if seconds >= 1 else f"{1000 * seconds:.3g} ms"
-
-
-def _flat(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Flatten a row for the csv file."""
-    flat: dict[str, Any] = {"name": row["name"], "seeds": len(row["seeds"])}
-    for part in ("test", "validation", "relabelled"):
-        flat |= {part: row[part]["mean"], f"{part}_std": row[part]["std"]}
-    for reference in REFERENCES:
-        pair = row["differences"].get(reference, {})
-        flat |= {f"against_{reference}": pair.get("mean"), f"against_{reference}_error": pair.get("error")}
-    names = ("encode_seconds", "epoch_seconds", "num_parameters", "encoder_parameters")
-    return flat | {name: row[name] for name in names}
 
 
 def _sizes(described: Mapping[str, Any]) -> dict[str, Any]:
