@@ -77,17 +77,18 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _message(error: Exception) -> str | None:
     """Return an error in one line, empty if the reader of the output has enough; ``None`` for a fault of code."""
-    from tg_lpe.app.cli.parser import as_option
-    from tg_lpe.arguments import ArgumentError
-
     if isinstance(error, OSError) and error.errno in (errno.EPIPE, errno.ENOSPC):
         try:
             print(flush=True)
         except OSError:  # standard output takes no more: drop the rest
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return "" if isinstance(error, BrokenPipeError) else f"standard output: {error}"
-    if isinstance(error, ArgumentError):
-        return error.told(as_option)
+    if "tg_lpe.arguments" in sys.modules:  # it imports torch, for which no other error waits
+        from tg_lpe.app.cli.parser import as_option
+        from tg_lpe.arguments import ArgumentError
+
+        if isinstance(error, ArgumentError):
+            return error.told(as_option)
     if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and re.search(_NO_MEMORY, str(error))):
         return f"not enough memory: {str(error).partition(chr(10))[0]}"
     return str(error) if isinstance(error, ValueError | TypeError | OSError | ImportError) else None
