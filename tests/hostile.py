@@ -1,6 +1,6 @@
 """Arguments of the operations, and calls with arguments that no caller should pass.
 
-    python tests/hostile.py [--calls N]
+    python tests/hostile.py [--calls N] [--torch]
 
 Each call ends in a result, a ValueError, or an error of torch where its operations refuse an argument before ours are
 reached. A crash ends the process.
@@ -172,10 +172,12 @@ def call_operations(num_calls: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--calls", type=int, default=200)
+    parser.add_argument("--torch", action="store_true", help="without the C++ part")
     args = parser.parse_args()
     if not os.environ.get("LD_PRELOAD"):  # sanitizers reserve terabytes of addresses, and have a limit of their own
         resource.setrlimit(resource.RLIMIT_AS, (2**33, 2**33))
-    call_operations(args.calls)
+    with cpu.switched_off() if args.torch else contextlib.nullcontext():
+        call_operations(args.calls)
 
 
 if __name__ == "__main__":

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+from pathlib import Path
 
 import pytest
+from children import exit_status, start_python
 from pages import README, ROOT, no_downloads, python_blocks, run_blocks
 
 __all__ = ["no_downloads"]
 
 
-def test_tables_are_those_of_the_results() -> None:
-    script = [sys.executable, str(ROOT / "benchmarks" / "_readme.py"), "--check"]
-    assert subprocess.run(script, check=False).returncode == 0, "run benchmarks/_readme.py"
+def test_tables_are_those_of_the_results(tmp_path: Path) -> None:
+    said = tmp_path / "said"
+    status = exit_status(start_python(str(ROOT / "benchmarks" / "_readme.py"), "--check", said=said))
+    assert status == 0, f"run benchmarks/_readme.py\n{said.read_text()}"
 
 
 @pytest.mark.usefixtures("no_downloads")

@@ -1,6 +1,6 @@
 """What two processes of ``torchrun`` do for tests/app/training/test_processes.py, and the same for one process.
 
-Run as a script, it writes what happened into a folder. The second process kills itself once, on the way.
+``launch`` writes what happened into a folder. The second process kills itself once, on the way.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ import json
 import os
 import shutil
 import signal
-import sys
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
+from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 from torch_geometric.data import Data
 
 from tg_lpe import GramTransformer, LinearTransformer
@@ -231,5 +231,8 @@ def run(out: Path, molecules: Path) -> None:
     save_file({key: value.contiguous() for key, value in tensors.items()}, out / f"found-{number}.safetensors")
 
 
-if __name__ == "__main__":
-    run(Path(sys.argv[1]), Path(sys.argv[2]))
+def launch(out: Path, molecules: Path) -> None:
+    """All of it in two processes, as ``torchrun --standalone --nproc-per-node 2 --max-restarts 1`` starts them."""
+    config = LaunchConfig(1, 1, 2, run_id="two", rdzv_backend="c10d", rdzv_endpoint="localhost:0", max_restarts=1)
+    config.start_method = "fork"
+    elastic_launch(config, run)(out, molecules)

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -14,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from children import exit_status, start_python
 from helpers import randomize_
 from torch import Tensor
 from torch_geometric.data import Data
@@ -33,7 +31,6 @@ pq = pytest.importorskip("pyarrow.parquet")
 
 SMILES = ["CCO", "c1ccccc1", "C1CC(", "CC(=O)O", None, "C[Si](C)C", "N", "C.C"]
 BAD = (2, 4)
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -362,15 +359,14 @@ def test_a_job_that_is_killed_goes_on(tmp_path: Path, transform: AddPositionalEn
     transform._on_device[torch.device("cpu")].save_pretrained(tmp_path / "encoder")
     out, straight = tmp_path / "out", tmp_path / "straight"
     options = ["--pretrained", str(tmp_path / "encoder"), "--edges", "--rows_per_shard", "1", "--quiet"]
-    command = [sys.executable, "-m", "tg_lpe.app.cli", "encode", str(source), str(out), *options]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    process = subprocess.Popen(command, env=environment, cwd=tmp_path)
+    words = ["-m", "tg_lpe.app.cli", "encode", str(source), str(out), *options]
+    process = start_python(*words, said=tmp_path / "said")
     deadline = time.monotonic() + 120
     while len(list(out.glob("part-*.parquet"))) < 3:
-        assert process.poll() is None and time.monotonic() < deadline
+        assert process.is_alive() and time.monotonic() < deadline, (tmp_path / "said").read_text()
         time.sleep(0.001)
-    os.kill(process.pid, signal.SIGKILL)
-    assert process.wait() == -signal.SIGKILL
+    process.kill()
+    assert exit_status(process) == -signal.SIGKILL
     done = len(list(out.glob("part-*.parquet")))
     assert 3 <= done < 80
     assert main(["encode", str(source), str(out), *options]) == 0

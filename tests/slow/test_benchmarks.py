@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import importlib
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from children import exit_status, start_python
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 SCRIPTS = sorted(BENCHMARKS.glob("[!_]*.py"))
@@ -22,12 +21,11 @@ SCRIPTS = sorted(BENCHMARKS.glob("[!_]*.py"))
 )
 def test_benchmark_runs(words: list[str | Path], tmp_path: Path) -> None:
     out = tmp_path / "result.json"
-    done = subprocess.run(
-        [sys.executable, *map(str, words), "--quick", "--json", str(out)], capture_output=True, text=True, timeout=600
-    )
-    if "pip install -r" in done.stderr:
-        pytest.skip(done.stderr)
-    assert done.returncode == 0, done.stderr
+    process = start_python(*map(str, words), "--quick", "--json", str(out), said=tmp_path / "said")
+    status, said = exit_status(process, 600), (tmp_path / "said").read_text(encoding="utf-8")
+    if "pip install -r" in said:
+        pytest.skip(said)
+    assert status == 0, said
     result = json.loads(out.read_text())
     assert result["results"] and all(row["seconds"] > 0 for row in result["results"])
     assert result["machine"]["packages"]["torch"]

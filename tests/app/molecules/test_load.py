@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import logging
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from children import exit_status, start_python
 
 from tg_lpe.app.molecules import (
     AtomVocabulary,
@@ -282,11 +281,9 @@ def test_a_script_that_uses_workers_runs_once(write_folder: Write, tmp_path: Pat
         "num_workers=2, progress=False)\n"
         "print(len(splits.train))\n"
     )
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[3])}
-    done = subprocess.run(
-        [sys.executable, str(script)], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300
-    )
-    assert (done.stdout, done.returncode) == ("started\n4\n", 0), done.stderr
+    assert exit_status(start_python(str(script), said=tmp_path / "said")) == 0
+    said = (tmp_path / "said").read_text().splitlines()
+    assert said.count("started") == 1 and said[-1] == "4"
 
 
 def die(smiles: list[str]) -> None:

@@ -97,8 +97,8 @@ def test_error_of_a_figure_that_is_no_mean_is_its_deviation_over_draws(name: str
     draw = torch.Generator().manual_seed(0)
 
     def once() -> tuple[float, float, float]:
-        targets = (torch.rand(150, 1, generator=draw) < 0.4).float()
-        models = [targets + torch.randn(150, 1, generator=draw) for _ in range(2)]
+        targets = (torch.rand(100, 1, generator=draw) < 0.4).float()
+        models = [targets + torch.randn(100, 1, generator=draw) for _ in range(2)]
         pair = paired_difference(*(figures_by_part(task, outputs, targets) for outputs in models))
         plain = [task.evaluate(outputs, targets)[name] for outputs in models]
         return pair.mean, float(pair.mean_error or 0), plain[0] - plain[1]

@@ -2,40 +2,27 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from children import exit_status, start
 from safetensors.torch import load_file
-from two_processes import NORMS, ROWS, TRAININGS, losses, make_pretraining, make_training, normalized
+from two_processes import NORMS, ROWS, TRAININGS, launch, losses, make_pretraining, make_training, normalized
 
 from tg_lpe.app.training.processes import Parts, join
 from tg_lpe.app.training.state import read_metrics
 from tg_lpe.checkpoints.files import read_json
 from tg_lpe.nn import parallel
 
-SCRIPT = Path(__file__).parents[2] / "two_processes.py"
-
 
 @pytest.fixture(scope="module")
 def two_processes(molecules: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder that the two processes wrote to."""
     out = tmp_path_factory.mktemp("two")
-    launch = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--max-restarts", "1", "--standalone"]
-    roots = os.pathsep.join([str(SCRIPT.parents[1]), os.environ.get("PYTHONPATH", "")])
-    done = subprocess.run(
-        [sys.executable, *launch, str(SCRIPT), str(out), str(molecules)],
-        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": roots},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
-    (out / "stdout").write_text(done.stdout)
+    status = exit_status(start(launch, out, molecules, said=out / "said"))
+    assert status == 0, (out / "said").read_text()[-4000:]
     return out
 
 
@@ -92,7 +79,7 @@ def test_a_killed_process_is_started_again(two_processes: Path, found: dict[str,
 
 
 def test_the_command_line_says_everything_once(two_processes: Path) -> None:
-    said = (two_processes / "stdout").read_text()
+    said = (two_processes / "said").read_text()
     assert said.count("test MAE") == 1
     assert read_json(two_processes / "cli" / "environment.json")["processes"] == 2
 

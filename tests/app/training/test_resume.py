@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from children import exit_status, start_python
 from helpers import assert_same_run
 
 from tg_lpe.app.cli import main
@@ -28,42 +27,33 @@ def arguments(molecules: Path, cache: Path, out: Path, *more: str) -> list[str]:
     return [*words, *more]
 
 
-@contextmanager
-def interruptible() -> Iterator[None]:
-    """Let processes started here be interrupted; background jobs of a shell would ignore it."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
+def stop_after_one_epoch(command: list[str], out: Path, how: signal.Signals) -> tuple[int | None, str]:
+    """Run the command in a process of its own, and send it a signal once its first line of metrics is there.
 
-
-def stop_after_one_epoch(command: list[str], out: Path, how: signal.Signals) -> subprocess.CompletedProcess[str]:
-    """Run the command in a process of its own, and send it a signal once its first line of metrics is there."""
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    with interruptible():
-        process = subprocess.Popen(
-            [sys.executable, "-m", "tg_lpe.app.cli", *command], stderr=subprocess.PIPE, text=True, env=environment
-        )
-    metrics = out / "metrics.jsonl"
+    Returns:
+        Its exit status and what it said.
+    """
+    said, metrics = out.with_suffix(".txt"), out / "metrics.jsonl"
+    process = start_python("-m", "tg_lpe.app.cli", *command, said=said)
+    assert process.pid is not None
     deadline = time.monotonic() + 120
     try:
         while not (metrics.exists() and b"\n" in metrics.read_bytes()):
-            assert process.poll() is None, process.communicate()[1]
+            assert process.is_alive(), said.read_text()
             assert time.monotonic() < deadline, "no epoch in two minutes"
             time.sleep(0.002)
         if sys.platform != "win32":
-            process.send_signal(signal.SIGSTOP)  # it waits, so that it does not end before it is stopped
+            os.kill(process.pid, signal.SIGSTOP)  # it waits, so that it does not end before it is stopped
             before = (out / "environment.json").read_bytes()
             with pytest.raises(ValueError, match="in use by another process"):
                 RunFolder(out).start("train", {}, resume=True)
             assert (out / "environment.json").read_bytes() == before
     finally:
-        process.send_signal(how)
-        if sys.platform != "win32":
-            process.send_signal(signal.SIGCONT)
-        _, said = process.communicate()
-    return subprocess.CompletedProcess(command, process.returncode, None, said)
+        with suppress(ProcessLookupError):  # it has ended
+            os.kill(process.pid, how)
+            if sys.platform != "win32":
+                os.kill(process.pid, signal.SIGCONT)
+    return exit_status(process), said.read_text()
 
 
 @pytest.fixture(scope="module")
@@ -89,12 +79,12 @@ def test_a_stopped_run_goes_on_to_the_same_end(
 ) -> None:
     expected, cache = undisturbed
     out = tmp_path / "stopped"
-    stopped = stop_after_one_epoch(arguments(molecules, cache, out), out, how)
+    status, said = stop_after_one_epoch(arguments(molecules, cache, out), out, how)
     if how == signal.SIGINT:
-        assert stopped.returncode == 130
-        assert "--resume" in stopped.stderr.splitlines()[-1] and "Traceback" not in stopped.stderr
+        assert status == 130
+        assert "--resume" in said.splitlines()[-1] and "Traceback" not in said
     else:
-        assert stopped.returncode == -signal.SIGKILL
+        assert status == -signal.SIGKILL
     assert 1 <= len(read_metrics(out / "metrics.jsonl")) < EPOCHS, "stopped on the way"
     assert not (out / "result.json").exists() and not (out / "model.safetensors").exists()
 
