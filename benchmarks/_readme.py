@@ -519,13 +519,9 @@ TABLES: dict[str, Table] = {
         brec_fields,
         brec_rows,
     ),
-    "spectral_attention": Table(
-        "encoder: {method} | graphs a second: {graphs_per_second:,.0f}",
-        arrange=only(lambda entry: entry["what"].startswith("a step")),
-    ),
+    "spectral_attention": Table("encoder: {method} | graphs a second: {graphs_per_second:,.0f}"),
     "throughput": Table(
-        "method: {what} | graphs/s: {graphs_per_second:,.0f} | times AddLaplacianEigenvectorPE: {ratio:.1f}",
-        arrange=only(lambda entry: not entry["what"].startswith(("scipy", "torch.linalg.eigh on", "laplacian_"))),
+        "method: {what} | graphs/s: {graphs_per_second:,.0f} | times AddLaplacianEigenvectorPE: {ratio:.1f}"
     ),
     "training": Table(
         "model: {row} | graphs/s: {graphs_per_second:,.0f} | time relative to none: {ratio_to_none:.2f}"

@@ -1,28 +1,24 @@
-"""Measure error and time of Gram read-outs on large graphs.
+"""Measure error and time of Gram read-outs on large graphs, by kind of graph, probes and number of nodes.
 
-    python benchmarks/large_graph.py [error | time] [--quick] [--json FILE]
+    python benchmarks/large_graph.py [--quick] [--json FILE]
 
-The Gram transformer has 4 filters and 16 layers. "time" has the seconds of `probes="rademacher"` with 16 probes on
-random regular graphs of up to a million nodes, and the error of diagonals by the number of probes on one of 2,000.
-
-"error" has error and time at nodes and edges by kind of graph, probes and number of nodes. `probes="rademacher"`
-estimates every layer from random signs; `probes="auto"` computes entries exactly if they depend on few edges, and
-estimates the others. The truth comes from products of identity columns in float64, at some random nodes and at their
-edges. Errors are root mean squares over all layers, relative to the root mean square of the truth; `worst_layer` is the
-largest error of a single layer, without layers whose root mean square is below 1 % of the largest: some are zero on
-bipartite graphs.
+The Gram transformer has 4 filters and 16 layers. `probes="rademacher"` estimates every layer from random signs;
+`probes="auto"` computes entries exactly if they depend on few edges, and estimates the others. The truth comes from
+products of identity columns in float64, at some random nodes and at their edges. Errors are root mean squares over all
+layers, relative to the root mean square of the truth; `worst_layer` is the largest error of a single layer, without
+layers whose root mean square is below 1 % of the largest: some are zero on bipartite graphs.
 """
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import networkx as nx
 import numpy as np
 import torch
 from _arguments import Parser
-from _measure import peak_gib, timed
+from _measure import timed
 from _results import show, write_results
 from scipy.sparse import coo_matrix
 from scipy.spatial import Delaunay
@@ -146,35 +142,9 @@ def measure(family: str, num_nodes: int, repeats: int) -> list[dict[str, object]
     return rows
 
 
-def grow(sizes: list[int], repeats: int) -> Iterator[dict[str, object]]:
-    """Measure the time to encode a list of edges with 16 probes, from the first call on."""
-    torch.manual_seed(0)
-    model = GramTransformer(8, 0, FILTERS, LAYERS, probes="rademacher", num_probes=16).eval()
-    for size in sizes:
-        edges = FAMILIES["random regular, degree 6"](size)
-        times = [timed(lambda edges=edges, n=size: model(None, Graph(edges, n)))[1] for _ in range(repeats)]
-        row = {"num_nodes": size, "num_edges": edges.size(1), "seconds": statistics.median(times)}
-        yield row | {"spread": [min(times), max(times)], "peak_gib": peak_gib()}
-
-
-def error_of_diagonals(num_probes: int, num_nodes: int) -> float:
-    """Return the relative root mean square error of all layers on a random regular graph."""
-    graph = Graph(random_regular_edges(num_nodes, 6, torch.Generator().manual_seed(2)), num_nodes)
-    exact, guess = (model_of(*probes).gram(graph)[0] for probes in (("identity", 1), ("rademacher", num_probes)))
-    return float((guess - exact).square().mean().sqrt() / exact.square().mean().sqrt())
-
-
 @torch.inference_mode()
 def main() -> None:
-    parser = Parser(__doc__, "smaller graphs, fewer repeats", "large_graph_{part}.json")
-    parser.add_argument("part", nargs="?", choices=("error", "time"), default="error", help="(default: %(default)s)")
-    args = parser.parse_args()
-    if args.part == "time":
-        rows = [*grow([1_000, 4_000] if args.quick else [10_000, 100_000, 1_000_000], 3)]
-        small = 500 if args.quick else 2_000
-        errors = {str(count): error_of_diagonals(count, small) for count in (16, 64, 256)}
-        write_results(args.json, rows, num_probes=16, relative_error_by_probes=errors)
-        return
+    args = Parser(__doc__, "smaller graphs, fewer repeats", "large_graph.json").parse_args()
     sizes, repeats = ([10_000], 1) if args.quick else ([2_000, 10_000, 100_000], 3)
     rows = [row for size in sizes for family in FAMILIES for row in measure(family, size, repeats)]
     write_results(args.json, rows)

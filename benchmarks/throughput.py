@@ -2,15 +2,14 @@
 
     python benchmarks/throughput.py [--quick] [--data ZINC_DIR] [--device DEVICE] [--json FILE]
 
-On batches, the encodings of this library run on a collated dataset and on a list of Data, whose collation counts. They
-are compared with torch.linalg.eigh on padded graphs, scipy.linalg.eigh with joblib, PyG's AddLaplacianEigenvectorPE and
-AddRandomWalkPE one graph at a time, and PyG's AddGPSE, whose network of 20 layers has random weights here. Single
-graphs are compared with PyG. Every figure is the median of repeated runs after a warm-up.
+The encodings of this library run on a collated dataset, on a list of Data, whose collation counts, and on single
+graphs. They are compared with PyG's AddLaplacianEigenvectorPE, AddRandomWalkPE and AddGPSE, whose network of 20 layers
+has random weights here, one graph at a time. Every figure is the median of repeated runs after a warm-up.
 
-With --device, all graphs are one Batch on that device instead. The encodings of this library and the peers that run
-there are compared with AddLaplacianEigenvectorPE, which computes one graph at a time on the CPU. Before torch 2.12,
-batched torch.linalg.eigh takes matrices above 32 x 32 one by one there. Without --data, the molecules are those that
-ship with RDKit.
+With --device, all graphs are one Batch on that device instead. The encodings of this library, AddRandomWalkPE and
+torch.linalg.eigh on padded graphs are compared with AddLaplacianEigenvectorPE, which computes one graph at a time on
+the CPU. Before torch 2.12, batched torch.linalg.eigh takes matrices above 32 x 32 one by one there. Without --data, the
+molecules are those that ship with RDKit.
 """
 
 from __future__ import annotations
@@ -19,22 +18,18 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
 from _arguments import Parser
 from _measure import measure, on_device
 from _results import show, write_results
-from joblib import Parallel, cpu_count, delayed
-from scipy.linalg import eigh as scipy_eigh
 from torch_geometric.data import Batch, Data
 from torch_geometric.nn.models import GPSE
 from torch_geometric.nn.models.gpse import IdentityHead
 from torch_geometric.transforms import AddGPSE, AddLaplacianEigenvectorPE, AddRandomWalkPE
 from torch_geometric.utils import to_dense_adj
 
-from tg_lpe import Graph, LinearTransformerPE
+from tg_lpe import LinearTransformerPE
 from tg_lpe.app.molecules import load_molecules
-from tg_lpe.graph.eigenvectors import laplacian_eigenvectors
 
 K = 8
 ENCODERS = ("gram-k16", "positions-k16")
@@ -77,49 +72,22 @@ def one_by_one(transform: Callable[[Any], Any], graphs: list[Any]) -> Callable[[
     return run
 
 
-def eigenvectors_by_scipy(parts: list[tuple[np.ndarray, int]]) -> list[np.ndarray]:
-    """Compute the first eigenvectors of each normalised Laplacian as PyG's transform does."""
-    out = []
-    for edge_index, n in parts:
-        adjacency = np.zeros((n, n))
-        adjacency[edge_index[0], edge_index[1]] = 1.0
-        scale = 1 / np.sqrt(np.maximum(adjacency.sum(1), 1.0))
-        _, vectors = scipy_eigh(np.eye(n) - scale[:, None] * adjacency * scale)
-        out.append(vectors[:, 1 : K + 1])
-    return out
-
-
 def cpu_rows(dataset: Any, graphs: list[Data], few: list[Data], encoders: dict[str, LinearTransformerPE]) -> list[Row]:
     """Return the methods on a dataset, on the list of its graphs and on a few graphs one at a time."""
-    arrays = [(data.edge_index.numpy(), data.num_nodes) for data in graphs]
-    workers = cpu_count()
-    shares = [arrays[part::workers] for part in range(workers)]
     torch.manual_seed(0)
     model = GPSE()
     model.post_mp = IdentityHead()  # the predictions of the network's heads are not part of the encoding
-    all_graphs: dict[str, Callable[[], Any]] = {
-        **{
-            f"LinearTransformerPE({name!r}).encode_dataset, {kind}": partial(pe.encode_dataset, given, False)
-            for name, pe in encoders.items()
-            for kind, given in (("InMemoryDataset", dataset), ("list of Data", graphs))
-        },
-        "laplacian_eigenvectors, float64, list of Data": lambda: laplacian_eigenvectors(
-            Graph.from_data(Batch.from_data_list(graphs)), K
-        ),
-        "torch.linalg.eigh on padded graphs, float64, list of Data": lambda: eigenvectors_by_torch(
-            Batch.from_data_list(graphs)
-        ),
-        f"scipy.linalg.eigh, float64, joblib with {workers} processes": lambda: Parallel(n_jobs=workers)(
-            delayed(eigenvectors_by_scipy)(share) for share in shares
-        ),
-    }
+    rows: list[Row] = [
+        (f"LinearTransformerPE({name!r}).encode_dataset, {kind}", len(graphs), partial(pe.encode_dataset, given, False))
+        for name, pe in encoders.items()
+        for kind, given in (("InMemoryDataset", dataset), ("list of Data", graphs))
+    ]
     alone = {
         **{f"LinearTransformerPE({name!r})": pe for name, pe in encoders.items()},
         "AddGPSE, random weights": AddGPSE(model),
         "AddLaplacianEigenvectorPE(is_undirected=True)": AddLaplacianEigenvectorPE(K, is_undirected=True),
         "AddRandomWalkPE(16)": AddRandomWalkPE(16),
     }
-    rows: list[Row] = [(name, len(graphs), run) for name, run in all_graphs.items()]
     for name, transform in alone.items():
         part = few[:50] if name.startswith("AddGPSE") else few
         rows.append((f"{name}, one graph at a time", len(part), one_by_one(transform, part)))
