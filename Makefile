@@ -43,7 +43,7 @@ help:
 	@echo "make sanitize  set up, then the C++ part's tests under AddressSanitizer, UBSan and ThreadSanitizer; QUICK=1: a minute"
 	@echo "make lint   set up, then ruff, mypy, import-linter and the check of docstrings"
 	@echo "make docs   set up, then the pages of docs/ and the API as HTML, into docs/_build/html"
-	@echo "make gpu    set up, then the tests of devices, throughput and training steps on DEVICE=cuda"
+	@echo "make gpu    set up, then the tests of devices and the throughput on DEVICE=cuda"
 	@echo "make setup  only the set-up"
 	@echo "make clean  remove caches and build products; keeps .venv and runs"
 	@echo "Variables:  PYTHON=$(PYTHON) (makes .venv)  WORKERS=$(WORKERS) (test processes; 0 for none)"
@@ -101,12 +101,11 @@ docs: $(DOCS_STAMP)
 
 DEVICE ?= cuda
 
-# With QUICK=1 the figures of the scripts stay in a temporary folder.
+# With QUICK=1 the figures of the script stay in a temporary folder.
 gpu: $(DEV_STAMP)
 	TG_LPE_TEST_DEVICE=$(DEVICE) $(PYTEST) tests/test_devices.py $(if $(QUICK),-k test_transform)
-	@set -e; for name in throughput training; do \
-		$(BIN)/python benchmarks/$$name.py --device $(DEVICE) \
-			$(if $(QUICK),--quick,--json benchmarks/results/gpu_$$name.json $(if $(DATA),--data $(DATA))); done
+	$(BIN)/python benchmarks/throughput.py --device $(DEVICE) \
+		$(if $(QUICK),--quick,--json benchmarks/results/gpu_throughput.json $(if $(DATA),--data $(DATA)))
 
 clean:
 	rm -rf build dist docs/_build *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache

@@ -1,6 +1,6 @@
 """Time a training step of the graph transformer with each positional encoding, and of transformers of PyG.
 
-    python benchmarks/training.py [--quick] [--data ZINC_DIR] [--device DEVICE] [--json FILE]
+    python benchmarks/training.py [--quick] [--data ZINC_DIR] [--json FILE]
 
 The same batches of 128 molecules go through all models in turn, step by step, so that other load affects all models.
 All models have 4 layers of 128 channels and 8 heads, and similar numbers of parameters. Times are medians over the
@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 from _arguments import Parser
-from _measure import in_own_process, synchronize
+from _measure import in_own_process
 from _results import show, write_results
 from torch import Tensor, nn
 from torch_geometric.data import Batch
@@ -64,38 +64,6 @@ class TransformerLayer(nn.Module):
         return self.norms[1](h + self.mlp(h))
 
 
-class EdgeUpdatingLayer(nn.Module):
-    """Combine TransformerConv with the products of our layer: six on nodes, four on edges, one in the last layer."""
-
-    def __init__(self, update_edges: bool) -> None:
-        super().__init__()
-        # Our layer maps the output of attention instead of the node itself.
-        self.attention = TransformerConv(CHANNELS, CHANNELS // HEADS, HEADS, edge_dim=CHANNELS, root_weight=False)
-        self.attention.lin_skip = None  # created even where it is unused
-        self.node_update = StreamUpdate()
-        self.edge_update = StreamUpdate() if update_edges else None
-
-    def forward(self, h: Tensor, edge_index: Tensor, e: Tensor) -> tuple[Tensor, Tensor]:
-        out = self.node_update(h, self.attention(h, edge_index, e))
-        if self.edge_update is not None:
-            e = self.edge_update(e, h.index_select(0, edge_index[0]) * h.index_select(0, edge_index[1]) * e)
-        return out, e
-
-
-class StreamUpdate(nn.Module):
-    """Output projection and feed-forward net of one stream, as wide as in our layer."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.out = nn.Linear(CHANNELS, CHANNELS)
-        self.norms = nn.ModuleList(nn.BatchNorm1d(CHANNELS) for _ in range(2))
-        self.mlp = nn.Sequential(nn.Linear(CHANNELS, CHANNELS), nn.ReLU(), nn.Linear(CHANNELS, CHANNELS))
-
-    def forward(self, x: Tensor, update: Tensor) -> Tensor:
-        x = self.norms[0](x + self.out(update))
-        return self.norms[1](x + self.mlp(x))
-
-
 class Peer(nn.Module):
     """Wrap layers of PyG in the embeddings and the read-out of our graph transformer."""
 
@@ -103,14 +71,14 @@ class Peer(nn.Module):
         super().__init__()
         self.nodes, self.edges = nn.Embedding(num_node_types, CHANNELS), nn.Embedding(num_edge_types, CHANNELS)
 
-        def layer(number: int) -> nn.Module:
+        def layer() -> nn.Module:
             if kind == "GPSConv":
                 widths = nn.Linear(CHANNELS, CHANNELS), nn.ReLU(), nn.Linear(CHANNELS, CHANNELS)
                 return GPSConv(CHANNELS, GINEConv(nn.Sequential(*widths)), HEADS)
-            return EdgeUpdatingLayer(number + 1 < LAYERS) if kind == "edges updated" else TransformerLayer()
+            return TransformerLayer()
 
         self.kind = kind
-        self.layers = nn.ModuleList(layer(number) for number in range(LAYERS))
+        self.layers = nn.ModuleList(layer() for _ in range(LAYERS))
         self.pool_norm = nn.BatchNorm1d(2 * CHANNELS)
         self.readout = nn.Sequential(nn.Linear(2 * CHANNELS, CHANNELS), nn.ReLU(), nn.Linear(CHANNELS, 1))
 
@@ -119,8 +87,6 @@ class Peer(nn.Module):
         for layer in self.layers:
             if self.kind == "GPSConv":
                 h = layer(h, batch.edge_index, batch.batch, edge_attr=e)
-            elif self.kind == "edges updated":
-                h, e = layer(h, batch.edge_index, e)
             else:
                 h = layer(h, batch.edge_index, e)
         pooled = [global_mean_pool(h, batch.batch), global_add_pool(h, batch.batch)]
@@ -130,15 +96,16 @@ class Peer(nn.Module):
 class PeerTraining:
     """Train a peer with the steps of :class:`~tg_lpe.app.training.joint.JointTraining`."""
 
-    def __init__(self, kind: str, splits: Any, device: torch.device) -> None:
-        self.config, self.device = TrainConfig(), device
-        self.model = Peer(kind, len(splits.vocabulary), len(splits.bond_types)).to(device)
-        self.autocast_dtype = torch.bfloat16 if resolved_precision("auto", device) == "bfloat16" else None
+    def __init__(self, kind: str, splits: Any) -> None:
+        self.config = TrainConfig()
+        self.model = Peer(kind, len(splits.vocabulary), len(splits.bond_types))
+        is_bfloat16 = resolved_precision("auto", torch.device("cpu")) == "bfloat16"
+        self.autocast_dtype = torch.bfloat16 if is_bfloat16 else None
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=self.config.lr, fused=True)
         self.train_set = splits.train
 
     def loss(self, batch: Batch, generator: torch.Generator) -> Tensor:
-        with torch.autocast(self.device.type, self.autocast_dtype, enabled=self.autocast_dtype is not None):
+        with torch.autocast("cpu", self.autocast_dtype, enabled=self.autocast_dtype is not None):
             out = self.model(batch)
         return nn.functional.l1_loss(out.float(), batch.y)
 
@@ -146,25 +113,22 @@ class PeerTraining:
 PEERS = {
     "PyG GPSConv": "GPSConv",
     "PyG TransformerConv": "TransformerConv",
-    "PyG TransformerConv, edges updated": "edges updated",
 }
 ROWS = (*CONFIGS, *PEERS)
 
 
-def training_of(row: str, splits: Any, device: torch.device) -> Any:
+def training_of(row: str, splits: Any) -> Any:
     if row in PEERS:
         torch.manual_seed(0)
-        return PeerTraining(PEERS[row], splits, device)
+        return PeerTraining(PEERS[row], splits)
     task = Regression()
     options = {"readout": {"pooling": "both"}, "pe_options": {"norm": True}}
     model = build_model(splits.spec, task, **CONFIGS[row], **options)
-    return JointTraining(TrainConfig(batch_size=BATCH), model, splits, task, device=device, progress=False)
+    return JointTraining(TrainConfig(batch_size=BATCH), model, splits, task, progress=False)
 
 
 def step(training: Any, batch: Batch, generator: torch.Generator) -> float:
     """Run a training step and return its seconds."""
-    device = batch.edge_index.device
-    synchronize(device)
     start = time.perf_counter()
     loss = training.loss(batch, generator)
     training.optimizer.zero_grad(set_to_none=True)
@@ -172,7 +136,6 @@ def step(training: Any, batch: Batch, generator: torch.Generator) -> float:
     for group in training.optimizer.param_groups:
         nn.utils.clip_grad_norm_(group["params"], training.config.clip)
     training.optimizer.step()
-    synchronize(device)
     return time.perf_counter() - start
 
 
@@ -183,7 +146,7 @@ def load(data: str | None, num_batches: int) -> Any:
 
 def peak_mib(row: str, data: str | None) -> float:
     """Return the peak memory that training steps add to that of the process."""
-    training = training_of(row, load(data, 3), torch.device("cpu"))
+    training = training_of(row, load(data, 3))
     training.model.train()
     batches = list(DataLoader(training.train_set, BATCH))
     Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # resets the peak, which loading has set
@@ -191,14 +154,6 @@ def peak_mib(row: str, data: str | None) -> float:
     for batch in batches:
         step(training, batch, torch.Generator().manual_seed(0))
     return resident("VmHWM") - before
-
-
-def peak_on_device(training: Any, batch: Batch) -> float:
-    """Return the peak memory of one step on a GPU."""
-    torch.cuda.reset_peak_memory_stats(batch.edge_index.device)
-    before = torch.cuda.memory_allocated(batch.edge_index.device)
-    step(training, batch, torch.Generator().manual_seed(0))
-    return (torch.cuda.max_memory_allocated(batch.edge_index.device) - before) / 2**20
 
 
 def resident(field: str) -> float:
@@ -210,7 +165,6 @@ def resident(field: str) -> float:
 def main() -> None:
     parser = Parser(__doc__, "three models, a few steps, no peak memory", "training.json")
     parser.add_argument("--data", metavar="DIR", help="folder of ZINC molecules (train/val/test.smi)")
-    parser.add_argument("--device", type=torch.device, default="cpu", help="train there, such as cuda")
     parser.add_argument("--peak", metavar="ROW", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.peak:
@@ -220,10 +174,9 @@ def main() -> None:
     num_steps, num_batches = (2, 1) if args.quick else (60, 20)
     splits = load(args.data, num_batches)
     rows = ("none", "GramTransformer", "PyG TransformerConv") if args.quick else ROWS
-    trainings = {row: training_of(row, splits, args.device) for row in rows}
+    trainings = {row: training_of(row, splits) for row in rows}
     batches = {  # a training stores what its encoder computes beforehand in its graphs
-        row: [batch.to(str(args.device)) for batch in DataLoader(training.train_set, BATCH)]
-        for row, training in trainings.items()
+        row: list(DataLoader(training.train_set, BATCH)) for row, training in trainings.items()
     }
     seconds = times_of_steps(trainings, batches, num_steps)
     results = []
@@ -232,9 +185,7 @@ def main() -> None:
         ratio = statistics.median(ours / base for ours, base in zip(times, seconds["none"], strict=True))
         low, middle, high = statistics.quantiles(times, n=4)
         peak = None
-        if args.device.type == "cuda":
-            peak = peak_on_device(trainings[row], batches[row][0])
-        elif not args.quick:
+        if not args.quick:
             peak = in_own_process(__file__, "--peak", row, *(["--data", args.data] if args.data else []))
         results.append(
             {
