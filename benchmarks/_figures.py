@@ -40,15 +40,6 @@ def results_of(name: str) -> Rows:
     return list(read_json(RESULTS / f"{name}.json")["results"])
 
 
-ENCODING_COLORS = {
-    "none": GREY,
-    "laplacian": ORANGE,
-    "random-walk": BLUE,
-    "LinearTransformer, learned probes": RED,
-    "GramTransformer": OURS,
-}
-
-
 REFERENCE, GAP = "walks", "qm9, gap"
 CERTAIN = 3
 """Standard errors from which a difference is certain."""
@@ -177,37 +168,6 @@ def draw_further(path: Path) -> None:
     save(figure, path)
 
 
-def draw_less_computation(rows: Rows, path: Path) -> None:
-    """Draw test error and encoding time by layers and columns; no encoding and eigenvectors are horizontal lines."""
-    figure = Figure(figsize=(8.5, 6), layout="constrained")
-    panels = figure.subplots(2, 2, sharex="col", sharey="row")
-    learned = [row for row in rows if row["layers"] is not None]
-    for column, (axis, other, title) in enumerate((("layers", "k", "layers"), ("k", "layers", "columns of Φ"))):
-        common = most_common([row[other] for row in learned])
-        shown = sorted((row for row in learned if row[other] == common), key=lambda row: row[axis])
-        for axes, (key, name) in zip(
-            panels[:, column], (("test_mae", "test MAE"), ("microseconds_a_graph", "µs to encode a graph")), strict=True
-        ):
-            spread = [row.get(f"{key}_std") or 0.0 for row in shown]
-            places, values = [row[axis] for row in shown], [row[key] for row in shown]
-            axes.errorbar(places, values, spread, color=OURS, marker="o", markersize=4, label="linear transformer")
-            for row in rows:
-                if row["layers"] is None and key in row:
-                    axes.axhline(row[key], color=ENCODING_COLORS[row["row"]], linestyle="--", label=row["row"])
-            axes.grid(alpha=0.25)
-            axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-            if column == 0:
-                axes.set(ylabel=name)
-        axes.set(xlabel=f"{title} ({common} {'columns' if other == 'k' else 'layers'})")
-    panels[0][0].legend(frameon=False, fontsize=8)
-    save(figure, path)
-
-
-def most_common(values: list[int]) -> int:
-    """Return the most frequent value, the largest one if there are several."""
-    return max(values, key=lambda value: (values.count(value), value))
-
-
 K_COLORS = {
     "gram-k16": OURS,
     "universal-k32": BLUE,
@@ -304,7 +264,6 @@ def draw_losses(axes: Any, rows: Rows) -> None:
 FIGURES: dict[str, Callable[[Path], None]] = {
     "grid": draw_grid,
     "zinc12k_further": draw_further,
-    "less_computation": lambda path: draw_less_computation(results_of("less_computation"), path),
     "k": lambda path: draw_k(results_of("k"), path),
     "synthetic": lambda path: draw_synthetic(results_of("synthetic"), path),
 }
