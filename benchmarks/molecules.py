@@ -85,23 +85,6 @@ ENCODINGS: Rows = {
     ],
     GRAM: START,
 }
-ABLATIONS: Rows = {
-    GRAM: START,
-    NOT_PRETRAINED: FRESH,
-    f"{NOT_PRETRAINED}, all 64 channels": GRAM_CLASS,
-    f"{GRAM}, frozen": [*START, *FROZEN],
-    f"{GRAM}, frozen, nodes alone": [*START, *FROZEN, *NODES_ALONE],
-    f"{GRAM}, nodes alone": [*START, *NODES_ALONE],
-    f"{GRAM}, no norm": [*START, "--model.pe_options.norm", "false"],
-    f"{GRAM}, mean pooling": [*START, "--model.readout.pooling", "mean"],
-    f"{NOT_PRETRAINED}, fixed conductances": [*FRESH, "--encoder.conductances", "ground"],
-    "laplacian, no norm": [*LAPLACIAN, "--model.pe_options.norm", "false"],
-}
-WITHOUT_FEATURES: Rows = {
-    "heat-k8, frozen": ["--pretrained", "heat-k8", *FROZEN],
-    "heat-k8, frozen, nodes alone": ["--pretrained", "heat-k8", *FROZEN, *NODES_ALONE],
-    "gram-k8, frozen, nodes alone": ["--pretrained", "gram-k8", *FROZEN, *NODES_ALONE],
-}
 WHITENED = ["--encoder", "Whitened", *NODES_ALONE, "--encoder.encoder"]
 WHITENED_WALK = [*WHITENED, "RandomWalk", "--encoder.encoder.steps", "16"]
 FIXED: Rows = {
@@ -116,11 +99,6 @@ FIXED: Rows = {
     "gram-k16, frozen, whitened, nodes alone": [*WHITENED, "gram-k16"],
 }
 """Encodings that are computed once, also without correlations, to separate information from conditioning."""
-
-SMALL: Rows = {
-    f"{GRAM}, {channels} channels": [*START, "--model.hidden_channels", channels] for channels in ("104", "112")
-}
-"""104 channels stay below the 500,000 parameters of published comparisons."""
 
 REGULAR = [
     *["--model.hidden_channels", "64", "--model.num_layers", "9", "--model.attention_options.local", "gine"],
@@ -209,11 +187,7 @@ PAIR_ROWS: Rows = {
 """The last two have frozen encodings: what the weights of ``gram-k16`` add to counts of nodes by distance."""
 
 GROUPS: dict[str, Rows] = {
-    "default": {name: ENCODINGS[name] for name in ("none", "laplacian", "random-walk", GRAM)},
     "encodings": ENCODINGS,
-    "ablations": ABLATIONS,
-    "without-features": WITHOUT_FEATURES,
-    "small": SMALL,
     "fixed": FIXED,
     "budget": BUDGET,
     "properties": PROPERTIES,
@@ -232,7 +206,7 @@ def main() -> None:
     parser.add_argument(
         "--rows",
         nargs="+",
-        default=["default"],
+        default=["encodings"],
         choices=[*GROUPS, *ROWS],
         metavar="ROW",
         help=f"groups: {', '.join(GROUPS)}; rows: {', '.join(ROWS)}",
@@ -277,7 +251,7 @@ def compare(args: argparse.Namespace) -> None:
     for seed in [] if args.collect else args.seeds:
         for row in rows:
             train(row, seed, base, args, options)
-    unnamed = ("default", "encodings", "properties")
+    unnamed = ("encodings", "properties")
     groups = "".join(f"-{name}" for name in args.rows if name in GROUPS and name not in unnamed)
     name = f"{data}-{args.epochs}{groups}".replace("-", "_")
     collected = [entry for row in rows if (entry := collect(row, base)) is not None]
