@@ -168,46 +168,6 @@ def draw_further(path: Path) -> None:
     save(figure, path)
 
 
-K_COLORS = {
-    "gram-k16": OURS,
-    "universal-k32": BLUE,
-    "gram-k8": ORANGE,
-    "heat-k8": RED,
-    "random walk": GREY,
-}
-K_TITLES = {
-    "unexplained_molecules": "variance of kernels left, molecules",
-    "unexplained_random": "the same, random graphs",
-    "f1_other": "F1, atoms of 5-rings and of other rings (dashed)",
-    "label_mae": "label of ZINC-12k, MAE of ridge regression",
-}
-
-
-def draw_k(rows: Rows, path: Path) -> None:
-    """Draw every measure of benchmarks/k.py against the number of channels."""
-    figure = Figure(figsize=(13, 3.4), layout="constrained")
-    every = sorted({row["k"] for row in rows})
-    for axes, (measure, title) in zip(figure.subplots(1, len(K_TITLES)), K_TITLES.items(), strict=True):
-        for name, color in K_COLORS.items():
-            mine = [row for row in rows if row["encoding"] == name]
-            widths = [row["k"] for row in mine]
-            if measure == "f1_other":
-                axes.plot(widths, [row["f1_5"] for row in mine], color=color, marker="o", markersize=3, linewidth=1.2)
-            style = "--" if measure == "f1_other" else "-"
-            values = [row[measure] for row in mine]
-            axes.plot(widths, values, style, color=color, marker="o", markersize=3, linewidth=1.2, label=name)
-        axes.set(xlabel="k", xscale="log", title=title)
-        axes.title.set_fontsize(8)
-        axes.set_xticks(every, [str(k) for k in every])
-        axes.minorticks_off()
-        axes.grid(alpha=0.25)
-        axes.tick_params(labelsize=7)
-        if measure.startswith("unexplained"):
-            axes.set_yscale("log")
-    figure.axes[0].legend(frameon=False, fontsize=6)
-    save(figure, path, 100)
-
-
 SYNTHETIC_PANELS = {
     "1a": (0, "electric, eq. (3)"),
     "1b": (1, "resistive, eq. (3)"),
@@ -264,7 +224,6 @@ def draw_losses(axes: Any, rows: Rows) -> None:
 FIGURES: dict[str, Callable[[Path], None]] = {
     "grid": draw_grid,
     "zinc12k_further": draw_further,
-    "k": lambda path: draw_k(results_of("k"), path),
     "synthetic": lambda path: draw_synthetic(results_of("synthetic"), path),
 }
 

@@ -43,10 +43,10 @@ MEASURES, SHOWN = ("unexplained_molecules", "unexplained_random", "f1_5", "f1_6"
 FAMILIES = ("sparse", "tree", "regular", "geometric", "attached")
 
 
-def random_graphs(count: int, seed: int, families: tuple[str, ...] = FAMILIES) -> list[Data]:
+def random_graphs(count: int, seed: int) -> list[Data]:
     """Draw graphs of at most 60 nodes from each family in turn, without isolated nodes."""
     generator = torch.Generator().manual_seed(seed)
-    return [random_graph(families[number % len(families)], generator) for number in range(count)]
+    return [random_graph(FAMILIES[number % len(FAMILIES)], generator) for number in range(count)]
 
 
 def random_graph(family: str, generator: torch.Generator) -> Data:

@@ -5,22 +5,20 @@
 DIR has the folders zinc12k, peptides and nodes. Least squares on the columns of nodes, for resistances on those of
 edges, are fitted on half of the graphs, or on half of the nodes of a network. The figure is R2 on the other half,
 averaged over the columns of the target that vary. Eigenvectors are those of networks: in small graphs the encoding has
-no place. The encoder was made without labels from molecules and five families of random graphs; further rows have R2
-on each of these kinds, also for an encoder made without it.
+no place.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import networkx as nx
 import torch
 from _arguments import Parser
-from _ordered import FAMILIES, UNIVERSAL, bare, random_graphs, universal_encoder
+from _ordered import UNIVERSAL, bare
 from _results import show, write_results
 from grid import cycles
 from k import unexplained
@@ -31,7 +29,7 @@ from torch_geometric.utils import from_networkx
 
 from tg_lpe import Graph
 from tg_lpe.app.datasets.nodes import load_node_graph
-from tg_lpe.app.molecules import load_molecules, read_molecules
+from tg_lpe.app.molecules import read_molecules
 from tg_lpe.encoders import (
     CycleCounts,
     EffectiveResistance,
@@ -124,19 +122,6 @@ def scores(encoder: Encoder, graphs: list[Data]) -> dict[str, float]:
     return {**varying, "seconds": time.perf_counter() - start}
 
 
-def without(data: Path, encoder: Encoder) -> Iterator[dict[str, Any]]:
-    """Yield R2 on each kind of graphs that the encoder was made from, also for an encoder made without it."""
-    splits = load_molecules(data / "zinc12k", name="zinc12k")
-    for kind in ("molecules", *FAMILIES):
-        families = tuple(family for family in FAMILIES if family != kind)
-        graphs = random_graphs(len(splits.train) // 4, 0, families) + (
-            [] if kind == "molecules" else bare(splits.train)
-        )
-        held = bare(splits.test) if kind == "molecules" else random_graphs(200, 2, (kind,))
-        yield {"kind": kind, "made": "with it", **scores(encoder, held)}
-        yield {"kind": kind, "made": "without it", **scores(universal_encoder(graphs).double(), held)}
-
-
 def main() -> None:
     parser = Parser(__doc__, "few graphs, all drawn", "readable.json")
     parser.add_argument("--data", type=Path, metavar="DIR", help="folder of all data")
@@ -147,10 +132,6 @@ def main() -> None:
     for kind, graphs in kinds(args.data, 50 if args.quick else 500).items():
         rows.append({"kind": kind, **scores(encoder, graphs)})
         show(rows[-1])
-    if not args.quick:
-        for row in without(args.data, encoder):
-            rows.append(row)
-            show(row)
     write_results(args.json, rows)
 
 
