@@ -6,11 +6,11 @@ import csv
 import os
 import statistics
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from _results import show, write_results
+from _results import earlier_rows, show, write_results
 from rdkit import RDConfig
 
 from tg_lpe.app.cli import main as tg_lpe
@@ -88,24 +88,12 @@ def over_seeds(name: str, values: Sequence[float]) -> dict[str, Any]:
     return {name: statistics.fmean(values), f"{name}_std": spread, f"{name}_by_seed": list(values)}
 
 
-def with_earlier_seeds(entry: Mapping[str, Any], earlier: Mapping[str, Any]) -> dict[str, Any]:
-    """Add the seeds of an earlier summary of the same row to a summary, except those that it has itself.
-
-    What is neither a figure of a seed nor their precision is that of the newer summary.
-    """
-    earlier = {"seconds_by_seed": [earlier["seconds"]] * len(earlier["seeds"]), **earlier}
-    found = [(seed, entry, place) for place, seed in enumerate(entry["seeds"])]
-    kept = [(seed, earlier, place) for place, seed in enumerate(earlier["seeds"]) if seed not in entry["seeds"]]
-    order = sorted([*found, *kept], key=lambda one: one[0])
-    merged = {**entry, "seeds": [seed for seed, _, _ in order]}
-    for name in entry:
-        if name.endswith("_by_seed"):
-            merged |= over_seeds(name.removesuffix("_by_seed"), [source[name][place] for _, source, place in order])
-    precisions = (name for _, source, _ in order for name in source["precision"].split(", "))
-    merged["precision"] = ", ".join(dict.fromkeys(precisions))
-    if kept and (machine := earlier.get("machine_of_earlier_seeds", earlier.get("machine"))):
-        merged["machine_of_earlier_seeds"] = machine
-    return merged
+def with_earlier_rows(
+    file: Path, entries: Sequence[Mapping[str, Any]], key: Callable[[Mapping[str, Any]], Any]
+) -> list[Mapping[str, Any]]:
+    """Return the rows of a file whose key none of the entries has, then the entries."""
+    collected = {key(entry) for entry in entries}
+    return [*(row for row in earlier_rows(file) if key(row) not in collected), *entries]
 
 
 def machine_of(folder: RunFolder) -> dict[str, Any]:
@@ -116,7 +104,7 @@ def machine_of(folder: RunFolder) -> dict[str, Any]:
 
 
 def write_runs(file: Path, entries: Sequence[Mapping[str, Any]], base: Path, **about: Any) -> None:
-    """Print collected figures, and write them with the machine of a complete run in a folder.
+    """Print collected figures, and write them with the machine of a complete run in a folder, or this one.
 
     Raises:
         SystemExit: if there are none.
@@ -125,8 +113,8 @@ def write_runs(file: Path, entries: Sequence[Mapping[str, Any]], base: Path, **a
         sys.exit(f"no run under {base} is complete")
     for entry in entries:
         show(entry)
-    first = min(base.glob("*-s[0-9]*/result.json")).parent
-    write_results(file, entries, machine_of(RunFolder(first)), **about)
+    complete = sorted(base.glob("*-s[0-9]*/result.json"))
+    write_results(file, entries, machine_of(RunFolder(complete[0].parent)) if complete else None, **about)
 
 
 def nci_smiles() -> list[str]:

@@ -29,9 +29,7 @@ from typing import Any
 
 import numpy as np
 from _arguments import Parser
-from _readme import markdown
-from _results import write_results
-from _runs import complete_runs, machine_of, nci_smiles, run, slug, summary, write_csv
+from _runs import complete_runs, nci_smiles, run, slug, summary, with_earlier_rows, write_csv, write_runs
 from rdkit import Chem
 from rdkit.Chem import rdFingerprintGenerator
 from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
@@ -39,7 +37,6 @@ from sklearn.metrics import roc_auc_score, root_mean_squared_error
 
 from tg_lpe.app.molecules import load_molecules
 from tg_lpe.app.training.run_folder import RunFolder
-from tg_lpe.checkpoints.files import read_json
 
 SETS = ("bbbp", "bace", "clintox", "tox21", "sider", "esol")
 STARTS = ("scratch", "zinc")
@@ -110,17 +107,11 @@ def compare(args: argparse.Namespace) -> None:
     entries = [entry(*key, by_start) for key, by_start in found.items() if any(by_start.values())]
     if FINGERPRINTS in args.rows and not args.collect:
         entries += [{"set": name, "row": FINGERPRINTS, **by_fingerprints(name, args)} for name in args.sets]
-    if not entries:
-        sys.exit(f"no run under {args.out} is complete")
-    if args.add and args.json.exists():
-        here = {(one["set"], one["row"]) for one in entries}
-        entries += [one for one in read_json(args.json)["results"] if (one["set"], one["row"]) not in here]
+    if args.add:
+        entries = with_earlier_rows(args.json, entries, lambda one: (one["set"], one["row"]))
     entries.sort(key=lambda one: (SETS.index(one["set"]), [*ROWS, FINGERPRINTS].index(one["row"])))
-    print(markdown("moleculenet", {"results": entries}))
-    first = [runs for by_start in found.values() for runs in by_start.values() if runs]
-    machine = machine_of(next(iter(first[0].values()))) if first else None
     budget = {"epochs": args.epochs, "tuning_epochs": args.tuning_epochs, "zinc_epochs": args.zinc_epochs}
-    write_results(args.json, entries, machine, **budget)
+    write_runs(args.json, entries, args.out, **budget)
 
 
 def by_fingerprints(name: str, args: argparse.Namespace) -> dict[str, Any]:

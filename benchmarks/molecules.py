@@ -26,9 +26,8 @@ from typing import Any
 
 import torch
 from _arguments import Parser
-from _readme import markdown
-from _results import RESULTS, write_results
-from _runs import complete_runs, machine_of, nci_smiles, run, slug, summary, write_csv
+from _results import RESULTS
+from _runs import complete_runs, nci_smiles, run, slug, summary, with_earlier_rows, write_csv, write_runs
 from torch import Tensor
 
 from tg_lpe.app.molecules import QM9_UNITS
@@ -254,21 +253,11 @@ def compare(args: argparse.Namespace) -> None:
     unnamed = ("encodings", "properties")
     groups = "".join(f"-{name}" for name in args.rows if name in GROUPS and name not in unnamed)
     name = f"{data}-{args.epochs}{groups}".replace("-", "_")
-    collected = [entry for row in rows if (entry := collect(row, base)) is not None]
-    if not collected:
-        sys.exit(f"no run under {base} is complete")
+    entries = [entry for row in rows if (entry := collect(row, base)) is not None]
     file = args.json or RESULTS / f"{name}.json"
-    print(markdown(name, {"results": collected}))
-    machine = machine_of(RunFolder(base / f"{slug(collected[0]['row'])}-s{collected[0]['seeds'][0]}"))
-    if args.add and file.exists():
-        known, added = read_json(file), {entry["row"] for entry in collected}
-        if (known["set"], known["epochs"]) != (data, args.epochs):
-            sys.exit(f"{file} is of {known['set']} and {known['epochs']} epochs")
-        if machine != known["machine"]:  # the machine in the file is that of the other rows
-            collected = [{**entry, "machine": machine} for entry in collected]
-        machine = known["machine"]
-        collected = [entry for entry in known["results"] if entry["row"] not in added] + collected
-    write_results(file, collected, machine, set=data, epochs=args.epochs)
+    if args.add:
+        entries = with_earlier_rows(file, entries, lambda entry: entry["row"])
+    write_runs(file, entries, base, set=data, epochs=args.epochs)
 
 
 def train(row: str, seed: int, base: Path, args: argparse.Namespace, more: list[str]) -> Path | None:

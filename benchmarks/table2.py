@@ -13,7 +13,7 @@ types, which is equivariant.
 
 The complete runs under --out are collected into a JSON file: for each cell and number of epochs the mean and spread
 over seeds of the test error, the same after the atoms of every test molecule are renumbered at random, parameters and
-time. --add keeps the file's other cells, and the seeds that are not run again.
+time. --add keeps the file's other cells.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from __future__ import annotations
 import argparse
 import re
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from _arguments import Parser
-from _results import earlier_rows
-from _runs import complete_runs, run, summary, with_earlier_seeds, write_runs
+from _runs import complete_runs, run, summary, with_earlier_rows, write_runs
 
 from tg_lpe.app.training.run_folder import RunFolder
 from tg_lpe.checkpoints.files import read_json
@@ -84,11 +84,10 @@ def main() -> None:
     for seed in [] if args.collect else args.seeds:
         for cell in args.cells:
             train(cell, seed, args)
-    found = {place(entry): entry for entry in (earlier_rows(args.json) if args.add else [])}
-    for entry in collect(args.out):
-        earlier = found.get(place(entry))
-        found[place(entry)] = with_earlier_seeds(entry, earlier) if earlier else entry
-    write_runs(args.json, [found[key] for key in sorted(found)], args.out)
+    entries = collect(args.out)
+    write_runs(
+        args.json, sorted(with_earlier_rows(args.json, entries, place) if args.add else entries, key=place), args.out
+    )
 
 
 def train(cell: str, seed: int, args: argparse.Namespace) -> None:
@@ -144,7 +143,7 @@ def collect(base: Path) -> list[dict[str, Any]]:
     return entries
 
 
-def place(entry: dict[str, Any]) -> tuple[str, int, int]:
+def place(entry: Mapping[str, Any]) -> tuple[str, int, int]:
     """Return where a cell stands in the table."""
     return entry["set"], list(ROWS).index(entry["row"]), entry["epochs"]
 

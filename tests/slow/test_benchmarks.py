@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 from children import exit_status, start_python
@@ -43,19 +42,12 @@ def test_quick_figures_replace_no_results(monkeypatch: pytest.MonkeyPatch) -> No
     quick.parent.rmdir()
 
 
-def test_earlier_seeds_are_added(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_earlier_rows_are_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.syspath_prepend(BENCHMARKS)
-    runs = importlib.import_module("_runs")
-
-    def summary(errors: dict[int, float], seconds: list[float], precision: str) -> dict[str, Any]:
-        figures = {**runs.over_seeds("test_mae", list(errors.values())), **runs.over_seeds("seconds", seconds)}
-        return {"seeds": list(errors), **figures, "precision": precision, "encoder_parameters": 3}
-
-    newer = summary({1: 0.5}, [30.0], "bfloat16")
-    older = summary({0: 0.25, 1: 9.0, 2: 0.75}, [60.0] * 3, "float32")
-    for name in ("seconds_std", "seconds_by_seed"):  # files of earlier versions have neither
-        del older[name]
-    merged = runs.with_earlier_seeds(newer, {**older, "machine": "the first"})
-    assert runs.with_earlier_seeds(newer, merged) == merged
-    assert merged.pop("machine_of_earlier_seeds") == "the first"
-    assert merged == summary({0: 0.25, 1: 0.5, 2: 0.75}, [60.0, 30.0, 60.0], "float32, bfloat16")
+    runs, results = importlib.import_module("_runs"), importlib.import_module("_results")
+    file = tmp_path / "result.json"
+    assert runs.with_earlier_rows(file, [{"row": "a", "mae": 1}], lambda row: row["row"]) == [{"row": "a", "mae": 1}]
+    results.write_results(file, [{"row": "a", "mae": 2}, {"row": "b", "mae": 3}], {"processor": "another"})
+    kept = {"row": "b", "mae": 3, "machine": {"processor": "another"}}
+    found = runs.with_earlier_rows(file, [{"row": "a", "mae": 1}], lambda row: row["row"])
+    assert found == [kept, {"row": "a", "mae": 1}]
