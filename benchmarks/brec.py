@@ -1,6 +1,6 @@
 """Count the pairs of BREC, https://arxiv.org/abs/2304.07702, that colourings, encoders and models tell apart.
 
-    python benchmarks/brec.py --data DIR [--rows oracles networks trained] [--seeds 0 1 2] [--quick] [--json FILE]
+    python benchmarks/brec.py --data DIR [--rows oracles networks] [--seeds 0 1 2] [--quick] [--json FILE]
 
 DIR holds pairs.csv with the columns category, graph6_a and graph6_b: 400 pairs of non-isomorphic graphs without
 features. Quick runs make a few pairs without it. Rows of the file that do not run now stay.
@@ -11,18 +11,11 @@ the gap exceeds 1000 times the spread and 1e-11 of the scale of the outputs. As 
 first graph must not be told apart from the others; otherwise the network is unreliable on the pair, which does not
 count. With several seeds of the weights, a pair counts if one seed tells it apart. Each network has a colouring as its
 bound and must not tell apart more than this colouring.
-
-Encodings that depend on signs or bases of eigenvectors change more by relabelling than between two graphs. Their
-networks are trained for each pair by BREC's protocol RPC: 32 relabelled copies of both graphs, a loss on the cosines
-between them, and Hotelling's statistic of the differences. The statistic must exceed its 95 % quantile for the pair,
-but not for 64 copies of one graph. RPC's published statistic lacks the number of copies and a positive covariance; both
-are corrected here. At 95 %, one pair in twenty is judged wrongly: unreliable, or told apart beyond the bound.
 """
 
 from __future__ import annotations
 
 import csv
-import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -36,10 +29,9 @@ import torch
 from _arguments import Parser
 from _results import earlier_rows, show, write_results
 from torch import Tensor, nn
-from torch.nn import functional
 from torch_geometric.data import Batch, Data
 
-from tg_lpe import Encoder, GramTransformer, Graph, GraphTransformer
+from tg_lpe import Encoder, GramTransformer, GraphTransformer
 from tg_lpe.encoders import (
     LPE,
     PPGN,
@@ -54,12 +46,6 @@ from tg_lpe.encoders import (
 )
 from tg_lpe.models.tuple_transformer import TupleTransformer
 from tg_lpe.theory import wl
-
-COPIES, BATCH, EPOCHS = 32, 16, 20
-"""Settings of RPC: relabelled copies of each graph, copies in a batch, and epochs."""
-
-QUANTILE = 72.34
-"""The 95 % quantile of Hotelling's statistic for 32 differences of 16 numbers."""
 
 RELABELLINGS = 4
 CHANNELS = 16
@@ -301,10 +287,7 @@ NETWORKS: dict[str, tuple[Callable[[], nn.Module], str]] = {
 """Networks with the colouring that bounds them. 2-FWL knows all entries of all eigenspaces; an encoding that depends on
 bases is bounded only as far as relabelling does not change it."""
 
-TRAINED = {"GraphTransformer(LPE), trained": NETWORKS["GraphTransformer(LPE)"]}
-"""Networks with random signs, trained for each pair."""
-
-GROUPS: dict[str, Iterable[str]] = {"oracles": ORACLES, "networks": NETWORKS, "trained": TRAINED}
+GROUPS: dict[str, Iterable[str]] = {"oracles": ORACLES, "networks": NETWORKS}
 EVERY = [name for group in GROUPS.values() for name in group]
 
 
@@ -362,63 +345,6 @@ def judge(network: Callable[[Data], Tensor], a: Data, b: Data, generator: torch.
     )
 
 
-@dataclass
-class TrainedVerdict:
-    """Hotelling's statistics of a network that was trained on a pair."""
-
-    statistic: float
-    own: float
-    """The statistic between two sets of relabellings of the first graph."""
-
-    @property
-    def is_apart(self) -> bool:
-        return self.statistic > QUANTILE and not math.isclose(self.statistic, self.own, abs_tol=1e-6)
-
-    @property
-    def is_reliable(self) -> bool:
-        return self.own <= QUANTILE and math.isfinite(self.statistic)  # NaN is not
-
-
-def train_and_judge(network: nn.Module, a: Data, b: Data, generator: torch.Generator) -> TrainedVerdict:
-    """Train a network with random signs to tell relabellings of both graphs apart, and test it."""
-
-    def batches(first: Data, second: Data) -> list[dict[str, Any]]:
-        copies = [relabelled(data, generator) for _ in range(COPIES) for data in (first, second)]
-        found = []
-        for start in range(0, len(copies), BATCH):
-            batch = Batch.from_data_list(copies[start : start + BATCH])
-            graph = Graph(batch.edge_index, batch.num_nodes, batch=batch.batch, num_graphs=batch.num_graphs)
-            arguments = {"x": None, "edge_index": batch.edge_index, "batch": batch.batch, "num_nodes": batch.num_nodes}
-            found.append({**arguments, "precomputed": network.encoder.precompute(graph), "generator": generator})  # type: ignore[union-attr,operator]
-        return found
-
-    def statistic(given: list[dict[str, Any]]) -> float:
-        with torch.no_grad():
-            rows = torch.cat([network(**arguments) for arguments in given])
-        difference = rows[::2] - rows[1::2]
-        covariance = difference.T.cov() + 1e-7 * torch.eye(CHANNELS, dtype=rows.dtype)
-        mean = difference.mean(0)
-        return float(COPIES * mean @ torch.linalg.solve(covariance, mean))
-
-    given = batches(a, b)
-    optimizer = torch.optim.Adam(network.parameters(), lr=1e-4, weight_decay=1e-4)
-    network.train()
-    for _ in range(EPOCHS):
-        losses = []
-        for arguments in given:
-            rows = network(**arguments)
-            apart = -torch.ones(len(rows) // 2, dtype=rows.dtype)
-            loss = functional.cosine_embedding_loss(rows[::2], rows[1::2], apart)
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            losses.append(float(loss.detach()))
-        if sum(losses) < 0.2 * len(losses):
-            break
-    network.eval()
-    return TrainedVerdict(statistic(given), statistic(batches(a, a)))
-
-
 def relabelled(data: Data, generator: torch.Generator) -> Data:
     label = torch.randperm(data.num_nodes, generator=generator)
     return Data(edge_index=label[data.edge_index], num_nodes=data.num_nodes)
@@ -437,47 +363,19 @@ def network_row(
             verdicts[number].append(
                 judge(lambda batch: network(None, batch.edge_index, None, batch.batch), pair.a, pair.b, generator)  # noqa: B023
             )
-    return judged(name, "network", pairs, verdicts, seeds, bound)
-
-
-def trained_row(
-    name: str, pairs: Sequence[Pair], seeds: Sequence[int], bound: Callable[[Pair], bool]
-) -> dict[str, Any]:
-    """Count as :func:`network_row` for a network that is trained for each pair."""
-    make, _ = TRAINED[name]
-    verdicts: list[list[TrainedVerdict]] = [[] for _ in pairs]
-    for seed in seeds:
-        for number, pair in enumerate(pairs):
-            with torch.random.fork_rng(devices=[]):
-                torch.manual_seed(seed)
-                network = make().double()
-                generator = torch.Generator().manual_seed(number)
-                verdicts[number].append(train_and_judge(network, pair.a, pair.b, generator))
-    return judged(name, "trained", pairs, verdicts, seeds, bound)
-
-
-def judged(
-    name: str,
-    kind: str,
-    pairs: Sequence[Pair],
-    verdicts: Sequence[Sequence[Verdict] | Sequence[TrainedVerdict]],
-    seeds: Sequence[int],
-    bound: Callable[[Pair], bool],
-) -> dict[str, Any]:
-    """Count the verdicts on each pair, one for each seed."""
     apart, unreliable = zip(*map(count, verdicts), strict=True)
     return {
         "row": name,
-        "kind": kind,
+        "kind": "network",
         **counts(pairs, apart),
         "unreliable": sum(unreliable),
-        "bound": {**NETWORKS, **TRAINED}[name][1],
+        "bound": NETWORKS[name][1],
         "beyond": sum(is_apart and not bound(pair) for is_apart, pair in zip(apart, pairs, strict=True)),
         "seeds": list(seeds),
     }
 
 
-def count(verdicts: Sequence[Verdict] | Sequence[TrainedVerdict]) -> tuple[bool, bool]:
+def count(verdicts: Sequence[Verdict]) -> tuple[bool, bool]:
     """Return whether any seed tells a pair apart, and whether the network is unreliable on it with any seed."""
     unreliable = not all(verdict.is_reliable for verdict in verdicts)
     return not unreliable and any(verdict.is_apart for verdict in verdicts), unreliable
@@ -510,10 +408,8 @@ def main() -> None:
         start = time.perf_counter()
         if name in ORACLES:
             row = {"row": name, "kind": "oracle", **counts(pairs, [ORACLES[name](pair) for pair in pairs])}
-        elif name in NETWORKS:
-            row = network_row(name, pairs, args.seeds, ORACLES[NETWORKS[name][1]])
         else:
-            row = trained_row(name, pairs, args.seeds, ORACLES[TRAINED[name][1]])
+            row = network_row(name, pairs, args.seeds, ORACLES[NETWORKS[name][1]])
         rows[name] = {**row, "seconds": time.perf_counter() - start}
         show(rows[name])
         write_results(args.json, [rows[known] for known in EVERY if known in rows])

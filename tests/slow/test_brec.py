@@ -64,16 +64,6 @@ def test_no_network_is_beyond_its_bound() -> None:
             assert found <= ROWS[row["bound"]]["counts"][category], row["row"]
 
 
-def test_a_network_with_random_signs_is_trained(brec: ModuleType) -> None:
-    """Where 1-WL is blind, LPE is not; and a graph is not told from itself."""
-    hexagon, *others = brec.drawn_pairs()
-    row = brec.trained_row("GraphTransformer(LPE), trained", [hexagon], [0], lambda pair: True)
-    assert (row["total"], row["unreliable"], row["beyond"], row["kind"]) == (1, 0, 0, "trained")
-    itself = brec.Pair("itself", others[0].a, others[0].a)
-    row = brec.trained_row("GraphTransformer(LPE), trained", [itself], [0], lambda pair: False)
-    assert row["total"] == 0
-
-
 def test_colourings_of_the_drawn_pairs(brec: ModuleType) -> None:
     expected = {
         "1-WL": (False, False, False),
