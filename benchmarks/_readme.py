@@ -242,16 +242,6 @@ def table2_fields(entry: Entry) -> Entry:
     return {**fields, "paper_mae": error}
 
 
-def layers_fields(entry: Entry) -> Entry:
-    """Show a construction of benchmarks/layers.py: layers for each tolerance, their median and most."""
-    counts = [
-        f"{median:,}" + (f" (≤ {most:,})" if most > median else "")
-        for median, most in zip(entry["layers_median"], entry["layers_max"], strict=True)
-    ]
-    number = f" ({entry['num_graphs']})" if entry["num_graphs"] > 1 else ""
-    return {"graphs": entry["graphs"] + number, **dict(zip(("loose", "middle", "tight"), counts, strict=True))}
-
-
 def synthetic_fields(entry: Entry) -> Entry:
     """Show a panel of benchmarks/synthetic.py: first and last loss, and slope, for each kind of graphs."""
 
@@ -578,10 +568,6 @@ TABLES: dict[str, Table] = {
         "row: {row} | flow, 2869: {flow 2869} | flow, 9241: {flow 9241} | voltage, 2869: {voltage 2869}"
         " | outages, 9241: {outages 9241}",
         arrange=flow_rows,
-    ),
-    "layers": Table(
-        "graphs: {graphs} | lemma: {lemma}: {construction}  | tolerance 1e-2: {loose} | 1e-6: {tight}",
-        layers_fields,
     ),
     "positions_share": Table(
         "graph: {family} | share: {share:.4f} | seconds: {seconds:.2f} | of SciPy's eigsh: {eigsh_seconds:.2f}",
