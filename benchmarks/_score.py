@@ -1,17 +1,9 @@
-"""Score a checkpoint on molecules that ship with RDKit; cards hold the score and tests reproduce it.
-
-    python benchmarks/_score.py NAME --data DIR --json FILE
-
-As a script, it writes the errors of a model of the zoo on the test set of its data, in DIR, instead. The split is the
-random one of the seed in the card, or the files of a data set that comes in three.
-"""
+"""Score a checkpoint on molecules that ship with RDKit; cards hold the score and tests reproduce it."""
 
 from __future__ import annotations
 
-import argparse
 import math
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +19,8 @@ from tg_lpe.app.molecules import (
 )
 from tg_lpe.app.prediction import load
 from tg_lpe.app.training.metrics import IN_UNITS, METRICS
-from tg_lpe.app.training.run_folder import environment
 from tg_lpe.app.training.tasks import make_task
-from tg_lpe.app.training.units import common_unit
 from tg_lpe.checkpoints import zoo
-from tg_lpe.checkpoints.files import write_json
 from tg_lpe.data.storage import GraphChunk, iterate_chunks, whole
 from tg_lpe.encoders.registry import load_encoder
 from tg_lpe.graph.graph import Graph
@@ -47,38 +36,24 @@ Molecules with more than the ``max_nodes`` of its card are left out.
 RIDGE = 1e-3
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("name", metavar="NAME", help="a model of the zoo")
-    parser.add_argument("--data", metavar="DIR", required=True, help="folder of its data set")
-    parser.add_argument("--json", type=Path, metavar="FILE", required=True)
-    args = parser.parse_args()
-    entry = errors_on_test_set(args.name, args.data)
-    print(entry)
-    write_json(args.json, {"results": [entry], "machine": environment()})
-
-
 def errors_on_test_set(name: str, folder: str | Path) -> dict[str, Any]:
     """Compute the errors of a model of the zoo on the test set of its data, in the unit of the labels.
+
+    The split is the random one of the seed in the card, or the files of a data set that comes in three.
 
     Args:
         name: name of the checkpoint.
         folder: folder of the data set.
     """
-    card, predictor, start = zoo.card(name), load(name), time.perf_counter()
+    card, predictor = zoo.card(name), load(name)
     target = card["data"]["target"]
     own = {} if target["computed"] else {"targets": target["columns"]}
     splits = load_molecules(folder, name=card["data"]["source"], seed=card["seed"], **own)
     if predictor.reader != MoleculeReader.of(splits.describe()):
         sys.exit(f"{name} reads molecules otherwise than {folder}: {predictor.reader}")
     values, labels = predictor.predict(splits.test).values.double(), splits.labels("test").double().view(-1, 1)
-    return {
-        "checkpoint": name,
-        "unit": common_unit(target["units"]),
-        "molecules": len(splits.test),
-        **{f"test_{metric}": METRICS[metric].column(values[:, 0], labels[:, 0]) for metric in IN_UNITS},
-        "seconds": time.perf_counter() - start,
-    }
+    errors = {f"test_{metric}": METRICS[metric].column(values[:, 0], labels[:, 0]) for metric in IN_UNITS}
+    return {"molecules": len(splits.test), **errors}
 
 
 def score(name: str, card: dict[str, Any] | None = None, folder: str | Path | None = None) -> dict[str, Any]:
@@ -160,7 +135,3 @@ def _molecules(data: dict[str, Any], max_nodes: int | None) -> tuple[GraphChunk,
     chosen = small.nonzero().flatten()[:SAMPLE]
     chunk = next(iterate_chunks(whole(dataset[chosen]), SAMPLE, ("x", "edge_attr")))
     return chunk, [used[index] for index in chosen.tolist()]
-
-
-if __name__ == "__main__":
-    main()

@@ -1,6 +1,6 @@
 """Compare models of ZINC-12k on 20,000 further molecules, paired with a reference.
 
-    python benchmarks/further.py RUNS --data ZINC12K --molecules ZINC/test.smi [--reference ROW] [--zoo NAME ...]
+    python benchmarks/further.py RUNS --data ZINC12K --molecules ZINC/test.smi [--reference ROW]
 
 RUNS holds complete runs ROW-sSEED on ZINC-12k, as benchmarks/molecules.py makes them (runs/molecules/zinc12k-100), on
 any device. Each run needs config.json, result.json and model.safetensors. ZINC12K is the folder of the dataset. The
@@ -9,7 +9,7 @@ without stereochemistry, which graphs and labels ignore. Labels are computed by 
 
 Each row has three figures: the official test error; the error of the same weights on the further molecules; and the
 paired difference of absolute errors to the reference with the same seeds on these molecules, as mean and median with
-standard errors over molecules and seeds (tg_lpe.app.training.paired_difference). Models of the zoo are rows, too.
+standard errors over molecules and seeds (tg_lpe.app.training.paired_difference).
 """
 
 from __future__ import annotations
@@ -34,7 +34,6 @@ from rdkit import Chem, rdBase
 from torch import Tensor
 from tqdm import tqdm
 
-from tg_lpe import zoo
 from tg_lpe.app.molecules import (
     MoleculeDataset,
     MoleculeFile,
@@ -63,7 +62,6 @@ def main() -> None:
     parser.add_argument("--data", type=Path, metavar="DIR", help="folder of ZINC-12k")
     parser.add_argument("--molecules", type=Path, metavar="FILE", help="further molecules")
     parser.add_argument("--reference", default="random-walk, 9 layers", metavar="ROW", help="(default: %(default)s)")
-    parser.add_argument("--zoo", nargs="+", default=[], metavar="NAME", help="models of the zoo, rows too")
     parser.add_argument("--device", default="cpu", help="where to predict (default: %(default)s)")
     args = parser.parse_args()
     if args.quick:
@@ -80,7 +78,6 @@ def compare(args: argparse.Namespace) -> None:
     """Predict with every model, and write the file."""
     rows = {name: complete_runs(args.runs, name) for name in names_of(args.runs)}
     models: dict[str, dict[int, Any]] = {name: {s: run.path for s, run in runs.items()} for name, runs in rows.items()}
-    models |= {name: {int(zoo.card(name)["seed"]): name} for name in args.zoo}
     reference = slug(args.reference)
     if reference not in models:
         known = ", ".join(models) or "none"
@@ -101,8 +98,7 @@ def compare(args: argparse.Namespace) -> None:
     titles = {slug(row): row for row in molecules.ROWS}
     results = []
     for name, by_seed in errors.items():
-        figures = [zoo.card(name)["metrics"] if name in args.zoo else read_json(rows[name][s].result) for s in by_seed]
-        test = [float(figure["test_mae"]) for figure in figures]
+        test = [float(read_json(rows[name][seed].result)["test_mae"]) for seed in by_seed]
         for seed, written in zip(by_seed, test, strict=True):
             if abs((here := float(by_seed[seed]["test"].mean())) - written) > 0.02 * written:
                 warnings.warn(f"{name}, seed {seed}: test MAE {written:.4f} as written, {here:.4f} here", stacklevel=1)

@@ -12,8 +12,7 @@ The figures are measured on unseen graphs:
 
 - unexplained: linear regression on the k channels predicts heat kernels, resistances and random walks, and this share
   of their variance remains, for molecules and for random graphs;
-- F1 of a small network that classifies atoms of 5-rings, 6-rings and other rings from the atom's k channels;
-- label MAE of ridge regression on sums over atoms of random features of the atom's type and k channels.
+- F1 of a small network that classifies atoms of 5-rings, 6-rings and other rings from the atom's k channels.
 """
 
 from __future__ import annotations
@@ -21,7 +20,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from itertools import pairwise
-from typing import Any
 
 import networkx as nx
 import torch
@@ -121,26 +119,6 @@ def smallest_rings(dataset: GraphDataset) -> Tensor:
     return torch.tensor(sizes)
 
 
-def label_error(fit: Tensor, held: Tensor, train: Any, test: Any) -> float:
-    """Return the mean absolute error of the label, averaged over two draws of 256 random features."""
-    errors = []
-    for seed in range(2):
-        generator = torch.Generator().manual_seed(seed)
-        of_channels = 1.5 * fit.size(1) ** -0.5 * torch.randn(fit.size(1), 256, generator=generator)
-        of_types = torch.randn(int(train._data.x.max()) + 1, 256, generator=generator)
-        pooled = []
-        for part, values in ((train, fit), (test, held)):
-            features = F.relu(standardized(values, fit).float() @ of_channels + of_types[part._data.x.view(-1)])
-            graph = torch.repeat_interleave(torch.arange(len(part)), part.slices["x"].diff())
-            pooled.append(features.new_zeros(len(part), 256).index_add(0, graph, features).double())
-        x, seen = standardized(pooled[0]), standardized(pooled[1], pooled[0])
-        y, wanted = (part._data.y.view(-1).double() for part in (train, test))
-        gram = x.mT @ x / len(x) + 1e-3 * torch.eye(x.size(1), dtype=x.dtype)
-        weight = torch.linalg.solve(gram, x.mT @ (y - y.mean()) / len(x))
-        errors.append(float((seen @ weight + y.mean() - wanted).abs().mean()))
-    return sum(errors) / len(errors)
-
-
 def encodings() -> dict[str, Callable[[Graph], Tensor]]:
     """Return encodings of nodes by name."""
     encoders = {name: load_encoder(name) for name in (NAME, UNIVERSAL, "gram-k8", "heat-k8")}
@@ -181,7 +159,6 @@ def main() -> None:
             scores = ring_scores(first["fit"], rings["fit"], first["held"], rings["held"], steps // 10)
             row = {"encoding": name, "k": k, "unexplained_molecules": left[0], "unexplained_random": left[1]}
             row |= dict(zip(("f1_5", "f1_6", "f1_other"), scores, strict=True))
-            row |= {"label_mae": label_error(first["fit"], first["held"], train, test)}
             rows.append({**row, "seconds": time.perf_counter() - start})
             show(rows[-1])
     write_results(args.json, rows, molecules={"fit": len(train), "held": len(test)})

@@ -27,7 +27,6 @@ import numpy as np
 import torch
 from _arguments import Parser
 from _figures import draw_synthetic
-from _readme import markdown
 from _results import write_results
 from scipy import stats
 from torch import Tensor
@@ -35,7 +34,6 @@ from tqdm import tqdm
 
 from tg_lpe.checkpoints.files import read_json, write_json
 from tg_lpe.data.synthetic import random_incidences
-from tg_lpe.theory import top_eigenvectors
 from tg_lpe.theory.efficient import Weights, efficient_layer
 from tg_lpe.theory.full import full_layer, normalize_phi, normalize_rows, unit
 
@@ -441,18 +439,6 @@ def collect(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: row["panel"])
 
 
-@torch.no_grad()
-def construction(kind: str, num_graphs: int) -> dict[str, Any]:
-    """Return the loss 1-10 of the weights of Lemma 6, by layers; eleven layers are one step of subspace iteration."""
-    experiment = EXPERIMENTS[f"eigen10-{kind}"]
-    b, _, target = sample(experiment, num_graphs, torch.Generator().manual_seed(TEST_SEED))
-    phi = torch.randn(N, N, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    states = top_eigenvectors(N, 20, shift=1.0).trace(b, phi.expand(num_graphs, -1, -1))
-    losses = [float(column_losses(experiment, phi, target).mean()) for _, phi in states]
-    layers = [1, 3, 6, 11, 22, 44, 66, 110, 220]
-    return {"graphs": kind, "layers": layers, "loss": [losses[layer] for layer in layers]}
-
-
 def main() -> None:
     parser = Parser(__doc__, "few steps, two depths and seeds, in a temporary folder", "synthetic.json")
     parser.add_argument("--experiments", nargs="+", metavar="NAME", choices=EXPERIMENTS, default=list(EXPERIMENTS))
@@ -481,10 +467,8 @@ def write(args: argparse.Namespace, complete: list[dict[str, Any]]) -> None:
     names = {result["experiment"] for result in complete}
     kept = [row for row in earlier["results"] if _experiment(row) not in names]
     rows = sorted(kept + collect(complete), key=lambda row: row["panel"])
-    print(markdown("synthetic", {"results": rows}))
     missing = [name for name in EXPERIMENTS if name not in settings]
-    lemma = [construction(kind, 50 if args.quick else 500) for kind in KINDS]
-    write_results(args.json, rows, settings=settings, missing=missing, construction=lemma)
+    write_results(args.json, rows, settings=settings, missing=missing)
     draw_synthetic(rows, args.json.with_suffix(".png"))
 
 
