@@ -17,10 +17,7 @@ Encodings have 16 columns, are computed once, and are read in addition to the fe
 their root mean square, after subtraction of the mean unless the sign is arbitrary. With many graphs, arbitrary signs
 are drawn in each step; on one graph, which has the test nodes, they are fixed.
 
-- "size" is one column, n^-1/2 for a graph of n nodes, on tasks with many graphs.
 - "positions, edges" also has inner products and squared distances at the edges.
-- "positions, trained" has two loops from the weights of positions-k16, trained with the model.
-- "gram-k8 and positions" has eight columns of each, on tasks with one graph.
 - "directed walks" (15 columns), "magnetic" (eigenvectors of potentials 0.05 and 0.25) and "magnetic walks" (diagonals
   and currents of a GramTransformer with potential 0.25 and conductances one) are for chameleon and squirrel. These two
   are encoded as directed graphs, with messages in both directions. Other encodings do not see directions.
@@ -54,36 +51,32 @@ from torch_geometric.loader import DataLoader
 from torch_geometric.transforms import RemoveSelfLoops
 from torch_geometric.utils import to_undirected
 
-from tg_lpe import AddPositionalEncoding, GramTransformer, Graph, LinearTransformerPE
+from tg_lpe import AddPositionalEncoding, GramTransformer, LinearTransformerPE
 from tg_lpe.app.datasets.block_models import cluster_graphs, load_block_model
 from tg_lpe.app.datasets.nodes import load_node_graph
 from tg_lpe.app.training.metrics import METRICS, hits_at
 from tg_lpe.checkpoints.files import read_json
 from tg_lpe.data import random_link_split, random_node_masks
-from tg_lpe.encoders import Combined, DirectedWalk, LaplacianEigenvectors, MagneticLaplacian, Positions, RandomWalk
+from tg_lpe.encoders import DirectedWalk, LaplacianEigenvectors, MagneticLaplacian, Positions, RandomWalk
 from tg_lpe.nn.probes import draw_signs
 
 K, CHANNELS, HITS, PATIENCE, BATCH = 16, 64, 50, 100, 16
 
 ENCODINGS: dict[str, Callable[[], AddPositionalEncoding] | None] = {
     "none": None,
-    "size": None,
     "random walks": lambda: AddPositionalEncoding(RandomWalk(K, 0)),
     "gram-k16": lambda: LinearTransformerPE.from_pretrained("gram-k16", k=K, attr_name="pe"),
     "eigenvectors": lambda: AddPositionalEncoding(LaplacianEigenvectors(K, 0)),
     "positions": lambda: AddPositionalEncoding(Positions(K, 0)),
     "positions, edges": lambda: AddPositionalEncoding(Positions(K), edge_attr_name="edge_pe"),
-    "positions, trained": None,
-    "gram-k8 and positions": lambda: AddPositionalEncoding(Combined(["gram-k8", Positions(K // 2, 0)])),
     "directed walks": lambda: AddPositionalEncoding(DirectedWalk(K // 3, 0)),
     "magnetic": lambda: AddPositionalEncoding(MagneticLaplacian(K // 4, (0.05, 0.25), edge_out_channels=0)),
     "magnetic walks": lambda: AddPositionalEncoding(
         GramTransformer(None, 0, 1, K // 2, conductances="fixed", direction=0.25)
     ),
 }
-TRAINED = "positions, trained"
 DIRECTED = ("directed walks", "magnetic", "magnetic walks")
-SIGNED = ("eigenvectors", "positions", "positions, edges", "positions, trained", "magnetic")
+SIGNED = ("eigenvectors", "positions", "positions, edges", "magnetic")
 """Encodings whose columns have arbitrary signs or phases."""
 
 
@@ -99,8 +92,6 @@ class Task(NamedTuple):
 
     def takes(self, encoding: str) -> bool:
         """Return whether the encoding is run on this task."""
-        if encoding in ("size", "gram-k8 and positions"):
-            return not self.is_directed and (self.kind == "graphs") == (encoding == "size")
         if self.is_directed:
             return encoding != "positions, edges"  # from edges of one direction, while messages use both
         return encoding not in DIRECTED
@@ -191,9 +182,7 @@ def encode(given: list[Data], name: str) -> tuple[list[Data], float]:
     """Return the graphs with standardised columns ``pe``, a zero column for "none", and the encoding seconds."""
     make, start = ENCODINGS[name], time.process_time()
     if make is None:
-        sizes = [data.num_nodes**-0.5 if name == "size" else 0.0 for data in given]
-        columns = [torch.full((data.num_nodes, 1), size) for data, size in zip(given, sizes, strict=True)]
-        return [copy.copy(data).update({"pe": pe}) for data, pe in zip(given, columns, strict=True)], 0.0
+        return [copy.copy(data).update({"pe": torch.zeros(data.num_nodes, 1)}) for data in given], 0.0
     encoded = make().encode_dataset(given, progress=False)
     seconds = time.process_time() - start
     for attribute in ("pe", "edge_pe") if "edge_pe" in encoded[0] else ("pe",):
@@ -203,13 +192,6 @@ def encode(given: list[Data], name: str) -> tuple[list[Data], float]:
         for data in encoded:
             data[attribute] = (data[attribute] - mean) / root
     return encoded, seconds
-
-
-def trained_positions() -> Positions:
-    """Make positions of two loops with the shipped weights, to be trained."""
-    encoder = Positions(K, 0, loops=2)
-    encoder.load_state_dict(Positions.from_pretrained("positions-k16").state_dict())
-    return encoder
 
 
 def features_of(data: Data, has_features: bool) -> Tensor:
@@ -252,19 +234,16 @@ def fit(model: Model, epochs: int, losses: Losses, evaluate: Evaluate, one_cycle
         return best | {"test": evaluate("test"), "num_parameters": sum(p.numel() for p in model.parameters())}
 
 
-def nodes(data: Data, task: Task, seed: int, encoder: Positions | None) -> dict[str, Any]:
+def nodes(data: Data, task: Task, seed: int) -> dict[str, Any]:
     """Classify the nodes of one graph."""
     data = data if "train_mask" in data else random_node_masks(data, seed)
     masks = {part: data[f"{part}_mask"].reshape(data.num_nodes, -1) for part in ("train", "val", "test")}
     masks = {part: mask[:, seed % mask.size(1)] for part, mask in masks.items()}
     x, neighbours = features_of(data, task.has_features), neighbours_of(data)
-    width, graph = data.pe.size(1) if encoder is None else K, Graph.from_data(data)
-    model = Model((x.size(1), width), len(neighbours[0]), 2, 0.5, int(data.y.max()) + 1)
-    model.encoder = encoder
+    model = Model((x.size(1), data.pe.size(1)), len(neighbours[0]), 2, 0.5, int(data.y.max()) + 1)
 
     def score(part: str) -> Tensor:
-        pe = data.pe if encoder is None else encoder(None, graph).node / K**0.5
-        return model.head(model(x, pe, neighbours)[masks[part]])
+        return model.head(model(x, data.pe, neighbours)[masks[part]])
 
     def losses() -> Iterator[Tensor]:
         yield F.cross_entropy(score("train"), data.y[masks["train"]])
@@ -277,18 +256,15 @@ def nodes(data: Data, task: Task, seed: int, encoder: Positions | None) -> dict[
     return fit(model, task.epochs, losses, evaluate)
 
 
-def links(splits: tuple[Data, Data, Data], task: Task, seed: int, encoder: Positions | None) -> dict[str, Any]:
+def links(splits: tuple[Data, Data, Data], task: Task, seed: int) -> dict[str, Any]:
     """Predict hidden edges; only the first graph, which is encoded, is read."""
     data, pairs = splits[0], dict(zip(("train", "val", "test"), splits, strict=True))
     x, neighbours = features_of(data, task.has_features), neighbours_of(data)
-    width, graph = data.pe.size(1) if encoder is None else K, Graph.from_data(data)
-    model = Model((x.size(1), width), len(neighbours[0]), 2, 0.0, 1)
-    model.encoder = encoder
+    model = Model((x.size(1), data.pe.size(1)), len(neighbours[0]), 2, 0.0, 1)
     generator = torch.Generator().manual_seed(seed)
 
     def score(ends: Tensor) -> Tensor:
-        pe = data.pe if encoder is None else encoder(None, graph).node / K**0.5
-        h = model(x, pe, neighbours)
+        h = model(x, data.pe, neighbours)
         return model.head(h[ends[0]] * h[ends[1]]).squeeze(1)
 
     def losses() -> Iterator[Tensor]:
@@ -304,34 +280,27 @@ def links(splits: tuple[Data, Data, Data], task: Task, seed: int, encoder: Posit
     return fit(model, task.epochs, losses, evaluate)
 
 
-def graphs(
-    splits: dict[str, list[Data]], task: Task, seed: int, signed: bool, encoder: Positions | None
-) -> dict[str, Any]:
+def graphs(splits: dict[str, list[Data]], task: Task, seed: int, signed: bool) -> dict[str, Any]:
     """Classify the nodes of many graphs."""
     train = Batch.from_data_list(splits["train"])
     mean_degree = train.edge_index.size(1) / train.num_nodes
     width, counts = int(train.x.max()) + 1, torch.bincount(train.y.long())
     num_matrices = 1 + (train.edge_pe.size(1) if "edge_pe" in train else 0)
-    model = Model((width, train.pe.size(1) if encoder is None else K), num_matrices, 4, 0.0, len(counts))
-    model.encoder = encoder
+    model = Model((width, train.pe.size(1)), num_matrices, 4, 0.0, len(counts))
     generator = torch.Generator().manual_seed(seed)
     loader = DataLoader(splits["train"], BATCH, shuffle=True, generator=generator)
     weight = len(train.y) / (len(counts) * counts)
-
-    def columns_of(batch: Batch) -> Tensor:
-        return batch.pe if encoder is None else encoder(None, Graph.from_data(batch)).node / K**0.5
 
     def score(batch: Batch, pe: Tensor) -> Tensor:
         return model.head(model(F.one_hot(batch.x, width).float(), pe, neighbours_of(batch, mean_degree)))
 
     def losses() -> Iterator[Tensor]:
         for batch in loader:
-            pe = columns_of(batch)
-            pe = pe * draw_signs(batch.num_graphs, K, generator)[batch.batch] if signed else pe
+            pe = batch.pe * draw_signs(batch.num_graphs, K, generator)[batch.batch] if signed else batch.pe
             yield F.cross_entropy(score(batch, pe), batch.y.long(), weight)
 
     def evaluate(part: str) -> dict[str, float]:
-        found = torch.cat([score(batch, columns_of(batch)).argmax(1) for batch in DataLoader(splits[part], BATCH)])
+        found = torch.cat([score(batch, batch.pe).argmax(1) for batch in DataLoader(splits[part], BATCH)])
         return {task.metric: METRICS[task.metric](found, torch.cat([graph.y for graph in splits[part]])).mean}
 
     return fit(model, task.epochs, losses, evaluate, task.epochs * len(loader))
@@ -357,16 +326,16 @@ def runs(name: str, encoding: str, seeds: list[int], folder: Path, quick: bool) 
             data.edge_index = to_undirected(data.edge_index) if task.is_directed else data.edge_index
     for seed in seeds:
         torch.manual_seed(seed)
-        start, encoder = time.process_time(), trained_positions() if encoding == TRAINED else None
+        start = time.process_time()
         if task.kind == "graphs":
-            figures = graphs(splits, task, seed, encoding in SIGNED, encoder)
+            figures = graphs(splits, task, seed, encoding in SIGNED)
         elif task.kind == "nodes":
-            figures = nodes(data, task, seed, encoder)
+            figures = nodes(data, task, seed)
         else:
             train, val, test = random_link_split(graph, seed)
             (train,), encoding_seconds = encode([train.sort()], encoding)
             start = time.process_time()
-            figures = links((train, val, test), task, seed, encoder)
+            figures = links((train, val, test), task, seed)
         yield figures | {"seed": seed, "seconds": time.process_time() - start, "encoding_seconds": encoding_seconds}
 
 
