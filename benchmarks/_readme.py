@@ -133,12 +133,23 @@ def worst_first(content: Entry) -> Entries:
     return sorted(results(content), key=lambda entry: -entry[figure_of(entry)])
 
 
-def grouped(by: str, of: str) -> Callable[[Entry], Entries]:
-    """Make one dictionary for each value of a key, with the entries of this value by the value of another."""
-    return lambda content: groups(results(content), by, of)
+def pivot(
+    by: str, of: str, text: str | Callable[[Entry], str], choose: Callable[[Entry], Entries] = results
+) -> Callable[[Entry], Entries]:
+    """Make one row for each value of a key: its first entry, and a text for each value of another key."""
+
+    def arrange(content: Entry) -> Entries:
+        rows: dict[str, dict[str, Any]] = {}
+        for entry in choose(content):
+            filled = cell(text, common(entry)) if isinstance(text, str) else text(entry)
+            rows.setdefault(entry[by], dict(entry))[entry[of]] = filled
+        return list(rows.values())
+
+    return arrange
 
 
 def groups(entries: Entries, by: str, of: str) -> Entries:
+    """Make one dictionary for each value of a key, with the entries of this value by the value of another."""
     return [
         {by: value, **{str(entry[of]): entry for entry in entries if entry[by] == value}}
         for value in dict.fromkeys(entry[by] for entry in entries)
@@ -155,19 +166,13 @@ BUDGETS = (15, 40, 100, 300)
 
 
 def budgets(_: Entry) -> Entries:
-    """Group the rows of benchmarks/molecules.py with 9 layers by the encoding, over all numbers of epochs."""
+    """Return the rows of benchmarks/molecules.py with 9 layers, over all numbers of epochs."""
     rows = [
         {**row, "row": re.sub(", nodes alone|, 9 layers", "", row["row"]), "of": f"{epochs} epochs"}
         for epochs in BUDGETS
         for row in results(read_json(RESULTS / f"zinc12k_{epochs}_budget.json"))
     ]
-    return groups(sorted(rows, key=lambda row: row["row"]), "row", "of")
-
-
-def budgets_fields(entry: Entry) -> Entry:
-    """Show validation and test error of an encoding by epochs."""
-    errors = {name: row for name, row in entry.items() if name != "row"}
-    return {name: f"{row['val_mae']:.3f} / {row['test_mae']:.3f}" for name, row in errors.items()}
+    return sorted(rows, key=lambda row: row["row"])
 
 
 ENERGIES = ("homo", "lumo", "gap")
@@ -196,8 +201,7 @@ def by_attention(*names: str) -> Table:
 
     return Table(
         f"encoding: {{name}} | {cells(names)}",
-        lambda entry: {name: common(entry[name])["error ±"] for name in names if name in entry},
-        lambda content: groups([split(entry) for entry in worst_first(content)], "name", "of"),
+        arrange=pivot("name", "of", "{error ±}", lambda content: [split(entry) for entry in worst_first(content)]),
     )
 
 
@@ -222,15 +226,10 @@ MOLECULENET_ROWS = {
 }
 
 
-def moleculenet_fields(entry: Entry) -> Entry:
-    """Show a data set of benchmarks/moleculenet.py: each row from scratch / from ZINC."""
-    rows = {name: row for name, row in entry.items() if name != "set"}
-    metric = next(iter(rows.values()))["metric"]
-
-    def text(row: Entry) -> str:
-        return " / ".join(f"{row[start][f'test_{metric}']:.3f}" for start in ("scratch", "zinc") if row[start])
-
-    return {"title": METRICS[metric].title, **{name: text(row) for name, row in rows.items()}}
+def from_both_starts(entry: Entry) -> str:
+    """Show a row of benchmarks/moleculenet.py: from scratch / from ZINC."""
+    figure = f"test_{entry['metric']}"
+    return " / ".join(f"{entry[start][figure]:.3f}" for start in ("scratch", "zinc") if entry[start])
 
 
 def table2_fields(entry: Entry) -> Entry:
@@ -242,21 +241,16 @@ def table2_fields(entry: Entry) -> Entry:
     return {**fields, "paper_mae": error}
 
 
-def synthetic_fields(entry: Entry) -> Entry:
-    """Show a panel of benchmarks/synthetic.py: first and last loss, and slope, for each kind of graphs."""
-
-    def text(curve: Entry) -> str:
-        logs = [statistics.fmean(map(math.log, losses)) for losses in (curve["loss"][0], curve["loss"][-1])]
-        return f"{math.exp(logs[0]):.1e} to {math.exp(logs[1]):.1e}, {curve['slope']:.2f}"
-
-    return {graphs: text(entry[graphs]) for graphs in ("complete", "csl")}
+def first_and_last_loss(curve: Entry) -> str:
+    """Show a curve of benchmarks/synthetic.py: geometric means of the first and the last losses, and slope."""
+    first, last = (statistics.geometric_mean(losses) for losses in (curve["loss"][0], curve["loss"][-1]))
+    return f"{first:.1e} to {last:.1e}, {curve['slope']:.2f}"
 
 
 def synthetic_panels(content: Entry) -> Entries:
-    """Group the curves by panel; those of single eigenvectors are in the figure alone."""
+    """Name the curves by panel; those of single eigenvectors are in the figure alone."""
     rows = [entry for entry in results(content) if "-" in entry["curve"] or entry["figure"] != 2]
-    named = [{**row, "name": f"{row['panel'][0]}({row['panel'][1]}), {row['curve'].replace('_', ' ')}"} for row in rows]
-    return groups(named, "name", "graphs")
+    return [{**row, "name": f"{row['panel'][0]}({row['panel'][1]}), {row['curve'].replace('_', ' ')}"} for row in rows]
 
 
 BREC_ORACLES = {
@@ -286,22 +280,12 @@ def communities_fields(entry: Entry) -> Entry:
 PRIMAL_SIZES = ("1 x 1,000", "1 x 10,000", "1 x 100,000", "1 x 1,000,000", "128 x 25")
 
 
+PRIMAL_SIZES = ("1 x 1,000", "1 x 10,000", "1 x 100,000", "1 x 1,000,000", "128 x 25")
+
+
 def primal_sizes(content: Entry) -> Entries:
-    """Group the attentions of benchmarks/primal.py by number and size of the graphs."""
-    sized = [{**row, "sizes": f"{row['graphs']} x {row['nodes_a_graph']:,}"} for row in results(content)]
-    return groups(sized, "attention", "sizes")
-
-
-def primal_fields(entry: Entry) -> Entry:
-    """Show an attention of benchmarks/primal.py: times in training by the sizes of graphs."""
-    return {sizes: f"{entry[sizes]['training_us_a_node']:.2f}" for sizes in PRIMAL_SIZES if sizes in entry}
-
-
-def systems_fields(entry: Entry) -> Entry:
-    """Show a data set of benchmarks/systems.py: the test figure of each row."""
-    rows = {name: common(row) for name, row in entry.items() if name != "experiment"}
-    one = next(iter(rows.values()))
-    return {**one, **{name: row["error ±"] for name, row in rows.items()}}
+    """Name the number and size of the graphs of benchmarks/primal.py."""
+    return [{**row, "sizes": f"{row['graphs']} x {row['nodes_a_graph']:,}"} for row in results(content)]
 
 
 NODE_COLUMNS = ("none", "random walks", "gram-k16", "eigenvectors", "positions", "positions, edges")
@@ -425,13 +409,9 @@ def shares_fields(entry: Entry) -> Entry:
     }
 
 
-LARGE = ("5 blocks", "grid", "geometric")
-
-
-def seconds_by_family(entry: Entry) -> Entry:
-    """Show the seconds of a method on each large graph, and where it does not find the eigenvectors."""
-    found = {family: entry[family] for family in LARGE if family in entry}
-    return {n: f"{one['seconds']:.1f}" + (" (fails)" if one["share"] < 0.5 else "") for n, one in found.items()}
+def seconds_or_failure(entry: Entry) -> str:
+    """Show the seconds of a method on a large graph, and whether it misses most of the eigenvectors."""
+    return f"{entry['seconds']:.1f}" + (" (fails)" if entry["share"] < 0.5 else "")
 
 
 def flow_rows(content: Entry) -> Entries:
@@ -465,7 +445,8 @@ TABLES: dict[str, Table] = {
         "encoding: {label} | test MAE: {error ±} | minutes a run: {minutes:.0f}", arrange=worst_first
     ),
     "zinc12k_100_budget, epochs": Table(
-        f"encoding: {{label}} | {cells(f'{epochs} epochs' for epochs in BUDGETS)}", budgets_fields, budgets
+        f"encoding: {{label}} | {cells(f'{epochs} epochs' for epochs in BUDGETS)}",
+        arrange=pivot("row", "of", "{val_mae:.3f} / {test_mae:.3f}", budgets),
     ),
     "qm9_gap_random_10": Table("encoding: {label} | test MAE: {error ±}", arrange=worst_first),
     "zinc12k_15": Table(
@@ -492,21 +473,22 @@ TABLES: dict[str, Table] = {
     ),
     "moleculenet": Table(
         f"data: {{set}} | figure: {{title}} | {cells(MOLECULENET_ROWS)}",
-        moleculenet_fields,
-        grouped("set", "row"),
+        arrange=pivot("set", "row", from_both_starts),
     ),
     **{
         name: Table(
             f"data: {{experiment}}, {{title}} | {cells(columns)}",
-            systems_fields,
-            grouped("experiment", "row"),
+            arrange=pivot("experiment", "row", "{error ±}"),
         )
         for name, columns in {
             "primphormer": ("none", "primal", "dual", "softmax", "performer", "sgformer"),
             "san": ("none", "eigenspaces", "published"),
         }.items()
     },
-    "synthetic": Table("panel: {name} | complete: {complete} | CSL: {csl}", synthetic_fields, synthetic_panels),
+    "synthetic": Table(
+        "panel: {name} | complete: {complete} | CSL: {csl}",
+        arrange=pivot("name", "graphs", first_and_last_loss, synthetic_panels),
+    ),
     "table2": Table(
         "data: {set} | encoding: {row} | paper's MAE: {paper_mae} | test MAE: {error ±}"
         " | after relabelling: {relabelled ±}",
@@ -531,9 +513,8 @@ TABLES: dict[str, Table] = {
         " | to encode: {seconds:.2f} | peak GiB: {peak_gib:.1f}"
     ),
     "positions_large": Table(
-        f"method: {{method}} | {cells(LARGE)}",
-        seconds_by_family,
-        grouped("method", "family"),
+        f"method: {{method}} | {cells(('5 blocks', 'grid', 'geometric'))}",
+        arrange=pivot("method", "family", seconds_or_failure),
     ),
     "encoding_costs, pairs": Table(
         "pairs of: `{what}` | molecules a second: {graphs_per_second:,.0f}",
@@ -556,8 +537,7 @@ TABLES: dict[str, Table] = {
     ),
     "primal": Table(
         f"attention: {{attention}} | {cells(PRIMAL_SIZES)}",
-        primal_fields,
-        primal_sizes,
+        arrange=pivot("attention", "sizes", "{training_us_a_node:.2f}", primal_sizes),
     ),
     "tuples": Table(
         "tuples, attention: {row} | tokens, mean: {tokens_mean:,.0f} | ms a molecule in training: {training_ms:.2f}"
