@@ -541,8 +541,7 @@ TABLES: dict[str, Table] = {
     ),
     "tuples": Table(
         "tuples, attention: {row} | tokens, mean: {tokens_mean:,.0f} | ms a molecule in training: {training_ms:.2f}"
-        " | KiB kept: {kept_kib:,.0f}",
-        arrange=only(lambda entry: "GramTransformer" not in entry["row"]),
+        " | KiB kept: {kept_kib:,.0f}"
     ),
     "flow": Table(
         "row: {row} | flow, 2869: {flow 2869} | flow, 9241: {flow 9241} | voltage, 2869: {voltage 2869}"
@@ -554,7 +553,7 @@ TABLES: dict[str, Table] = {
         arrange=only(lambda entry: entry["nodes"] >= 100_000),
     ),
     "positions_communities": Table(
-        "nodes: {nodes:,} | encoding: {encoding} | accuracy: {accuracy} | seconds: {seconds:.2f}", communities_fields
+        "encoding: {encoding} | accuracy: {accuracy} | seconds: {seconds:.2f}", communities_fields
     ),
     "nodes": Table(
         f"data: {{data}} | figure: {{figure}} | {cells(NODE_COLUMNS)}",

@@ -5,9 +5,9 @@
 - share: the share of the first eight eigenvectors of the normalized adjacency (from SciPy's `eigsh`) that eight columns
   hold, and the seconds of both; nine families of graphs with 100 to 100,000 nodes, three seeds.
 - communities: the accuracy of two SAGE layers with each encoding on blocks of equal size without features, of which a
-  tenth of the nodes is labelled; five seeds, one for more than 20,000 nodes. --nodes chooses other sizes.
-- large: seconds and share for a million nodes, compared with `eigsh`, `lobpcg` and PyG's
-  transform; with --device DEVICE, such as cuda, also positions on that device, from edge arrays to arrays of positions.
+  tenth of the nodes is labelled; five seeds.
+- large: seconds and share for a million nodes, compared with `eigsh`, `lobpcg` and PyG's transform; with --device
+  DEVICE, such as cuda, also positions on that device, from edge arrays to arrays of positions.
 
 Seconds are processor time; with OMP_NUM_THREADS=1 that of one thread, independent of other load. On another device they
 are wall time.
@@ -40,8 +40,6 @@ from tg_lpe.graph.subspace import leading_subspace
 
 K, CPU = 8, time.process_time
 SHIPPED = "positions-k16"
-LARGEST_FOR_ALL = 20_000
-LARGEST_FOR_K = 200_000
 PARTS = ("share", "communities", "large")
 
 
@@ -201,45 +199,30 @@ def accuracy(x: Tensor, data: Data, classes: int, seed: int) -> float:
     return float(found[~is_train].float().mean())
 
 
-def communities(sizes: list[int], seeds: int) -> Iterator[dict[str, Any]]:
-    """Return a row for each size and encoding on five blocks; PyG's transform is timed on one seed.
-
-    Above 200,000 nodes there are four columns, which separate five blocks; there is no gap after later eigenvalues.
-    """
-
-    def encodings(k: int) -> dict[str, Callable[[], Any]]:
-        return {
-            "noise": lambda: None,
-            "LinearTransformerPE(16)": lambda: LinearTransformerPE(16, attr_name="pe"),
-            "RandomWalk(16)": lambda: AddPositionalEncoding(RandomWalk(16, 0)),
-            f"LaplacianEigenvectors({k})": lambda: AddPositionalEncoding(LaplacianEigenvectors(k, 0)),
-            f"{SHIPPED}, k={k}": lambda: LinearTransformerPE.from_pretrained(SHIPPED, k=k, attr_name="pe"),
-        }
-
-    columns = {size: K if size <= LARGEST_FOR_K else K // 2 for size in sizes}
-    for size, name, make in ((n, *pair) for n in sizes for pair in encodings(columns[n]).items()):
-        is_large = size > LARGEST_FOR_ALL
-        if is_large and name in ("noise", "LinearTransformerPE(16)", "RandomWalk(16)"):
-            continue  # at chance level for any size, and slow
+def communities(size: int, seeds: int) -> Iterator[dict[str, Any]]:
+    """Return a row for each encoding on five blocks; PyG's transform is only timed."""
+    encodings: dict[str, Callable[[Data], Data]] = {
+        "noise": lambda data: data.update(
+            {"pe": torch.randn(data.num_nodes, 16, generator=torch.Generator().manual_seed(0))}
+        ),
+        "LinearTransformerPE(16)": LinearTransformerPE(16, attr_name="pe"),
+        "RandomWalk(16)": AddPositionalEncoding(RandomWalk(16, 0)),
+        f"LaplacianEigenvectors({K})": AddPositionalEncoding(LaplacianEigenvectors(K, 0)),
+        f"{SHIPPED}, k={K}": LinearTransformerPE.from_pretrained(SHIPPED, k=K, attr_name="pe"),
+    }
+    for name, transform in encodings.items():
         figures, seconds = [], []
-        for seed in range(1 if is_large else seeds):
+        for seed in range(seeds):
             data = block_data(size, seed)
-            transform = make()
-            if transform is None:
-                x = torch.randn(data.num_nodes, 16, generator=torch.Generator().manual_seed(seed))
-            else:
-                encoded, time_taken = timed(lambda t=transform, d=data: t(d), CPU)
-                x = encoded.pe
-                seconds.append(time_taken)
-            figures.append(accuracy(x, data, 5, seed))
-        row: dict[str, Any] = {"encoding": name, "nodes": size, "accuracy": statistics.fmean(figures)}
-        row["spread"] = statistics.stdev(figures) if len(figures) > 1 else None
-        yield row | {"seconds": statistics.median(seconds) if seconds else None}
-    for size in sizes:
-        peer, data = AddLaplacianEigenvectorPE(columns[size], is_undirected=True), block_data(size, 0)
-        _, time_taken = timed(lambda p=peer, d=data: p(d), CPU)
-        name = f"PyG's AddLaplacianEigenvectorPE({columns[size]})"
-        yield {"encoding": name, "nodes": size, "accuracy": None, "seconds": time_taken}
+            encoded, time_taken = timed(lambda t=transform, d=data: t(d), CPU)
+            figures.append(accuracy(encoded.pe, data, 5, seed))
+            seconds.append(time_taken)
+        spread = statistics.stdev(figures) if len(figures) > 1 else None
+        row = {"encoding": name, "nodes": size, "accuracy": statistics.fmean(figures), "spread": spread}
+        yield row | {"seconds": statistics.median(seconds)}
+    peer, data = AddLaplacianEigenvectorPE(K, is_undirected=True), block_data(size, 0)
+    _, time_taken = timed(lambda: peer(data), CPU)
+    yield {"encoding": f"PyG's AddLaplacianEigenvectorPE({K})", "nodes": size, "accuracy": None, "seconds": time_taken}
 
 
 def block_data(size: int, seed: int) -> Data:
@@ -296,15 +279,13 @@ def large(size: int, device: str | None) -> Iterator[dict[str, Any]]:
 def main() -> None:
     parser = Parser(__doc__, "graphs of 500 nodes, one seed", "positions_{part}.json")
     parser.add_argument("part", nargs="?", choices=PARTS, default="share", help="(default: %(default)s)")
-    parser.add_argument("--nodes", type=int, help="of the large graphs or of the communities")
     parser.add_argument("--device", help="where large runs once more, such as cuda")
     args = parser.parse_args()
     seeds = 1 if args.quick else 5
-    communities_of = [args.nodes] if args.nodes else [500] if args.quick else [5_000, 100_000]
     parts: dict[str, Callable[[], Iterator[dict[str, Any]]]] = {
         "share": lambda: share([500] if args.quick else [100, 1000, 10_000, 100_000], min(seeds, 3)),
-        "communities": lambda: communities(communities_of, seeds),
-        "large": lambda: large(args.nodes or (3000 if args.quick else 1_000_000), args.device),
+        "communities": lambda: communities(500 if args.quick else 5_000, seeds),
+        "large": lambda: large(3000 if args.quick else 1_000_000, args.device),
     }
     rows = []
     for row in parts[args.part]():

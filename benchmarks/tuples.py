@@ -24,24 +24,21 @@ from _results import show, write_results
 from torch import Tensor
 from torch_geometric.loader import DataLoader
 
-from tg_lpe import GramTransformer, Graph
+from tg_lpe import Graph
 from tg_lpe.app.molecules import load_molecules
 from tg_lpe.models.tuple_transformer import TupleTransformer
 from tg_lpe.nn.tuples import tuple_tokens
 
 BATCH = 128
 ROWS = {
-    "(1,1), full": (1, 1, "full", False),
-    "(2,1), full": (2, 1, "full", False),
-    "(2,1), local": (2, 1, "local", False),
-    "(2,1), full, GramTransformer with pairs": (2, 1, "full", True),
-    "(2,1), local, GramTransformer with pairs": (2, 1, "local", True),
-    "(3,1), full": (3, 1, "full", False),
-    "(3,1), local": (3, 1, "local", False),
-    "(3,1), local, GramTransformer with pairs": (3, 1, "local", True),
-    "(3,1), local and global": (3, 1, "delta", False),
+    "(1,1), full": (1, 1, "full"),
+    "(2,1), full": (2, 1, "full"),
+    "(2,1), local": (2, 1, "local"),
+    "(3,1), full": (3, 1, "full"),
+    "(3,1), local": (3, 1, "local"),
+    "(3,1), local and global": (3, 1, "delta"),
 }
-"""Tuples, attention, and whether there is an encoder, which also encodes pairs."""
+"""Tuples and attention."""
 
 
 class Case:
@@ -49,14 +46,12 @@ class Case:
 
     def __init__(self, name: str, batches: list[Any], types: dict[str, Any]) -> None:
         self.name, self.batches = name, batches
-        self.k, self.s, attention, with_encoder = ROWS[name]
+        self.k, self.s, attention = ROWS[name]
         heads = 6 if attention == "delta" else 4
 
         torch.manual_seed(0)
-        encoder = GramTransformer(32, 32, **types, pair_out_channels=16) if with_encoder else None
         self.model = TupleTransformer(
             **types,
-            encoder=encoder,
             k=self.k,
             s=self.s,
             hidden_channels=66 if heads == 6 else 64,
