@@ -1,4 +1,4 @@
-"""Draw structure and position as `tg-lpe show` does: the picture of the README, and those of docs/gallery.md.
+"""Draw structure and position as `tg_lpe.plot` does: the picture of the README, and those of docs/gallery.md.
 
     python benchmarks/_pictures.py [--networks]
 

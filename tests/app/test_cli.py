@@ -35,7 +35,7 @@ from tg_lpe.encoders import ENCODERS, RandomWalk, load_encoder, register
 
 pytestmark = pytest.mark.usefixtures("threads")
 
-COMMANDS = ("train", "compare", "pretrain", "encode", "predict", "show", "report", "demo")
+COMMANDS = ("train", "compare", "pretrain", "encode", "predict", "report", "demo")
 TINY = ["--epochs", "1", "--model.hidden_channels", "8", "--model.heads", "2", "--model.num_layers", "1", "--quiet"]
 LINES = ["CCO ethanol", "c1ccccc1", "C1CC(", "CC(=O)O acid", "N"]
 
@@ -474,6 +474,8 @@ def test_refusals_of_encoding(
     for words, named in (
         ([input_file, "out.npz"], "out.npz"),
         ([input_file, out, "--pretrained", "no-such-encoder"], "no-such-encoder"),
+        ([input_file, out, "--encoder", "GramTransformer"], "weights"),
+        ([input_file, out, "--encoder", "none"], "encodes nothing"),
         ([missing, out, *pretrained], missing),
         ([input_file, out, *pretrained, "--k", "9"], "k must lie in 1..4"),
         ([input_file, out, *pretrained, "--edges"], "edge_out_channels=0"),
@@ -700,7 +702,6 @@ def test_encoding_a_named_column(tmp_path: Path, encoder: str, capsys: pytest.Ca
     [
         ["encode", "no-such-file.smi", "OUT.pt"],
         ["report", "no-such-run", "--out", "OUT.html"],
-        ["show", "no molecule", "--out", "OUT.svg"],
     ],
     ids=" ".join,
 )
@@ -764,7 +765,7 @@ def labelled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 def test_a_folder_with_the_name_of_an_encoder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("RandomWalk").mkdir()
-    assert parse("show", ["CCO", "--encoder", "RandomWalk"])[1].encoder["class"] == "RandomWalk"
+    assert parse("encode", ["in.smi", "out.pt", "--encoder", "RandomWalk"])[1].encoder["class"] == "RandomWalk"
 
 
 @pytest.mark.parametrize(

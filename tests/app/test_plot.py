@@ -15,7 +15,6 @@ from hypothesis import given
 from torch_geometric.data import Data
 
 from tg_lpe import GramTransformer, plot, zoo
-from tg_lpe.app.cli import main
 from tg_lpe.encoders import Encoder, LaplacianEigenvectors, RandomWalk, load_encoder
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -122,26 +121,3 @@ def test_layouts_are_finite_and_distinct(graph) -> None:  # type: ignore[no-unty
     at = plot.stress_layout(graph.edge_index(), graph.num_nodes)
     assert at.shape == (graph.num_nodes, 2) and bool(at.isfinite().all())
     assert float((torch.cdist(at, at) + torch.eye(graph.num_nodes) * 9).min()) > 0.05
-
-
-def test_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    pytest.importorskip("rdkit")
-    out = tmp_path / "a.png"
-    common = ["show", "CCO", "--out", str(out)]
-    assert main(common) == 0 and capsys.readouterr().out == f"CCO: {out}\n"
-    for more in (
-        ["--pretrained", "heat-k8", "--channels", "7"],
-        ["--pretrained", "gram-zinc"],
-        ["--encoder", "LaplacianEigenvectors", "--encoder.k", "2"],
-    ):
-        assert main([*common, *more]) == 0 and out.read_bytes().startswith(PNG)
-    for more, said in (
-        (["--encoder", "GramTransformer"], "weights"),
-        (["--encoder", "none"], "encodes nothing"),
-        (["--channels", "32"], "0..31"),
-        (["--out", "a.pdf"], "--out"),
-    ):
-        capsys.readouterr()
-        assert main([*common, *more]) == 1
-        error = capsys.readouterr().err
-        assert said in error and error.count("\n") == 1

@@ -1,4 +1,4 @@
-"""The command line: ``tg-lpe train | compare | pretrain | encode | predict | show | report | zoo | demo``.
+"""The command line: ``tg-lpe train | compare | pretrain | encode | predict | report | zoo | demo``.
 
 Each command is a module with two functions: ``parse(parser, words)`` declares and parses its options, ``run(args)``
 does the work. Only the module of the requested command is imported.
@@ -27,7 +27,6 @@ COMMANDS = {
     "pretrain": "fit an encoder to Laplacian eigenvectors or kernels, and write a checkpoint for --pretrained",
     "encode": "write the positional encodings of the molecules in a file or a Parquet collection",
     "predict": "predict for the molecules in a file with one or several trained models",
-    "show": "draw a molecule, coloured by the channels of an encoding",
     "report": "compare runs: print a table, and write a page with figures",
     "zoo": "list the checkpoints that ship with the package",
     "demo": "pretrain an encoder, train with four encodings and compare them, on molecules that ship with RDKit",

@@ -11,13 +11,18 @@ from typing import TYPE_CHECKING, cast
 import torch
 from jsonargparse import Namespace
 
-from tg_lpe.app.cli.options import Chosen, add_encoder, add_reading, parse_rest
+from tg_lpe.app.cli.options import Chosen, add_encoder, add_reading, chosen_encoder, encoder_label, parse_rest
 from tg_lpe.app.cli.parser import Parser
-from tg_lpe.app.cli.pretrained import fixed_encoder
+from tg_lpe.app.cli.pretrained import reader_of
 from tg_lpe.app.cli.runs import add_process, set_threads
 from tg_lpe.app.jobs import ROWS, EncodingJob
+from tg_lpe.app.prediction import load
 from tg_lpe.app.tables import open_parquet, parquet_files
+from tg_lpe.app.training.build import start_encoder
+from tg_lpe.checkpoints.checkpoint import Checkpoint
 from tg_lpe.checkpoints.files import check_writable, replacing, save_tensors
+from tg_lpe.data import DataSpec
+from tg_lpe.encoders.registry import load_encoder
 from tg_lpe.transforms import LinearTransformerPE
 from tg_lpe.transforms.linear_transformer_pe import DEFAULT_ENCODER
 
@@ -125,7 +130,20 @@ def _encode_shards(args: Namespace, output: Path) -> None:
 
 
 def _transform(args: Namespace) -> tuple[LinearTransformerPE, MoleculeReader | None]:
-    """Make the transform, and a reader of molecules if the encoder reads atom types."""
-    encoder, reader, _ = fixed_encoder(args)
+    """Make the transform of the chosen encoder, and a reader of molecules if it reads atom types."""
+    chosen, reader = chosen_encoder(args), None
+    if chosen is None and args.encoder["class"] is not None:
+        raise ValueError("--encoder none encodes nothing")
+    if isinstance(chosen, dict):
+        encoder = start_encoder(chosen, DataSpec())
+        if any(True for _ in encoder.parameters()):
+            raise ValueError(f"{encoder_label(chosen)} has weights to learn: name a trained one with --pretrained")
+    else:
+        checkpoint = Checkpoint.open(chosen or DEFAULT_ENCODER).encoder
+        held = load(checkpoint).model.encoder if checkpoint.is_model else load_encoder(checkpoint)
+        if held is None:
+            raise ValueError(f"{checkpoint.name} holds a model without an encoder")
+        encoder = held
+        reader = reader_of(checkpoint) if "x" in encoder.reads else None
     transform = LinearTransformerPE(args.k, encoder=encoder, edge_attr_name=EDGE_ENCODING if args.edges else None)
     return transform, reader

@@ -7,40 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from jsonargparse import Namespace
 
-from tg_lpe.app.cli.options import chosen_encoder, encoder_label
-from tg_lpe.app.prediction import load
-from tg_lpe.app.training.build import start_encoder
+from tg_lpe.app.cli.options import chosen_encoder
 from tg_lpe.checkpoints.checkpoint import Checkpoint
-from tg_lpe.data import DataSpec
-from tg_lpe.encoders.base import Encoder
 from tg_lpe.encoders.registry import load_encoder
-from tg_lpe.transforms.linear_transformer_pe import DEFAULT_ENCODER
 
 if TYPE_CHECKING:
     from tg_lpe.app.molecules import AtomVocabulary, MoleculeReader
-
-
-def fixed_encoder(args: Namespace) -> tuple[Encoder, MoleculeReader | None, bool]:
-    """Make the encoder for ``encode`` and ``show``, which do not train it.
-
-    Returns:
-        The encoder, a reader of molecules if it reads atom types, and whether it reads canonical SMILES.
-    """
-    chosen = chosen_encoder(args)
-    if chosen is None:
-        if args.encoder["class"] is not None:
-            raise ValueError("--encoder none encodes nothing")
-        chosen = DEFAULT_ENCODER
-    if not isinstance(chosen, str):
-        fresh = start_encoder(chosen, DataSpec())
-        if any(True for _ in fresh.parameters()):
-            raise ValueError(f"{encoder_label(chosen)} has weights to learn: name a trained one with --pretrained")
-        return fresh, None, True
-    checkpoint = Checkpoint.open(chosen).encoder
-    encoder: Any = load(checkpoint).model.encoder if checkpoint.is_model else load_encoder(checkpoint)
-    if encoder is None:
-        raise ValueError(f"{checkpoint.name} holds a model without an encoder")
-    return encoder, reader_of(checkpoint) if "x" in encoder.reads else None, checkpoint.is_canonical
 
 
 def encoder_to_train(args: Namespace) -> dict[str, Any] | Checkpoint | None:
