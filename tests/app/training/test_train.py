@@ -19,6 +19,7 @@ from torch_geometric.utils import stochastic_blockmodel_graph
 from tg_lpe import Encoder, Encoding
 from tg_lpe.app.prediction import Predictor, load
 from tg_lpe.app.training import JointTraining, Task, TrainConfig, build_model, make_task, task_for, train
+from tg_lpe.app.training.joint import _relabelled
 from tg_lpe.app.training.state import read_metrics
 from tg_lpe.checkpoints.files import read_json
 from tg_lpe.data import GraphSplits, random_node_masks
@@ -418,3 +419,21 @@ test_refused_arguments_of_models = refusals(
     ((SPLITS.spec, BINARY, "GramTransformer"), "'class': 'GramTransformer'"),
 )
 test_refused_splits_of_a_task = refusals(task_for, (([], "binary"), TypeError, "splits"))
+
+
+@pytest.mark.parametrize("level", ["graph", "node"])
+def test_a_relabelled_graph_is_the_same_graph(level: str) -> None:
+    ends = torch.tensor([[0, 0, 1, 2, 3], [1, 1, 1, 0, 2]])  # an edge twice, and a self-loop
+    names = torch.arange(10.0, 14.0)
+    graph = Data(x=names.unsqueeze(1), edge_index=ends, edge_attr=torch.tensor([5.0, 6.0, 7.0, 8.0, 9.0]), y=names)
+    graph.graph_attr, graph.edge_weight = torch.tensor([[1.0, 2.0]]), graph.edge_attr + 0.5
+    edges, orders = [(10, 11, 5), (10, 11, 6), (11, 11, 7), (12, 10, 8), (13, 12, 9)], set()
+    for seed in range(6):
+        moved = _relabelled(graph, level, torch.Generator().manual_seed(seed))
+        name = moved.x.flatten()
+        found = torch.stack([*name[moved.edge_index], moved.edge_attr], 1).int().tolist()
+        assert sorted(map(tuple, found)) == edges and torch.equal(moved.edge_weight, moved.edge_attr + 0.5)
+        assert torch.equal(moved.y, name if level == "node" else names)
+        assert torch.equal(moved.graph_attr, graph.graph_attr) and moved.num_nodes == 4
+        orders.add(tuple(name.tolist()))
+    assert len(orders) > 3

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import inspect
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,9 +12,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch_geometric.data import Batch, InMemoryDataset
+from torch_geometric.data import Batch, Data, InMemoryDataset
 
-from tg_lpe.app.datasets import relabel_nodes
 from tg_lpe.app.training.build import hash_seed
 from tg_lpe.app.training.config import Precision, TrainConfig
 from tg_lpe.app.training.loggers import import_logger, opened
@@ -30,14 +28,11 @@ from tg_lpe.arguments import check_flags, check_type, checked_device
 from tg_lpe.checkpoints.checkpoint import module_dtype
 from tg_lpe.checkpoints.files import read_object
 from tg_lpe.data import GraphSplits
-from tg_lpe.data.storage import node_slices
+from tg_lpe.data.storage import whole
 from tg_lpe.encoders.base import Encoder
 from tg_lpe.encoders.precompute import call_on, reads_edge_weight, store_precomputed
 from tg_lpe.models.base import Model
 from tg_lpe.nn import parallel
-
-READ = ("x", "edge_index", "edge_attr", "edge_weight", "graph_attr", "y")
-"""Attributes of the graphs that models and losses read."""
 
 RELABELLING = 2
 """Mixed into the seed that renumbers the nodes of test graphs."""
@@ -339,7 +334,7 @@ class JointTraining(TrainingLoop):
         change in sign and basis.
         """
         generator = torch.Generator().manual_seed(hash_seed(self.config.seed, RELABELLING))
-        relabelled = relabel_nodes(_only_read(self.splits.test), generator)
+        relabelled = whole([_relabelled(graph, self.task.level, generator) for graph in self.splits.test])
         return float(self.figures(store_precomputed(self.encoder, relabelled))[self.task.metric])
 
     def predict(self, batch: Batch, generator: torch.Generator | None = None) -> Tensor:
@@ -417,16 +412,16 @@ def _by_column(part: str, figures: Mapping[str, Sequence[float | None]], columns
     return {f"{part}_{name}_columns": dict(zip(columns, values, strict=True)) for name, values in figures.items()}
 
 
-def _only_read(dataset: InMemoryDataset) -> InMemoryDataset:
-    """Copy a dataset without the attributes that :meth:`JointTraining.predict` does not read."""
-    result, data = copy.copy(dataset), copy.copy(dataset._data)
-    data.num_nodes = dataset._data.num_nodes  # PyG may infer it from an attribute that is removed below
-    if dataset.slices is not None:
-        data._store._num_nodes = node_slices(dataset).diff().tolist()  # where PyG keeps the sizes of the graphs
-        result.slices = {name: value for name, value in dataset.slices.items() if name in READ}
-    for name in set(data.keys()) - {*READ, "num_nodes"}:
-        del data[name]
-    result._data, result._data_list = data, None
+def _relabelled(graph: Data, level: str, generator: torch.Generator) -> Data:
+    """Copy what :meth:`JointTraining.predict` reads of a graph, with its nodes in random order and its edges sorted."""
+    nodes = torch.rand(int(graph.num_nodes or 0), generator=generator, dtype=torch.float64).argsort()
+    edge_index = nodes.argsort()[graph.edge_index]
+    edges = (edge_index[0] * len(nodes) + edge_index[1]).argsort(stable=True)
+    result = Data(edge_index=edge_index[:, edges], num_nodes=len(nodes))
+    for name, rows in (("x", nodes), ("edge_attr", edges), ("edge_weight", edges), ("graph_attr", None), ("y", None)):
+        if (value := graph.get(name)) is not None:
+            rows = nodes if (name, level) == ("y", "node") else rows
+            result[name] = value if rows is None else value[rows]
     return result
 
 
