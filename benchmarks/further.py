@@ -143,9 +143,9 @@ def further_of(file: Path, folder: Path, vocabulary: Any) -> list[MoleculeDatase
     names = smiles.map(canonical)
     further = smiles[names.notna() & ~names.isin(known) & ~names.duplicated()]
     with tempfile.TemporaryDirectory() as temporary:  # the cache of processed molecules depends on content
-        unknown = Path(temporary, "further.smi")
-        unknown.write_text("".join(f"{text}\n" for text in further), encoding="utf-8")
-        splits = load_molecules(unknown, normalization=PUBLISHED, vocabulary=vocabulary, canonical=False)
+        unknown = Path(temporary, "further.csv")
+        write_csv(unknown, ("smiles", "y"), ((text, constrained_solubility(text, PUBLISHED)) for text in further))
+        splits = load_molecules(unknown, vocabulary=vocabulary, canonical=False)
     return [splits.train, splits.val, splits.test]
 
 

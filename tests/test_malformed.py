@@ -159,7 +159,7 @@ class TestMolecules:
         with pytest.raises(ValueError, match=r"none\.smi: no usable molecule"):
             read_molecules(path, progress=False)
         with pytest.raises(ValueError, match=r"none\.smi: no usable molecule"):
-            load_molecules(path, computed="solubility", cache_dir=tmp_path, progress=False)
+            load_molecules(path, computed="penalised_logp", cache_dir=tmp_path, progress=False)
         for content in (b"C\nC\n", b"\xff", b""):
             path.write_bytes(content)
             with pytest.raises(ValueError, match=r"none\.smi: "):

@@ -64,7 +64,17 @@ def small_folder(path: Path) -> Path:
 def train(tmp_path: Path) -> list[str]:
     """A training of an epoch on a few molecules."""
     data = small_folder(tmp_path / "molecules")
-    return ["train", str(data), "--computed", "solubility", "--cache", str(tmp_path / "cache"), "--threads", "1", *TINY]
+    return [
+        "train",
+        str(data),
+        "--computed",
+        "penalised_logp",
+        "--cache",
+        str(tmp_path / "cache"),
+        "--threads",
+        "1",
+        *TINY,
+    ]
 
 
 def refused(capsys: pytest.CaptureFixture[str], *command: str) -> str:
@@ -438,7 +448,7 @@ def test_a_run_of_the_papers_experiment(tmp_path: Path, capsys: pytest.CaptureFi
     common += ["--preset", "paper", "--threads", "1", "--quiet", "--epochs", "2"]
     assert main(["pretrain", *common, "--out", str(tmp_path / "pretrain")]) == 0
     assert "6 eigenvectors, LinearTransformer: test loss" in capsys.readouterr().out
-    start = ["--pretrained", str(tmp_path / "pretrain" / "encoder"), "--computed", "solubility"]
+    start = ["--pretrained", str(tmp_path / "pretrain" / "encoder"), "--computed", "penalised_logp"]
     train = ["train", *common, *start, "--model.hidden_channels", "16", "--out", str(tmp_path / "train")]
     assert "heads must divide hidden_channels" in refused(capsys, *train, "--model.heads", "3")
     assert main(train) == 0 and "test MAE" in capsys.readouterr().out

@@ -82,7 +82,9 @@ def _molecules(path: Path) -> list[Output]:
 
 
 def _splits(path: Path) -> list[Output]:
-    splits = load_molecules(path, computed="solubility", cache_dir=path.parent / "cache", num_workers=0, progress=False)
+    splits = load_molecules(
+        path, computed="penalised_logp", cache_dir=path.parent / "cache", num_workers=0, progress=False
+    )
     return [Output(splits.train._data.y, (None,), torch.float32)]
 
 
@@ -151,7 +153,7 @@ def _cache_file() -> bytes:
     with tempfile.TemporaryDirectory() as name:
         path = Path(name, "molecules.smi")
         path.write_text("\n".join(MOLECULES))
-        load_molecules(path, computed="solubility", cache_dir=Path(name, "cache"), num_workers=0, progress=False)
+        load_molecules(path, computed="penalised_logp", cache_dir=Path(name, "cache"), num_workers=0, progress=False)
         return next(Path(name, "cache").glob("*.safetensors")).read_bytes()
 
 

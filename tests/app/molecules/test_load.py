@@ -40,7 +40,7 @@ def load(tmp_path: Path, source: Path, **options: Any) -> MoleculeSplits:
 
 def test_smi_folder(write_folder: Write, tmp_path: Path) -> None:
     folder = write_folder(SMI)
-    splits = load(tmp_path, folder, computed="solubility")
+    splits = load(tmp_path, folder, computed="penalised_logp")
     assert [len(part) for part in (splits.train, splits.val, splits.test)] == [4, 2, 1]
     # C 13 times, O twice, N once in training; the others only in other splits, ordered by name.
     assert splits.vocabulary.types == ("C", "O", "N", "Cl -", "Na +", "S")
@@ -63,9 +63,6 @@ def test_named_normalization(write_folder: Write, tmp_path: Path, name: str, con
     splits = load(tmp_path, folder, name=name)
     assert splits.normalization == getattr(SolubilityNormalization, constants)
     assert [data.num_nodes for data in splits.train] == ([3, 2, 3] if name == "qm9-solubility" else [3, 2, 5])
-    given = load(tmp_path, folder, normalization=name.removesuffix("-solubility"))
-    assert given.normalization == splits.normalization
-    assert [data.num_nodes for data in given.train] == [3, 2, 5]
 
 
 @pytest.mark.parametrize("name", [None, "zinc12k"])
@@ -88,8 +85,6 @@ def test_labels_are_used_as_published(write_folder: Write, tmp_path: Path) -> No
         assert splits.target == TargetSpec(("y",))
     with pytest.raises(ValueError, match=r"val.csv has no column 'logp'; there are 'smiles', 'y'"):
         load(tmp_path, folder, targets=["logp"])
-    with pytest.raises(ValueError, match="normalization"):
-        load(tmp_path, folder, normalization="zinc")
 
 
 def test_everything_left_out_is_reported(
@@ -151,7 +146,7 @@ def test_smi_headers_comments_and_odd_bytes(write_folder: Write, tmp_path: Path)
     (folder / "train.smi").write_bytes(
         b"\xef\xbb\xbfSMILES Name \r\n# remark\r\nCCO\t1\r\n\r\n   \r\nC\x00C\nsmiles name\nC\x0cN |note|\n"
     )
-    splits = load(tmp_path, folder, computed="solubility")
+    splits = load(tmp_path, folder, computed="penalised_logp")
     skipped = [(entry.line, entry.reason) for entry in splits.report.skipped]
     assert skipped == [(6, "it holds characters that SMILES do not have")]
     assert [data.num_nodes for data in splits.train] == [3, 1]
@@ -170,15 +165,13 @@ def test_missing_and_ambiguous_files(write_folder: Write, tmp_path: Path) -> Non
 
 def test_split_without_usable_molecules(write_folder: Write, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"no usable molecule for val: (.*\n)+.*val.smi:1: 'C1'"):
-        load(tmp_path, write_folder({**SMI, "val.smi": "C1\n"}), computed="solubility")
+        load(tmp_path, write_folder({**SMI, "val.smi": "C1\n"}), computed="penalised_logp")
 
 
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
         ({"name": "moses"}, ValueError, "'zinc', 'qm9', 'qm9-solubility', 'nci', 'zinc12k', .*'moses'"),
-        ({"normalization": "moses"}, ValueError, "'moses'"),
-        ({"normalization": 3}, TypeError, "got 3"),
         ({"seed": "0"}, ValueError, "seed must"),
         ({"extra_columns": "t"}, TypeError, r"\['t'\], got 't'"),
         ({"columns": ["t"]}, TypeError, "'columns'"),
@@ -194,9 +187,9 @@ def test_wrong_options(
 
 def test_cache_is_used_and_keyed(write_folder: Write, tmp_path: Path) -> None:
     folder, cache = write_folder(SMI), tmp_path / "cache"
-    first = load(tmp_path, folder, computed="solubility")
+    first = load(tmp_path, folder, computed="penalised_logp")
     assert len(list(cache.iterdir())) == 1
-    again = load(tmp_path, folder, computed="solubility")
+    again = load(tmp_path, folder, computed="penalised_logp")
     assert first.smiles == again.smiles == {"val": ["CO", "CS"], "test": ["[Na+].[Cl-]"]}
     for split in ("train", "val", "test"):
         for key in ("x", "edge_index", "edge_attr", "y"):
@@ -204,13 +197,13 @@ def test_cache_is_used_and_keyed(write_folder: Write, tmp_path: Path) -> None:
             assert torch.equal(getattr(first, split).slices[key], getattr(again, split).slices[key])
     for part in ("vocabulary", "normalization", "report"):
         assert getattr(again, part) == getattr(first, part)
-    load(tmp_path, folder, computed="solubility", seed=5, num_workers=0)  # neither shapes a folder
+    load(tmp_path, folder, computed="penalised_logp", seed=5, num_workers=0)  # neither shapes a folder
     assert len(list(cache.iterdir())) == 1
-    load(tmp_path, folder, computed="solubility", name="zinc")
+    load(tmp_path, folder, computed="penalised_logp", name="zinc")
     (folder / "test.smi").write_text("CCCC\n")
-    assert load(tmp_path, folder, computed="solubility").test[0].num_nodes == 4
+    assert load(tmp_path, folder, computed="penalised_logp").test[0].num_nodes == 4
     (folder / "atom_dict.txt").write_text("O\nC\nN\nS\n")
-    assert load(tmp_path, folder, computed="solubility").train[0].x.view(-1).tolist() == [1, 1, 0]
+    assert load(tmp_path, folder, computed="penalised_logp").train[0].x.view(-1).tolist() == [1, 1, 0]
     assert len(list(cache.iterdir())) == 4
 
 
@@ -219,12 +212,12 @@ def test_damaged_cache_is_made_anew(
     write_folder: Write, tmp_path: Path, damage: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     folder, cache = write_folder(SMI), tmp_path / "cache"
-    first = load(tmp_path, folder, computed="solubility")
+    first = load(tmp_path, folder, computed="penalised_logp")
     [path] = cache.iterdir()
     good = path.read_bytes()
     flipped = good[:-1] + bytes([good[-1] ^ 1])
     path.write_bytes({"empty": b"", "cut": good[:-9], "flipped": flipped, "garbage": b"no tensors here"}[damage])
-    again = load(tmp_path, folder, computed="solubility")
+    again = load(tmp_path, folder, computed="penalised_logp")
     assert "damaged" in caplog.text
     assert torch.equal(again.train.y, first.train.y)
     assert path.read_bytes() == good
@@ -235,7 +228,7 @@ def test_single_file_is_split_by_seed(tmp_path: Path) -> None:
     path.write_text("".join(f"{'C' * n}\n" for n in range(1, 51)) + "C1\n")
 
     def sizes(seed: int) -> list[list[int]]:
-        splits = load(tmp_path, path, seed=seed, computed="solubility")
+        splits = load(tmp_path, path, seed=seed, computed="penalised_logp")
         return [[data.num_nodes for data in part] for part in (splits.train, splits.val, splits.test)]
 
     drawn = sizes(0)
@@ -262,8 +255,10 @@ def test_a_part_of_one_molecule_with_further_columns(tmp_path: Path) -> None:
 def test_workers_agree_with_one_process(write_folder: Write, tmp_path: Path) -> None:
     smiles = [f"{'C' * (1 + n % 7)}{'NOS'[n % 3]}" for n in range(700)] + ["C1CC", "c1cc[nH]c1"]
     folder = write_folder({**SMI, "train.smi": "\n".join(smiles)})
-    alone = load_molecules(folder, computed="solubility", cache_dir=tmp_path / "one", num_workers=0, progress=False)
-    shared = load_molecules(folder, computed="solubility", cache_dir=tmp_path / "two", num_workers=3, progress=False)
+    alone = load_molecules(folder, computed="penalised_logp", cache_dir=tmp_path / "one", num_workers=0, progress=False)
+    shared = load_molecules(
+        folder, computed="penalised_logp", cache_dir=tmp_path / "two", num_workers=3, progress=False
+    )
     assert alone.report == shared.report
     assert alone.vocabulary == shared.vocabulary
     assert torch.equal(alone.train.x, shared.train.x)
@@ -277,7 +272,7 @@ def test_a_script_that_uses_workers_runs_once(write_folder: Write, tmp_path: Pat
     script.write_text(
         "print('started')\n"
         "from tg_lpe.app.molecules import load_molecules\n"
-        f"splits = load_molecules({str(folder)!r}, computed='solubility', cache_dir={str(tmp_path / 'c')!r}, "
+        f"splits = load_molecules({str(folder)!r}, computed='penalised_logp', cache_dir={str(tmp_path / 'c')!r}, "
         "num_workers=2, progress=False)\n"
         "print(len(splits.train))\n"
     )
@@ -320,6 +315,6 @@ def test_labels_in_some_files_only(write_folder: Write, tmp_path: Path) -> None:
 
 def test_unwritable_cache_is_not_fatal(write_folder: Write, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "file").write_text("in the way")
-    splits = load_molecules(write_folder(SMI), computed="solubility", cache_dir=tmp_path / "file", progress=False)
+    splits = load_molecules(write_folder(SMI), computed="penalised_logp", cache_dir=tmp_path / "file", progress=False)
     assert len(splits.train) == 4
     assert "could not be cached" in caplog.text

@@ -20,7 +20,6 @@ from tg_lpe.app.molecules import (
     SolubilityNormalization,
     constrained_solubility,
     smiles_to_data,
-    solubility_terms,
 )
 from tg_lpe.app.molecules import _molecule as molecule_module
 
@@ -76,9 +75,7 @@ def test_what_a_string_says_beside_the_molecule_does_not_decide(spelled: str, sm
         one, other = (as_networkx(smiles_to_data(text, types, canonical)) for text in (spelled, smiles))
         match = iso.categorical_node_match("type", 0), iso.categorical_edge_match("type", 0)
         assert nx.is_isomorphic(one, other, *match)
-    assert solubility_terms(spelled) == pytest.approx(solubility_terms(smiles))
-    molecule = Chem.MolFromSmiles(spelled.split()[0])
-    assert solubility_terms(molecule) == pytest.approx(solubility_terms(smiles))
+    assert constrained_solubility(spelled, "zinc") == pytest.approx(constrained_solubility(smiles, "zinc"))
 
 
 def test_kekule_structure_is_the_first_in_order() -> None:
@@ -163,22 +160,20 @@ def test_unusable_smiles_say_why(smiles: str, message: str, capfd: pytest.Captur
 
 def test_target_from_its_terms() -> None:
     smiles = "CC1CCCCCCC1c1ccccc1O"
-    terms = solubility_terms(smiles)
+    terms = molecule_module.solubility_terms(molecule_module.parse(smiles))
     assert terms[0] == Crippen.MolLogP(Chem.MolFromSmiles(smiles))
     assert terms[2] == 2.0
     means, stds = (2.4570953396, 3.0525811293, 0.0485696877), (1.4343244011, 0.8335207025, 0.2860212110)
     logp, sa, cycle = ((t - m) / s for t, m, s in zip(terms, means, stds, strict=True))
     assert constrained_solubility(smiles, "zinc") == pytest.approx(logp - sa - cycle, rel=1e-12)
-    assert constrained_solubility(Chem.MolFromSmiles(smiles), SolubilityNormalization.ZINC) == pytest.approx(
-        constrained_solubility(smiles, "zinc"), rel=1e-12
-    )
+    assert constrained_solubility(smiles, SolubilityNormalization.ZINC) == constrained_solubility(smiles, "zinc")
     assert constrained_solubility(smiles, "qm9") != constrained_solubility(smiles, "zinc")
 
 
 def test_synthetic_accessibility_is_rdkits_own(monkeypatch: pytest.MonkeyPatch) -> None:
     before = list(sys.path)
     molecule = Chem.MolFromSmiles("CC(=O)Oc1ccccc1C(=O)O")
-    ours = solubility_terms(molecule)[1]
+    ours = molecule_module.solubility_terms(molecule)[1]
     assert sys.path == before
     monkeypatch.syspath_prepend(f"{RDConfig.RDContribDir}/SA_Score")
     import sascorer
@@ -258,9 +253,7 @@ test_wrong_arguments = refusals(
     ((lambda: next(MoleculeReader(VOCABULARY).read(["C"], batch_size=0)),), "batch_size must"),
     ((lambda: next(MoleculeReader(VOCABULARY).read(iter(["C"]), batch_size=0)),), "batch_size must"),
     ((lambda: constrained_solubility("C1CC", "zinc"),), "'C1CC'"),
-    ((lambda: constrained_solubility(5, "zinc"),), TypeError, "got int"),
-    ((lambda: constrained_solubility(Chem.MolFromSmiles(""), "zinc"),), "no atoms"),
-    ((lambda: constrained_solubility("C", "moses"),), r"'moses'.*'zinc', 'qm9'"),
-    ((lambda: constrained_solubility("C", 3),), TypeError, "got 3"),
+    ((lambda: constrained_solubility("C", "moses"),), "'zinc', 'qm9'.*'moses'"),
+    ((lambda: constrained_solubility("C", 3),), "got 3"),
     ((lambda: SolubilityNormalization(0.0, 1.0, 0.0, 0.0, 0.0, 1.0),), "sa_std must"),
 )

@@ -124,11 +124,11 @@ def test_refusals(table: Path, tmp_path: Path) -> None:
     for targets in (["gapp"], ["gap", "gapp"], ["y"]):
         with pytest.raises(ValueError, match=rf"targets=.*mu, alpha, homo, .*cv, not {targets[-1]}"):
             load(table, tmp_path, targets=targets)
-    for options in ({}, {"computed": "solubility"}):
+    for options in ({}, {"computed": "penalised_logp"}):
         with pytest.raises(ValueError, match=r"qm9 needs targets=\['gap'\].*qm9-solubility"):
             load(table, tmp_path, **options)
-    with pytest.raises(ValueError, match=r"computed='solubility'"):
-        load(table, tmp_path, targets=["gap"], computed="solubility")
+    with pytest.raises(ValueError, match=r"computed='penalised_logp'"):
+        load(table, tmp_path, targets=["gap"], computed="penalised_logp")
     folder = tmp_path / "smi"
     folder.mkdir()
     for part in ("train", "val", "test"):

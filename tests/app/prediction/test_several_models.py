@@ -166,7 +166,7 @@ test_models_that_do_not_fit_are_refused = refusals(
     load_both,
     ({"target": {"columns": ["a", "c"]}}, r"target of .*/1 .*'c'"),
     ({"target": {"columns": ["a", "b"], "units": ["Hartree", "Hartree"]}}, "units"),
-    ({"target": {"columns": ["a", "b"], "computed": "solubility"}}, "computed"),
+    ({"target": {"columns": ["a", "b"], "computed": "penalised_logp"}}, "computed"),
     ({"task": {"name": "multilabel", "num_targets": 2}}, "task of .*'multilabel'.*'regression'"),
     ({"task": {"name": "regression", "num_targets": 2, "level": "node"}, "readout": {"level": "node"}}, "'node'"),
     ({"atom_types": None}, "input of .*ogb"),

@@ -31,4 +31,4 @@ def molecules(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def splits(molecules: Path, tmp_path_factory: pytest.TempPathFactory) -> MoleculeSplits:
     """The molecules of that folder."""
     cache = tmp_path_factory.mktemp("cache")
-    return load_molecules(molecules, computed="solubility", cache_dir=cache, num_workers=0, progress=False)
+    return load_molecules(molecules, computed="penalised_logp", cache_dir=cache, num_workers=0, progress=False)

@@ -11,7 +11,7 @@ from tg_lpe.checkpoints.files import read_json
 
 FIXTURE = Path(__file__).parents[2] / "fixtures" / "figures.json"
 MODEL = ["--precision", "float32", "--model.hidden_channels", "8", "--model.num_layers", "1"]
-TRAIN = ["train", "--computed", "solubility", *MODEL]
+TRAIN = ["train", "--computed", "penalised_logp", *MODEL]
 
 
 @pytest.mark.usefixtures("one_thread")

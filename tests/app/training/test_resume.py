@@ -23,7 +23,7 @@ EPOCHS = 6
 
 def arguments(molecules: Path, cache: Path, out: Path, *more: str) -> list[str]:
     words = ["train", str(molecules), "--data", str(molecules), "--cache", str(cache), "--out", str(out), "--quiet"]
-    words += ["--threads", "1", "--epochs", str(EPOCHS), "--batch_size", "12", "--computed", "solubility"]
+    words += ["--threads", "1", "--epochs", str(EPOCHS), "--batch_size", "12", "--computed", "penalised_logp"]
     return [*words, *more]
 
 

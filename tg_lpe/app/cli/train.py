@@ -113,8 +113,8 @@ def add_target(parser: Parser) -> None:
     )
     target.add_argument(
         "--computed",
-        choices=("penalised_logp", "solubility"),
-        help="predict the penalised logP, computed from the molecule; solubility is its old name",
+        choices=("penalised_logp",),
+        help="predict the penalised logP, computed from the molecule",
     )
 
 

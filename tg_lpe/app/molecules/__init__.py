@@ -8,7 +8,7 @@ from tg_lpe.app.molecules.options import DatasetName, LoadOptions
 from tg_lpe.app.molecules.qm9 import QM9_UNITS, qm9_split
 from tg_lpe.app.molecules.reader import MoleculeBatch, MoleculeReader, smiles_to_data
 from tg_lpe.app.molecules.report import LoadReport, SkippedMolecule
-from tg_lpe.app.molecules.solubility import SolubilityNormalization, constrained_solubility, solubility_terms
+from tg_lpe.app.molecules.solubility import SolubilityNormalization, constrained_solubility
 from tg_lpe.app.molecules.vocabulary import BOND_TYPES, ZINC_VOCABULARY, AtomVocabulary
 
 __all__ = [
@@ -31,5 +31,4 @@ __all__ = [
     "qm9_split",
     "read_molecules",
     "smiles_to_data",
-    "solubility_terms",
 ]

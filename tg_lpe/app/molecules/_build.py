@@ -101,10 +101,9 @@ def build_splits(read: ReadRows, options: LoadOptions, target: TargetSpec) -> Bu
         labels = np.full((len(read.molecules), 1), np.nan)
     if target.computed is not None:
         terms = {at: molecule.terms for at, molecule in usable.items() if molecule.terms is not None}
-        if options.normalization is None:
+        constants = options.normalization
+        if constants is None:
             constants = SolubilityNormalization.from_terms([terms[at] for at in members["train"]])
-        else:
-            constants = SolubilityNormalization.resolve(options.normalization)
         for at, values in terms.items():
             labels[at] = constants(*values)
     vocabulary, molecules = options.vocabulary, read.molecules

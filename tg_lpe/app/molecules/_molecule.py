@@ -132,12 +132,6 @@ def plain(molecule: Any, ogb: bool = False) -> Any:
     return molecule
 
 
-def without_annotations(molecule: Any) -> Any:
-    """Return a copy without atom maps, isotopes and explicit hydrogens, or the molecule itself if it has none."""
-    annotated = (a.GetAtomMapNum() or a.GetIsotope() or a.GetAtomicNum() == 1 for a in molecule.GetAtoms())
-    return plain(Chem.Mol(molecule)) if any(annotated) else molecule
-
-
 def _without_radicals(molecule: Any) -> Any:
     """Give radical atoms of QM9 their usual hydrogens, in place."""
     radicals = [

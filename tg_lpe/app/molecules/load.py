@@ -31,9 +31,6 @@ from tg_lpe.data.splits import PARTS
 _PUBLISHED = ("zinc", "qm9", "qm9-solubility", "zinc12k", "molhiv")
 """Sets whose published graphs are reproduced."""
 
-_NORMALIZATIONS = {"zinc": "zinc", "qm9-solubility": "qm9"}
-"""Name of the constants of the computed target for each set."""
-
 _LOGGER = logging.getLogger("tg_lpe.app.molecules")
 
 
@@ -82,7 +79,7 @@ def load_molecules(
     is_single = "all" in files
     given.check_division(source, is_single)
     target = given.target_of(files, source)
-    resolved = _resolved(given, source, is_single, listed_types, target)
+    resolved = _resolved(given, source, is_single, listed_types)
     content = {
         # Names are part of the key, since the report contains them.
         "files": {part: (file.name, digest_of_file(file.path)) for part, file in files.items()},
@@ -114,7 +111,7 @@ def load_molecules(
 
 
 def _resolved(
-    given: LoadOptions, source: str | Path, is_single: bool, listed_types: AtomVocabulary | None, target: TargetSpec
+    given: LoadOptions, source: str | Path, is_single: bool, listed_types: AtomVocabulary | None
 ) -> LoadOptions:
     """Fill in defaults that depend on the source; refuse atom types that contradict those which it lists."""
     if given.vocabulary is not None and listed_types not in (None, given.vocabulary):
@@ -122,7 +119,6 @@ def _resolved(
         raise ValueError(f"vocabulary has the atom types {types}, but atom_dict.txt in {source} has {listed}")
     return replace(
         given,
-        normalization=given.normalization or _NORMALIZATIONS.get(given.name or "") if target.computed else None,
         vocabulary=(given.vocabulary or listed_types) if given.features == "types" else None,
         canonical=True if given.canonical is None and given.name not in _PUBLISHED else given.canonical,
         split=given.split or "random",

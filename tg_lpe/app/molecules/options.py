@@ -9,7 +9,7 @@ from typing import Literal, get_args
 
 from tg_lpe.app.molecules.files import MoleculeFile
 from tg_lpe.app.molecules.qm9 import QM9_UNITS, check_qm9_targets
-from tg_lpe.app.molecules.solubility import SolubilityNormalization
+from tg_lpe.app.molecules.solubility import NORMALIZATIONS, SolubilityNormalization
 from tg_lpe.app.molecules.vocabulary import AtomVocabulary
 from tg_lpe.arguments import ArgumentError, check_choice, check_seed, check_strings
 from tg_lpe.data import TargetSpec
@@ -20,7 +20,7 @@ DatasetName = Literal["zinc", "qm9", "qm9-solubility", "nci", "zinc12k", "molhiv
 
 _CHOICES = {
     "name": get_args(DatasetName),
-    "computed": ("penalised_logp", "solubility"),
+    "computed": ("penalised_logp",),
     "features": ("types", "ogb"),
     "canonical": (True, False),
     "split": ("random", "scaffold", "butina", "standard"),
@@ -54,10 +54,8 @@ class LoadOptions:
             the order of the columns of `graph_attr`.
         weight_column: A column of numbers of at least 0, `graph_weight` of the graphs: the weight of a molecule in the
             training loss, relative to the mean of the training set. Metrics are not weighted.
-        computed: `"penalised_logp"` (formerly `"solubility"`) computes the penalised logP as label, and ignores other
-            columns.
-        normalization: Constants of the computed target, which this selects; `"zinc"` and `"qm9"` are published ones. By
-            default the constants of the `name`, or else those of the training set.
+        computed: `"penalised_logp"` computes the penalised logP as label, and ignores other columns. Its constants are
+            the published ones of the `name`, or else those of the training set.
         smiles_column: Column of the SMILES; by default `smiles`, in any case, or a common variant, or else `mol`.
         features: `"types"`: one atom type per node and one bond type per edge, of the kekulised molecule. `"ogb"`: the
             nine atom and three bond features of ogb's `smiles2graph`; `atom_dict.txt` is then ignored.
@@ -87,7 +85,6 @@ class LoadOptions:
     extra_columns: Sequence[str] | None = ()
     weight_column: str | None = None
     computed: str | None = None
-    normalization: SolubilityNormalization | str | None = None
     smiles_column: str | None = None
     features: str = "types"
     canonical: bool | None = None
@@ -110,13 +107,10 @@ class LoadOptions:
         self._check_target()
 
     def _check_target(self) -> None:
-        if self.normalization is not None:
-            SolubilityNormalization.resolve(self.normalization)
         if self.targets is not None and len(set(self.targets)) < len(self.targets):
             raise ValueError(f"targets must name each column once, got {list(self.targets)}")
-        if self.targets is not None and (self.computed is not None or self.normalization is not None):
-            other = "normalization, which is for the computed target" if self.computed is None else "{computed}"
-            message = "the labels are either columns or computed: got {targets} and " + other
+        if self.targets is not None and self.computed is not None:
+            message = "the labels are either columns or computed: got {targets} and {computed}"
             raise ArgumentError(message, targets=list(self.targets), computed=self.computed)
         if self.name == "qm9" and self.targets is None:
             message = "qm9 needs {targets}, one or more of {}; qm9-solubility is for the computed penalised logP"
@@ -138,6 +132,11 @@ class LoadOptions:
     def repair_radicals(self) -> bool:
         """Whether SMILES are read with QM9's clean-up."""
         return self.name == "qm9-solubility"
+
+    @property
+    def normalization(self) -> SolubilityNormalization | None:
+        """The published constants of the computed target; `None` to take those of the training set."""
+        return NORMALIZATIONS.get({"zinc": "zinc", "qm9-solubility": "qm9"}.get(self.name or "", ""))
 
     @property
     def further(self) -> list[tuple[str, str]]:
@@ -173,7 +172,7 @@ class LoadOptions:
             return TargetSpec(("y",))
         if self.name is not None and self.name not in _COMPUTED_BY_NAME:
             raise ValueError(f"{self.name} needs labels, but the files in {source} have no column 'y'")
-        if self.name is not None or source == "nci" or self.normalization is not None:
+        if self.name is not None or source == "nci":
             return penalised_logp
         columns = list(dict.fromkeys(column for names in free.values() for column in names))
         computing = "{computed} for the penalised logP, which is computed from the molecule"
@@ -188,12 +187,10 @@ class LoadOptions:
         """Return whether the labels are the columns `y` of all files, whose columns without a role are ``free``."""
         labelled = [name for name, columns in free.items() if "y" in columns]
         alone = all(set(columns) <= {"y"} for columns in free.values())
-        if not labelled or not (alone or self.name is not None or self.normalization is not None):
+        if not labelled or not (alone or self.name is not None):
             return False
         if len(labelled) < len(free):
             without = ", ".join(name for name in free if name not in labelled)
             both = f"{', '.join(labelled)} has them, {without} does not"
             raise ValueError(f"labels must be in all files or in none; {both}")
-        if self.normalization is not None:
-            raise ValueError("normalization applies to the computed target, but these files have labels y")
         return True

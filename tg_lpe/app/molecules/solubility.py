@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from tg_lpe.app.molecules import _molecule
+from tg_lpe.arguments import check_choice
 
 
 @dataclass(frozen=True)
@@ -40,31 +41,11 @@ class SolubilityNormalization:
                 raise ValueError(f"{name} must be {wanted}, got {value!r}")
 
     @classmethod
-    def resolve(cls, normalization: SolubilityNormalization | str) -> SolubilityNormalization:
-        """Return the constants of a named training set, or the constants themselves.
-
-        Args:
-            normalization: The constants, or `"zinc"` or `"qm9"`.
-
-        Raises:
-            TypeError: If it is neither constants nor a name.
-            ValueError: If the name is unknown.
-        """
-        if isinstance(normalization, SolubilityNormalization):
-            return normalization
-        if not isinstance(normalization, str):
-            raise TypeError(f"normalization must be a SolubilityNormalization or a name, got {normalization!r}")
-        known = {"zinc": cls.ZINC, "qm9": cls.QM9}
-        if normalization not in known:
-            raise ValueError(f"unknown normalization {normalization!r}; known are {', '.join(map(repr, known))}")
-        return known[normalization]
-
-    @classmethod
     def from_terms(cls, terms: Sequence[tuple[float, float, float]]) -> SolubilityNormalization:
         """Measure the constants on a training set. A constant term gets the standard deviation 1.
 
         Args:
-            terms: (logP, SA, cycle) of each molecule, from :func:`solubility_terms`.
+            terms: (logP, SA, cycle) of each molecule.
 
         Raises:
             ValueError: If there are no terms.
@@ -94,45 +75,25 @@ SolubilityNormalization.ZINC = SolubilityNormalization(
 SolubilityNormalization.QM9 = SolubilityNormalization(0.28263, 0.98468, 4.24280, 0.94001, 0.03635, 0.21501)
 
 
-def solubility_terms(molecule: Any) -> tuple[float, float, float]:
-    """Compute the three terms of the target before normalisation.
-
-    Args:
-        molecule: A SMILES string or a sanitised RDKit molecule.
-
-    Returns:
-        Crippen's logP, the synthetic accessibility score, and `max(0, longest ring of a cycle basis - 6)`.
-
-    Raises:
-        TypeError: If `molecule` is neither a string nor an RDKit molecule.
-        ValueError: If RDKit refuses the string or the molecule has no atoms.
-        ImportError: If RDKit was installed without its Contrib folder.
-    """
-    if isinstance(molecule, str):
-        try:
-            return _molecule.solubility_terms(_molecule.parse(molecule))
-        except _molecule.UnusableMoleculeError as error:
-            raise ValueError(f"unusable SMILES {molecule!r}: {error}") from error
-    if not hasattr(molecule, "GetNumAtoms"):
-        raise TypeError(f"expected a SMILES string or an RDKit molecule, got {type(molecule).__name__}")
-    if molecule.GetNumAtoms() == 0:
-        raise ValueError("the molecule has no atoms")
-    return _molecule.solubility_terms(_molecule.without_annotations(molecule))
+NORMALIZATIONS = {"zinc": SolubilityNormalization.ZINC, "qm9": SolubilityNormalization.QM9}
+"""Published constants by the name of the training set."""
 
 
-def constrained_solubility(molecule: Any, normalization: SolubilityNormalization | str) -> float:
+def constrained_solubility(smiles: str, normalization: SolubilityNormalization | str) -> float:
     """Compute the target `logP - SA - cycle`, with terms normalised by a training set's means and deviations.
 
     Args:
-        molecule: A SMILES string or a sanitised RDKit molecule.
-        normalization: The constants, or `"zinc"` or `"qm9"`.
-
-    Returns:
-        The target.
+        smiles: The molecule.
+        normalization: The constants, or `"zinc"` or `"qm9"` for the published ones.
 
     Raises:
-        TypeError: If `molecule` or `normalization` has another type.
         ValueError: If the molecule is unusable or the name of the normalization unknown.
         ImportError: If RDKit was installed without its Contrib folder.
     """
-    return SolubilityNormalization.resolve(normalization)(*solubility_terms(molecule))
+    if not isinstance(normalization, SolubilityNormalization):
+        check_choice("normalization", normalization, tuple(NORMALIZATIONS))
+        normalization = NORMALIZATIONS[normalization]
+    try:
+        return normalization(*_molecule.solubility_terms(_molecule.parse(smiles)))
+    except _molecule.UnusableMoleculeError as error:
+        raise ValueError(f"unusable SMILES {smiles!r}: {error}") from error
