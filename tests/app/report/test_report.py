@@ -201,20 +201,20 @@ def test_settings_without_effect_do_not_separate_runs(
 @pytest.mark.parametrize(
     ("shared", "change", "words"),
     [
-        ({}, {"encoder": {**GRAM, "edge_out_channels": 0}}, ["with edge encoding", "without edge encoding"]),
+        ({}, {"encoder": {**GRAM, "edge_out_channels": 0}}, ["edge_encoding True", "edge_encoding False"]),
         (
             {"pe_options": {"norm": False}},
             {"pe_options": {"norm": True}},
-            ["without normalized encoding", "with normalized encoding"],
+            ["norm False", "norm True"],
         ),
         (
             {},
             {"encoder": {"class": "GramTransformer", "conductances": "fixed"}},
-            ["learned conductances", "fixed conductances"],
+            ["conductances learned", "conductances fixed"],
         ),
-        ({}, {"encoder": {**GRAM, "basis": "chebyshev"}}, ["power basis", "chebyshev basis"]),
-        ({"attention": "edge"}, {"attention": "gps"}, ["edge attention", "gps attention"]),
-        ({}, {"encoder": {**GRAM, "out_channels": 8}}, ["all channels", "out_channels 8"]),
+        ({}, {"encoder": {**GRAM, "basis": "chebyshev"}}, ["basis power", "basis chebyshev"]),
+        ({"attention": "edge"}, {"attention": "gps"}, ["attention edge", "attention gps"]),
+        ({}, {"encoder": {**GRAM, "out_channels": 8}}, ["out_channels None", "out_channels 8"]),
         ({}, {"encoder": {**GRAM, "num_filters": 9}}, ["num_filters 4", "num_filters 9"]),
         ({"pretrained": "gram-k16"}, {"encoder_lr": 0}, ["encoder_lr 0.01", "encoder_lr 0.0"]),
         (
@@ -222,7 +222,7 @@ def test_settings_without_effect_do_not_separate_runs(
             {"encoder": {**WALK, "steps": 20}},
             [f"steps {k}, edge_out_channels {k}" for k in (16, 20)],
         ),
-        ({"encoder": None}, {"readout": {"pooling": "sum"}}, ["both pooling", "sum pooling"]),
+        ({"encoder": None}, {"readout": {"pooling": "sum"}}, ["pooling both", "pooling sum"]),
         ({"encoder": FEATURES}, {"encoder": {**FEATURES, "k": 3}}, ["k 8", "k 3"]),
         ({}, {"lr": 0.01}, ["lr 0.001", "lr 0.01"]),
         ({}, {"task": {**TASK, "loss_function": "mse"}}, ["loss_function l1", "loss_function mse"]),
@@ -259,12 +259,12 @@ def test_options_of_attention_layers_are_settings(make_run: MakeRun) -> None:
         for number, chosen in enumerate(options)
     ]
     assert labels(*runs[1:]) == [
-        "none, softmax global attention",
-        "none, primal global attention, eta 0.0, rank 30",
-        "none, primal global attention, eta 0.1, rank 30",
-        "none, no global attention",
+        "none, global_attention softmax",
+        "none, global_attention primal, eta 0.0, rank 30",
+        "none, global_attention primal, eta 0.1, rank 30",
+        "none, global_attention none",
     ]
-    assert labels(*runs[:2]) == ["none", "none, gine local, softmax global attention"]
+    assert labels(*runs[:2]) == ["none", "none, local gine, global_attention softmax"]
     (note,) = [note for note in compare(runs[:2])[0].notes if "more than the encoding" in note]
     assert "attention_options.local" in note and "attention_options.global_attention" in note
     assert "`against none` only compares" in note
@@ -297,8 +297,8 @@ def test_edge_encoding_is_shown_for_every_row_that_has_it(make_run: MakeRun) -> 
     runs = [make_run("none", 0.5, None), make_run("walk", 0.4, {**WALK, "edge_out_channels": 0})]
     runs += [make_run("ours", 0.3), make_run("features", 0.45, FEATURES)]
     assert differences(*runs) == {
-        "GramTransformer, with edge encoding": -0.2,
-        "RandomWalk, without edge encoding": -0.1,
+        "GramTransformer, edge_encoding True": -0.2,
+        "RandomWalk, edge_encoding False": -0.1,
         "LinearTransformer": -0.05,  # it has no encoding of edges
         "none": None,
     }

@@ -21,8 +21,6 @@ ENTRY = ("edge_encoding", "pe_options.norm")
 """How an encoding enters the model. If rows differ in one of these settings, all labels show it."""
 
 DATA_SIZES = {"class", *DataSpec().to_dict()}
-_SWITCHES = {"edge_encoding": "edge encoding", "norm": "normalized encoding"}
-_KINDS = ("attention", "global_attention", "local", "pooling", "basis", "conductances", "probes", "norm", "readout")
 
 
 def effective_settings(run: Run) -> dict[str, Any]:
@@ -115,12 +113,7 @@ def _in_words(name: str, value: Any) -> str:
         return str(value)
     if name == "start":
         return "from scratch" if value is None else f"from {checkpoint_label(value)}"
-    name = name.rpartition(".")[2]
-    if isinstance(value, bool):
-        return f"{'with' if value else 'without'} {_SWITCHES.get(name, name.replace('_', ' '))}"
-    if name in _KINDS:
-        return f"{'no' if value == 'none' else value} {name.replace('_', ' ')}"
-    return "all channels" if (name, value) == ("out_channels", None) else f"{name} {value}"
+    return f"{name.rpartition('.')[2]} {value}"
 
 
 def differing(settings: Sequence[Mapping[str, Any]]) -> list[str]:

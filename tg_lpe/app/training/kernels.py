@@ -7,36 +7,23 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from tg_lpe.graph.eigenvectors import DEGENERATE
 from tg_lpe.graph.graph import Graph, inverse_sqrt
 from tg_lpe.graph.padding import padded_batch
-
-
-def _eigenspaces(values: Tensor) -> Tensor:
-    new = values.diff(dim=-1, prepend=values[..., :1]) > DEGENERATE
-    # Number 0 is reserved for the null space, which grounded components do not have.
-    space = (new.cumsum(-1) + (values[..., :1] > NULL)).unsqueeze(-2)
-    wanted = torch.arange(1, NUM_EIGENSPACES + 1, device=values.device).unsqueeze(-1)
-    return (space == wanted).to(values.dtype)
-
 
 HEAT_TIMES = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 WALK_STEPS = tuple(range(2, 21))
 """Starts at 2: no walk returns after one step. Odd steps detect odd cycles, which heat kernels hardly see."""
-NUM_EIGENSPACES = 3
 NULL = 1e-8
 
 KERNELS: dict[str, Callable[[Tensor], Tensor]] = {
     "heat": lambda values: torch.exp(-values.unsqueeze(-2) * values.new_tensor(HEAT_TIMES).unsqueeze(-1)),
     "resistance": lambda values: torch.where(values > NULL, 1 / values.clamp(min=NULL), 0.0).unsqueeze(-2),
-    "eigenspaces": _eigenspaces,
     "walks": lambda values: (1 - values).unsqueeze(-2) ** values.new_tensor(WALK_STEPS).unsqueeze(-1),
 }
 """Kernels by name. Each maps eigenvalues ``[..., n]`` of the normalised Laplacian ``S`` to ``[..., channels, n]``.
 
 - ``heat``: ``exp(-t S)`` at :data:`HEAT_TIMES`
 - ``resistance``: the pseudo-inverse of ``S``; effective resistances are differences of its entries
-- ``eigenspaces``: projectors on the first three eigenspaces above the null space
 - ``walks``: random walks ``(I - S)^t`` of :data:`WALK_STEPS`, with return probabilities on the diagonal
 """
 
