@@ -414,23 +414,32 @@ def seconds_or_failure(entry: Entry) -> str:
     return f"{entry['seconds']:.1f}" + (" (fails)" if entry["share"] < 0.5 else "")
 
 
-def flow_rows(content: Entry) -> Entries:
-    """Group the runs of benchmarks/flow.py by model and row, best first, with means and spreads on the large grids."""
-    found: dict[tuple[str, str], dict[str, list[float]]] = {}
-    for entry in results(content):
-        figures = found.setdefault((entry.get("backbone", ""), entry["row"]), {})
-        for name in ("flow", "voltage", "outages"):
-            figures.setdefault(f"{name} {''.join(filter(str.isdigit, entry['grid']))}", []).append(entry[name])
+def by_row(values: Callable[[Entry], Mapping[str, float]], key: str) -> Callable[[Entry], Entries]:
+    """Group runs by model and row, best first in one column, with means and spreads of the values of each entry."""
 
-    def text(values: list[float]) -> str:
-        return f"{statistics.fmean(values):.2f}" + (f" ± {statistics.stdev(values):.2f}" if len(values) > 1 else "")
+    def text(found: list[float]) -> str:
+        return f"{statistics.fmean(found):.2f}" + (f" ± {statistics.stdev(found):.2f}" if len(found) > 1 else "")
 
-    order = sorted(found.items(), key=lambda one: (one[0][0], -statistics.fmean(one[1]["flow 9241"])))
-    return [
-        {"row": f"{row}, transformer" if model == "transformer" else row}
-        | {name: minus(text(values)) for name, values in figures.items()}
-        for (model, row), figures in order
-    ]
+    def arrange(content: Entry) -> Entries:
+        found: dict[tuple[str, str], dict[str, list[float]]] = {}
+        for entry in content["results"]:
+            figures = found.setdefault((entry.get("backbone", ""), entry["row"]), {})
+            for name, value in values(entry).items():
+                figures.setdefault(name, []).append(value)
+        order = sorted(found.items(), key=lambda one: (one[0][0], -statistics.fmean(one[1][key])))
+        return [
+            {"row": f"{row}, transformer" if model == "transformer" else row}
+            | {name: minus(text(values)) for name, values in figures.items()}
+            for (model, row), figures in order
+        ]
+
+    return arrange
+
+
+def of_grid(entry: Entry) -> dict[str, float]:
+    """Return the figures of benchmarks/flow.py that its table shows, by name and number of buses."""
+    size = "".join(filter(str.isdigit, entry["grid"]))
+    return {f"{name} {size}": entry[name] for name in ("flow", "voltage", "outages")}
 
 
 TABLES: dict[str, Table] = {
@@ -546,7 +555,12 @@ TABLES: dict[str, Table] = {
     "flow": Table(
         "row: {row} | flow, 2869: {flow 2869} | flow, 9241: {flow 9241} | voltage, 2869: {voltage 2869}"
         " | outages, 9241: {outages 9241}",
-        arrange=flow_rows,
+        arrange=by_row(of_grid, "flow 9241"),
+    ),
+    "algorithms": Table(
+        "row: {row} | bridges, 512: {bridges 512} | spanning tree, 16: {mst 16} | 512: {mst 512}"
+        " | Steiner tree, 512: {steinertree 512} | flow, 16: {flow 16} | 512: {flow 512}",
+        arrange=by_row(lambda entry: {f"{entry['task']} {entry['size']}": entry["score"]}, "mst 512"),
     ),
     "positions_share": Table(
         "graph: {family} | share: {share:.4f} | seconds: {seconds:.2f} | of SciPy's eigsh: {eigsh_seconds:.2f}",
