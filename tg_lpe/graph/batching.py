@@ -9,7 +9,6 @@ from torch import Tensor
 
 from tg_lpe.graph.buckets import PaddedRows
 from tg_lpe.ops.lazy import lazy
-from tg_lpe.ops.operator import large_empty
 from tg_lpe.ops.segment import RowGroups, group_pointers, sorted_with_order
 
 
@@ -150,7 +149,7 @@ class Batching:
         begin = self.first_pair - self.graphs.gather(self.graphs.ptr[:-1])
         sizes = self.graphs.gather(self.graphs.ptr.diff())
         first = torch.repeat_interleave(sizes, output_size=self.num_pairs)
-        pairs = large_empty((2, self.num_pairs), torch.int64, self.device)
+        pairs = torch.empty(2, self.num_pairs, dtype=torch.int64, device=self.device)
         pairs[0] = first
         pairs[1] = torch.arange(self.num_pairs, device=self.device)
         pairs[1] -= begin.index_select(0, first)

@@ -10,7 +10,7 @@ from torch import Tensor
 from tg_lpe.arguments import outside_nodes, rows_hint
 from tg_lpe.ops import cpu
 from tg_lpe.ops.checks import ValueChecks
-from tg_lpe.ops.cpu import Function, Int, Pointer, Required, empty_in_huge_pages, required_ends
+from tg_lpe.ops.cpu import Function, Int, Pointer, Required, required_ends
 from tg_lpe.ops.operator import Operator, detached, keep_inputs, kept_inputs
 from tg_lpe.ops.segment import group_of_rows, group_pointers
 
@@ -295,8 +295,7 @@ def compiled_adjacency_rows(
     if conductance is not None:
         read["conductance"] = (conductance, dtype, (num_edges,))
     crow = node_scale.new_empty(num_nodes + 1, dtype=torch.int64)
-    col = empty_in_huge_pages(crow.new_empty(0, dtype=torch.int32), 2 * num_edges)
-    value = empty_in_huge_pages(node_scale, 2 * num_edges)
+    col, value = crow.new_empty(2 * num_edges, dtype=torch.int32), node_scale.new_empty(2 * num_edges)
     malformed = f"each edge must have 0 <= tail < head < {num_nodes}, and tails must ascend"
     rows = AdjacencyRows(crow, col, value)
     _rows_kernel(dtype, malformed, read, rows._asdict(), num_nodes=num_nodes, num_edges=num_edges)

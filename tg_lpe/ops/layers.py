@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from tg_lpe.ops import cpu
-from tg_lpe.ops.cpu import Double, Function, Int, Pointer, Required, empty_in_huge_pages
+from tg_lpe.ops.cpu import Double, Function, Int, Pointer, Required
 from tg_lpe.ops.edges import AdjacencyRows, compiled_adjacency_rows, malformed_rows
 from tg_lpe.ops.operator import Operator, keep_inputs, kept_inputs, needs_gradient, reference_gradients, signature
 
@@ -196,7 +196,7 @@ def compiled_layers(inputs: LayerArguments) -> Tensor:
         "later": (inputs.later, torch.float64, (num_graphs,)),
         **{name: (stack, dtype, (num_layers, width, width)) for name, stack in stacks.items()},
     }
-    one, two = empty_in_huge_pages(phi, num_nodes, width), empty_in_huge_pages(phi, num_nodes, width)
+    one, two = phi.new_empty(num_nodes, width), phi.new_empty(num_nodes, width)
     out = one if num_layers % 2 else two  # layers write to both in turn
     _kernel(
         dtype,

@@ -12,8 +12,6 @@ wrong shapes, dtypes or devices, and if the library finds invalid indices.
 from __future__ import annotations
 
 import ctypes
-import math
-import mmap
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -30,9 +28,6 @@ INTERFACE = 14
 """Version of the structures; a library of another version is not used."""
 
 DTYPES = {torch.float32: "float32", torch.float64: "float64"}
-
-HUGE_PAGE = 2**21
-"""Size in bytes."""
 
 OK, MALFORMED = 0, 1
 """Status codes of the C++ functions; any other means lack of memory."""
@@ -172,16 +167,3 @@ def required_ends(tail: Tensor, head: Tensor, num_nodes: int) -> dict[str, Requi
     if not (0 <= num_nodes < 2**31 and num_edges < 2**31):
         raise ValueError(f"there must be fewer than 2**31 nodes and edges, got {num_nodes} and {num_edges}")
     return {"tail": (tail, torch.int64, (num_edges,)), "head": (head, torch.int64, (num_edges,))}
-
-
-def empty_in_huge_pages(like: Tensor, *shape: int) -> Tensor:
-    """Return ``like.new_empty(shape)`` in newly mapped memory if it is large, since only that can use huge pages.
-
-    Memory that the allocator reuses has pages of 4 KiB: rows read in any order then miss the TLB as often as the cache.
-    """
-    size = math.prod(shape) * like.element_size()
-    if size < HUGE_PAGE:
-        return like.new_empty(shape)
-    memory = mmap.mmap(-1, size + HUGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    start = -torch.frombuffer(memory, dtype=torch.uint8).data_ptr() % HUGE_PAGE
-    return torch.frombuffer(memory, dtype=like.dtype, count=math.prod(shape), offset=start).view(shape)

@@ -1,5 +1,5 @@
-// Shared by the compiled operations: exports and status codes, versions for newer processors, memory in huge pages,
-// threads, and the adjacency matrix of a list of edges as CSR.
+// Shared by the compiled operations: exports and status codes, versions for newer processors, threads, and
+// the adjacency matrix of a list of edges as CSR.
 //
 // Conventions: no Python, no torch. Each exported function takes a pointer to one structure of 64-bit fields, which
 // tg_lpe/ops/ has checked and filled in, and returns a Status. Exceptions do not leave a function. `num_threads` is
@@ -18,10 +18,6 @@
 #include <system_error>
 #include <thread>
 #include <vector>
-
-#if defined(__linux__)
-#include <sys/mman.h>
-#endif
 
 #define INLINE inline __attribute__((always_inline))
 
@@ -116,19 +112,7 @@ void by_registers(A&&... arguments) {
     OF_16(arguments...);
 }
 
-// Ask for huge pages for untouched memory: page faults would take a third of the time of a large graph.
-inline void huge_pages(void* memory, int64_t bytes) {
-#if defined(__linux__) && defined(MADV_HUGEPAGE)
-    constexpr uintptr_t PAGE = uintptr_t(1) << 21;
-    const uintptr_t begin = (reinterpret_cast<uintptr_t>(memory) + PAGE - 1) & ~(PAGE - 1);
-    const uintptr_t end = (reinterpret_cast<uintptr_t>(memory) + uintptr_t(bytes)) & ~(PAGE - 1);
-    if (end > begin) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
-#else
-    (void)memory, (void)bytes;
-#endif
-}
-
-// Uninitialised memory in huge pages, aligned to a cache line.
+// Uninitialised memory, aligned to a cache line.
 template <typename T>
 struct Buffer {
     std::unique_ptr<T[], void (*)(void*)> memory{nullptr, std::free};
@@ -140,7 +124,6 @@ struct Buffer {
             posix_memalign(&found, 64, size_t(std::max<int64_t>(bytes, 1))))
             throw std::bad_alloc();
         memory.reset(static_cast<T*>(found));
-        huge_pages(found, bytes);
     }
     T& operator[](int64_t i) { return memory[i]; }
 };

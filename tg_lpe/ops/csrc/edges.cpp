@@ -216,8 +216,6 @@ struct AdjacencyArguments {
 // Write diag(s) A diag(s) as CSR, from edges sorted by (tail, head).
 template <typename T>
 int adjacency_rows(const AdjacencyArguments<T>& a) {
-    huge_pages(a.col, 2 * a.num_edges * int64_t(sizeof(int32_t)));
-    huge_pages(a.value, 2 * a.num_edges * int64_t(sizeof(T)));
     for (int64_t e = 0; e < a.num_edges; ++e)
         if (a.head[e] <= a.tail[e] || (e > 0 && a.tail[e] < a.tail[e - 1])) return MALFORMED;
     const int64_t threads = a.num_edges < SHARED ? 1 : a.num_threads;

@@ -235,8 +235,6 @@ int run(Structure& s, const T* adjacency, uint64_t seed, T alpha, T gamma, T* no
     };
     const int64_t row_threads = threads_for(n + 2 * m), edge_threads = threads_for(m * s.depth);
     if (!s.rows.fill(s.tail, s.head, row_threads)) return MALFORMED;
-    huge_pages(nodes, n * s.width * int64_t(sizeof(T)));
-    if (edges) huge_pages(edges, m * s.width * int64_t(sizeof(T)));
 
     std::vector<int64_t> bound(row_threads + 1, n);  // rows of the threads, with about equally many entries
     bound[0] = 0;

@@ -277,8 +277,6 @@ void run_graph(const Problem<T>& p, int64_t first, int64_t last, double later, c
 template <typename T, int64_t W>
 void run(const LayersArguments<T>& a) {
     const Problem<T> p = a.problem();
-    huge_pages(a.one, a.num_nodes * W * int64_t(sizeof(T)));
-    huge_pages(a.two, a.num_nodes * W * int64_t(sizeof(T)));
     const auto run_one = [&](int64_t g, int64_t num_threads) {
         run_graph<T, W>(p, a.ptr[g], a.ptr[g + 1], a.later[g], a.phi, a.one, a.two, a.out, num_threads);
     };
