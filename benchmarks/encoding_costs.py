@@ -82,7 +82,6 @@ STEPS: dict[str, Callable[[], Encoder]] = {
     "GramTransformer(16, direction=0.1)": lambda: GramTransformer(16, direction=0.1),
     "LPE(16, 16)": lambda: LPE(16, 16),
     "SPE(16, 16)": lambda: SPE(16, 16),
-    'SignNet(net="deep_set")': lambda: SignNet(net="deep_set"),
     "SignNet()": SignNet,
     "RPEARL()": RPEARL,
     "PPGN()": PPGN,

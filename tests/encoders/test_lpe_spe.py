@@ -216,7 +216,6 @@ def test_spe_says_where_little_is_left() -> None:
     [
         lambda m: LPE(8, m),
         lambda m: LPE(8, m, num_largest=4),
-        lambda m: SignNet(8, m, net="deep_set"),
         lambda m: SignNet(8, m),
         lambda m: SpectralEncoder(8, 8, m),
         lambda m: SpectralKernel(8, 8, m),

@@ -6,7 +6,6 @@ from typing import Any
 
 import networkx as nx
 import numpy as np
-import pytest
 import torch
 from helpers import Graph, from_networkx, graph_of, randomize_
 
@@ -21,10 +20,9 @@ class TestSignNet(EncoderTestCase):
     learned = True
     tolerance = 1e-6
     exponents = (-1.0, 1.0)
-    net = "gin"
 
     def make(self) -> Encoder:
-        return SignNet(3, M, hidden_channels=4, net=self.net)
+        return SignNet(3, M, hidden_channels=4)
 
     def spectrum(self, graph: Graph) -> tuple[np.ndarray, np.ndarray]:
         if not graph.num_nodes:
@@ -47,16 +45,11 @@ class TestSignNet(EncoderTestCase):
             for value, vector in zip(values.clamp(min=0.0)[:M], vectors.T[:M], strict=False):
                 for signed in (vector, -vector):
                     h = torch.stack([signed, value.expand(graph.num_nodes)], 1)
-                    h = encoder.phi(h) if self.net == "deep_set" else h
                     for number, layer in enumerate(encoder.layers):
                         h = h.relu() if number else h
                         h = layer.net(h + layer.epsilon * h + adjacency @ h)
                     total += h
             return self.invariant(graph, Encoding(encoder.rho(total))).node.numpy(), None
-
-
-class TestSignNetOfSets(TestSignNet):
-    net = "deep_set"
 
 
 def test_signs_change_rounding_only() -> None:
@@ -68,8 +61,3 @@ def test_signs_change_rounding_only() -> None:
     torch.testing.assert_close(*(encoder(None, graph, precomputed=each).node for each in (found, flipped)))
     generator = torch.Generator().manual_seed(0)  # it draws nothing
     assert torch.equal(encoder(None, graph, generator=generator).node, encoder(None, graph).node)
-
-
-def test_a_deep_set_has_no_layers() -> None:
-    with pytest.raises(ValueError, match="num_layers"):
-        SignNet(num_layers=3, net="deep_set")

@@ -23,7 +23,7 @@ def dense_attention(
 ) -> Tensor:
     """Sums over all ordered pairs of nodes, written out."""
     n, width = len(h), h.size(1) // attention.heads
-    gamma = attention.gamma if attention.log_gamma is None else attention.log_gamma.exp()
+    gamma = attention.gamma
     joined = {(int(j), int(i)) for j, i in index.T}
     out = torch.zeros_like(h)
     for head in range(attention.heads):
@@ -65,7 +65,6 @@ class TestSpectralAttention(AttentionTestCase):
         {"residual": False, "norm": "none"},
         FULL,
         {**FULL, "softmax": "separate"},
-        {**FULL, "learn_gamma": True},
     ]
 
     def expected(self, layer: Any, h: Tensor, e: Tensor, edge_index: Tensor, batch: Tensor) -> tuple[Tensor, Tensor]:
@@ -172,7 +171,6 @@ test_arguments = refusals(
     partial(make_attention, "spectral", CHANNELS, HEADS),
     (({"gamma": 0.0},), "gamma must be above 0"),
     (({"gamma": 0.1},), "gamma=0.1 would have no effect with full=False"),
-    (({"learn_gamma": True},), "learn_gamma=True would have no effect with full=False"),
     (({"softmax": "separate"},), "softmax='separate' would have no effect with full=False"),
     (({"hidden": 3},), "attention 'spectral' takes the options .*full.*, got hidden=3"),
 )

@@ -5,14 +5,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from tg_lpe.arguments import check_choice, check_counts, check_no_effect
+from tg_lpe.arguments import check_counts
 from tg_lpe.encoders.registry import register
 from tg_lpe.encoders.spectral import EigenpairEncoder
 from tg_lpe.graph.graph import Graph
 from tg_lpe.nn._util import without_autocast
 from tg_lpe.nn.gin import GINLayer, normed_perceptron
-
-NETS = ("gin", "deep_set")
 
 
 @register
@@ -27,11 +25,10 @@ class SignNet(EigenpairEncoder):
     where :math:`\rho` is a perceptron. The authors write :math:`\rho` of the terms of all ``j`` side by side. The sum
     takes any number of eigenvectors, as in the masked network of their code for ZINC.
 
-    With ``net="gin"``, :math:`\varphi` is a Graph Isomorphism Network of ``num_layers`` layers, as in that code; its
-    input at a node is the eigenvector's entry and the eigenvalue. With ``net="deep_set"``, :math:`\varphi` is a
-    perceptron of these two numbers, without message passing. In the authors' code :math:`\varphi` reads no eigenvalues;
-    the network for Alchemy adds a map of them to its output, which a transformer reads. The published networks have
-    batch norm. Here they have layer norm, which makes the encoding independent of the other graphs of the batch.
+    As in that code, :math:`\varphi` is a Graph Isomorphism Network of ``num_layers`` layers. Its input at a node is the
+    eigenvector's entry and the eigenvalue. In the authors' code :math:`\varphi` reads no eigenvalues; the network for
+    Alchemy adds a map of them to its output, which a transformer reads. The published networks have batch norm. Here
+    they have layer norm, which makes the encoding independent of the other graphs of the batch.
 
     The encoding is independent of signs and of the order of the nodes if all eigenvalues are simple. If an eigenvalue
     repeats, or the last eigenpair cuts through an eigenspace, it depends on an arbitrary basis.
@@ -42,8 +39,7 @@ class SignNet(EigenpairEncoder):
         out_channels: width of the encoding.
         num_eigenpairs: number of eigenpairs; a graph may have fewer.
         hidden_channels: width of both networks.
-        num_layers: number of layers of the GIN; a deep set does not read it.
-        net: ``"gin"`` or ``"deep_set"``.
+        num_layers: number of layers of the GIN.
         normalization: ``"sym"`` or ``None``, normalization of the Laplacian as in PyG.
 
     Raises:
@@ -62,20 +58,13 @@ class SignNet(EigenpairEncoder):
         num_eigenpairs: int = 16,
         hidden_channels: int = 32,
         num_layers: int = 2,
-        net: str = "gin",
         normalization: str | None = "sym",
     ) -> None:
         check_counts(out_channels=out_channels, hidden_channels=hidden_channels, num_layers=num_layers)
-        check_choice("net", net, NETS)
-        if net == "deep_set":
-            check_no_effect("net='deep_set'", num_layers=(num_layers, 2))
         super().__init__(out_channels, 0, num_eigenpairs, "eigenvectors", normalization, row_norm=False)
-        self.hidden_channels, self.num_layers, self.net = hidden_channels, num_layers, net
-        widths = [2, *[hidden_channels] * num_layers]
-        self.layers = nn.ModuleList(
-            [GINLayer(width, hidden_channels, hidden_channels) for width in widths[:-1]] if net == "gin" else []
-        )
-        self.phi = normed_perceptron(2, hidden_channels, hidden_channels) if net == "deep_set" else None
+        self.hidden_channels, self.num_layers = hidden_channels, num_layers
+        widths = [2, *[hidden_channels] * (num_layers - 1)]
+        self.layers = nn.ModuleList(GINLayer(width, hidden_channels, hidden_channels) for width in widths)
         self.rho = normed_perceptron(hidden_channels, hidden_channels, out_channels)
 
     @without_autocast
@@ -83,8 +72,6 @@ class SignNet(EigenpairEncoder):
         """Return the rows of the nodes, see :meth:`EigenpairEncoder.encode_nodes`."""
         both = torch.cat([node, -node], 1)
         h = torch.stack([both, values[graph.batch].repeat(1, 2)], dim=2)
-        if self.phi is not None:
-            h = self.phi(h)
         for number, layer in enumerate(self.layers):
             h = layer(graph, h if not number else h.relu())
         plus, minus = h.chunk(2, dim=1)

@@ -109,14 +109,11 @@ class SpectralAttention(Resettable):
         heads: number of heads; divides ``hidden_channels``.
         full: whether pairs without an edge take part; otherwise the arguments below must keep their defaults.
         gamma: weight of pairs without an edge, positive.
-        learn_gamma: whether ``gamma`` is the start value of a learned weight.
         softmax: ``"joint"`` or ``"separate"``.
 
     Raises:
         ValueError: if an argument is out of range.
     """
-
-    log_gamma: nn.Parameter | None
 
     def __init__(
         self,
@@ -124,28 +121,19 @@ class SpectralAttention(Resettable):
         heads: int,
         full: bool = False,
         gamma: float = GAMMA,
-        learn_gamma: bool = False,
         softmax: str = "joint",
     ) -> None:
         super().__init__()
         check_heads(hidden_channels, heads)
-        check_flags(full=full, learn_gamma=learn_gamma)
+        check_flags(full=full)
         check_positive("gamma", gamma)
         check_choice("softmax", softmax, SOFTMAXES)
         if not full:
-            check_no_effect(
-                "full=False", gamma=(gamma, GAMMA), learn_gamma=(learn_gamma, False), softmax=(softmax, "joint")
-            )
+            check_no_effect("full=False", gamma=(gamma, GAMMA), softmax=(softmax, "joint"))
         self.heads, self.full, self.gamma, self.softmax = heads, full, gamma, softmax
         self.query, self.key, self.value, self.edge = (_linear(hidden_channels) for _ in range(4))
         if full:
             self.missing_query, self.missing_key, self.missing_edge = (_linear(hidden_channels) for _ in range(3))
-        self.log_gamma = nn.Parameter(torch.tensor(math.log(gamma))) if learn_gamma else None
-
-    def _reset_parameters(self) -> None:
-        if self.log_gamma is not None:
-            with torch.no_grad():
-                self.log_gamma.fill_(math.log(self.gamma))
 
     def forward(self, h: Tensor, e: Tensor, graph: Graph, pairs: MissingPairs | None) -> Tensor:
         """Return the node update ``[num_nodes, hidden_channels]``; ``pairs`` are the missing edges with ``full``."""
@@ -154,10 +142,10 @@ class SpectralAttention(Resettable):
         if pairs is None:
             sums, total = self._over_edges(h, e, value, graph)
             return (sums / (total + FLOOR)).to(dtype).flatten(1)
-        gamma = self.gamma if self.log_gamma is None else _precise(self.log_gamma).exp()
+        gamma = self.gamma
         if len(e) and e.stride(0) == 0:
             # Read the single row as a mean: its gradient is spread evenly instead of a table of zeros.
-            sums, total, missing_sums, missing_total = self._over_pairs(h, _mean(e), value, pairs, gamma)
+            sums, total, missing_sums, missing_total = self._over_pairs(h, _mean(e), value, pairs)
         else:
             sums, total = self._over_edges(h, e, value, graph)
             missing_sums, missing_total = self._over_missing(h, value, pairs)
@@ -197,7 +185,7 @@ class SpectralAttention(Resettable):
         return sums[..., :-1], sums[..., -1:]
 
     def _over_pairs(
-        self, h: Tensor, feature: Tensor, value: Tensor, pairs: MissingPairs, gamma: Tensor | float
+        self, h: Tensor, feature: Tensor, value: Tensor, pairs: MissingPairs
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Compute the sums over edges that all have one feature, and over missing edges; the first include the second
         with ``softmax="joint"``."""
@@ -215,7 +203,7 @@ class SpectralAttention(Resettable):
             mask, count = missing.to(value.dtype).unsqueeze(1), edges.to(value.dtype).unsqueeze(1)
             logits, missing_logits = q @ k.mT, missing_q @ missing_k.mT
             weight: Tensor = _PairWeights.apply(logits, missing_logits, mask)  # type: ignore[no-untyped-call]
-            factors = [count + gamma * mask] if self.softmax == "joint" else [count, mask]
+            factors = [count + self.gamma * mask] if self.softmax == "joint" else [count, mask]
             for part, factor in zip(outputs, factors, strict=False):
                 part.append(_product(weight * factor, v).transpose(1, 2))
         sums, missing_sums = (_precise(pairs.rows.unpad(part) if part else _empty_sums(rows)) for part in outputs)
@@ -321,7 +309,7 @@ class SpectralAttentionLayer(AttentionLayer):
     Args:
         hidden_channels: width of node and edge features; the feed-forward net is twice as wide.
         heads: number of attention heads; divides ``hidden_channels``.
-        full, gamma, learn_gamma, softmax: see :class:`SpectralAttention`.
+        full, gamma, softmax: see :class:`SpectralAttention`.
         dropout: share of the attention's output and of the hidden units that is dropped in training.
         norm: name of a normalisation in :data:`~tg_lpe.nn.norms.NORMS`.
         residual: whether input is added to output around attention and feed-forward net.
@@ -336,7 +324,6 @@ class SpectralAttentionLayer(AttentionLayer):
         heads: int,
         full: bool = False,
         gamma: float = GAMMA,
-        learn_gamma: bool = False,
         softmax: str = "joint",
         dropout: float = 0.0,
         norm: str = "bounded",
@@ -345,7 +332,7 @@ class SpectralAttentionLayer(AttentionLayer):
         super().__init__()
         check_flags(residual=residual)
         check_shares(dropout=dropout)
-        self.attention = SpectralAttention(hidden_channels, heads, full, gamma, learn_gamma, softmax)
+        self.attention = SpectralAttention(hidden_channels, heads, full, gamma, softmax)
         self.out = nn.Linear(hidden_channels, hidden_channels)
         self.norm_attention = NORMS[norm](hidden_channels)
         self.feed_forward = feed_forward(hidden_channels, dropout)
