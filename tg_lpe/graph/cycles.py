@@ -64,7 +64,7 @@ class _Counter:
     def count_from(self, first: int, last: int) -> None:
         """Count the cycles that start at a node of ``range(first, last)``."""
         roots = torch.arange(first, min(last, self.num_nodes), device=self.rank.device)
-        self._extend(roots.unsqueeze(0), roots.new_zeros(0, roots.numel()))
+        self.extend(roots.unsqueeze(0), roots.new_zeros(0, roots.numel()))
 
     def _neighbours(self, node: Tensor) -> tuple[Tensor, Tensor]:
         """Return the row of ``node`` and the entry of each neighbour."""
@@ -84,7 +84,7 @@ class _Counter:
         self.keys, order = torch.cat(keys).sort()
         self.distances = torch.cat(distances)[order]
 
-    def _extend(self, path: Tensor, edges: Tensor) -> None:
+    def extend(self, path: Tensor, edges: Tensor) -> None:
         """Extend paths ``[path_nodes, num_paths]`` and their edges until they close or are too long."""
         self.paths += self.graph_of[path[0]].bincount(minlength=self.num_graphs)
         self._check_number(self.paths)
@@ -92,15 +92,11 @@ class _Counter:
             closing = self.edge[torch.searchsorted(self.entries, path[-1] * self.num_nodes + path[0])]
             self._add_cycles(path, torch.cat([edges, closing[None]]))
             return
-        ends = self.degree[path[-1]].cumsum(0)
-        chunk = 0 if not ends.numel() else int(ends[-1]) // CHUNK + 1
-        if chunk > 1 and self.longest - path.size(0) > self.near:
-            # Each path extends at least to the larger neighbours of its end, less its own nodes.
-            end = path[-1]
-            up_to_root = torch.searchsorted(self.entries, end * self.num_nodes + path[0], right=True) - self.start[end]
-            fewest = (self.degree[end] - up_to_root - max(path.size(0) - 2, 0)).clamp(min=0)
-            self._check_number(self.paths.index_add(0, self.graph_of[path[0]], fewest))
-        for rows in torch.arange(path.size(1), device=path.device).tensor_split(chunk) if chunk else ():
+        extensions = self.degree[path[-1]].sum()
+        chunks = int(extensions) // CHUNK + 1 if path.size(1) else 0
+        if chunks > 1 and self.longest - path.size(0) > self.near:
+            self._check_number(self.paths.index_add(0, self.graph_of[path[0]], self.fewest_extensions(path)))
+        for rows in torch.arange(path.size(1), device=path.device).tensor_split(chunks) if chunks else ():
             some, some_edges = path[:, rows], edges[:, rows]
             row, entry = self._neighbours(some[-1])
             node, root, left = self.target[entry], some[0][row], self.longest - some.size(0)
@@ -111,15 +107,25 @@ class _Counter:
             if left == self.near:  # for these roots alone: they have about as many paths as near nodes
                 self._find_distances(some[0].unique())
             open_ = node > root
-            if left <= self.near:  # whether so many edges may lead back to the root
-                key = root * self.num_nodes + node
-                at = torch.searchsorted(self.keys, key).clamp(max=self.keys.numel() - 1)
-                open_ &= (self.keys[at] == key) & (self.distances[at] <= left)
+            if left <= self.near:
+                open_ &= self.leads_back(root, node, left)
             for before in some[1:]:
                 open_ &= before[row] != node
             row, entry = row[open_], entry[open_]
             longer = torch.cat([some[:, row], node[open_][None]])
-            self._extend(longer, torch.cat([some_edges[:, row], self.edge[entry][None]]))
+            self.extend(longer, torch.cat([some_edges[:, row], self.edge[entry][None]]))
+
+    def fewest_extensions(self, path: Tensor) -> Tensor:
+        """Bound the extensions of each path from below: the larger neighbours of its end, less its own nodes."""
+        root, end = path[0], path[-1]
+        up_to_root = torch.searchsorted(self.entries, end * self.num_nodes + root, right=True) - self.start[end]
+        return (self.degree[end] - up_to_root - max(path.size(0) - 2, 0)).clamp(min=0)
+
+    def leads_back(self, root: Tensor, node: Tensor, left: int) -> Tensor:
+        """Return whether at most ``left`` edges lead from each node back to its root."""
+        key = root * self.num_nodes + node
+        at = torch.searchsorted(self.keys, key).clamp(max=self.keys.numel() - 1)
+        return (self.keys[at] == key) & (self.distances[at] <= left)
 
     def _check_number(self, paths: Tensor) -> None:
         """Refuse a graph with too many paths."""
