@@ -16,6 +16,7 @@ from torch import Tensor
 
 from tg_lpe.graph.graph import Graph
 from tg_lpe.ops.operator import host_array
+from tg_lpe.ops.segment import scatter_sum
 
 Array = NDArray[Any]
 
@@ -61,6 +62,12 @@ def null_dimension(graph: Graph) -> Tensor:
     parts = Components(graph)
     counts = np.bincount(parts.graph_of, minlength=graph.num_graphs)
     return torch.from_numpy(counts).to(graph.device)
+
+
+def without_means(parts: Components, x: Tensor) -> Tensor:
+    """Subtract from each value of ``x``, ``[num_nodes, k]``, its mean over the component."""
+    label, size = torch.from_numpy(parts.label).to(x.device), torch.from_numpy(parts.size).to(x)
+    return x - (scatter_sum(x, label, parts.count) / size.unsqueeze(1))[label]
 
 
 @dataclass(frozen=True)
@@ -192,12 +199,6 @@ class Components:
         out = np.zeros(self.count, dtype=np.int64)
         out[self.label] = host_array(self.graph.batch)
         return out
-
-    def means(self, values: Array) -> Array:
-        """Return for each node the mean of ``values``, ``[num_nodes, k]``, over its component."""
-        sums = np.zeros((self.count, values.shape[1]))
-        np.add.at(sums, self.label, values)
-        return (sums / self.size[:, None])[self.label]
 
     @property
     def are_graphs(self) -> bool:

@@ -10,16 +10,18 @@ import torch
 from scipy.sparse import diags
 from torch import Tensor
 
-from tg_lpe.graph.components import Array, Components
+from tg_lpe.graph.components import Array, Components, without_means
 from tg_lpe.graph.graph import Graph
 from tg_lpe.graph.resistance import grounded_inverses
 from tg_lpe.graph.solvers import factorized, symmetric_matrix
-from tg_lpe.graph.sparse_inverse import GroundedLaplacian, check_accuracy
+from tg_lpe.graph.sparse_inverse import GroundedLaplacian, check_accuracy, refusal
 from tg_lpe.ops.operator import host_array
 
 KIRCHHOFF = 1e-6
 """Largest difference between a demand and the sum of the currents that leave its node, relative to the largest demand
 of the component."""
+
+MISSED = f"its currents would miss demands by more than {KIRCHHOFF:.0e} of the largest"
 
 FEW = 256
 """Up to this number of nodes, a batch is inverted densely, which takes less time than to begin a sparse factor."""
@@ -59,7 +61,7 @@ class Potentials:
                 self._solvers.append((nodes, factorized(laplacian.tocsr()[nodes][:, nodes])))
             except RuntimeError as error:  # a pivot rounds to zero
                 worst = max(parts.groups, key=lambda group: group.ratios.max())
-                raise _refusal(worst.size, worst.ratios.max()) from error
+                raise refusal(worst, int(worst.ratios.argmax()), MISSED) from error
 
     def solve(self, demands: Tensor) -> Tensor:
         """Compute ``L^+ b``.
@@ -75,11 +77,11 @@ class Potentials:
             ValueError: if the currents of the result miss a demand by more than 1e-6 of the largest demand of the
                 component, because its weights differ too much.
         """
-        b, parts = host_array(demands.detach().double()), self.parts
-        v, balanced = np.zeros_like(b), b - parts.means(b)
+        parts, b = self.parts, host_array(demands.detach().double())
+        v, balanced = np.zeros_like(b), without_means(parts, torch.from_numpy(b)).numpy()
         for nodes, solve in self._solvers:
             v[nodes] = solve(balanced[nodes])
-        v -= parts.means(v)
+        v = without_means(parts, torch.from_numpy(v)).numpy()
         current = parts.weights[:, None] * (v[parts.tail] - v[parts.head])
         missed = balanced.copy()
         np.subtract.at(missed, parts.tail, current)
@@ -88,15 +90,8 @@ class Potentials:
             error, size = (np.abs(values[group.nodes]).max((1, 2), initial=0.0) for values in (missed, b))
             wrong = ~(error <= KIRCHHOFF * size) & np.isfinite(size)  # gradients may be infinite or NaN
             if wrong.any():
-                raise _refusal(group.size, group.ratios[wrong.argmax()])
+                raise refusal(group, int(wrong.argmax()), MISSED)
         return torch.from_numpy(v).to(self.device)
-
-
-def _refusal(size: int, ratio: float) -> ValueError:
-    return ValueError(
-        f"edge_weight of a component of {size} nodes differs by a factor of {ratio:.0e}; its currents would miss "
-        f"demands by more than {KIRCHHOFF:.0e} of the largest: raise its least values"
-    )
 
 
 class _Solve(torch.autograd.Function):

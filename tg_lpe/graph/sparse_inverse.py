@@ -35,6 +35,14 @@ ROUNDING = 32 * 2.0**-52
 """Error by rounding, relative to the products of :func:`check_accuracy`."""
 
 
+def refusal(group: ComponentGroup, number: int, consequence: str) -> ValueError:
+    """Return the error for the weights of component ``number`` of a group, which differ too much."""
+    return ValueError(
+        f"edge_weight of a component of {group.size} nodes differs by a factor of {group.ratios[number]:.0e}, so "
+        f"{consequence}: raise its smallest values"
+    )
+
+
 def check_accuracy(group: ComponentGroup, diagonal: Array, resistances: Array) -> None:
     """Refuse components whose resistances would be inaccurate.
 
@@ -48,11 +56,8 @@ def check_accuracy(group: ComponentGroup, diagonal: Array, resistances: Array) -
     """
     error = ROUNDING * np.abs(diagonal[group.nodes] * resistances).max(1)
     if not error.max() <= ACCURACY:  # it may be NaN
-        raise ValueError(
-            f"edge_weight of a component of {group.size} nodes differs by a factor of "
-            f"{group.ratios[error.argmax()]:.0e}; effective resistances would not have a relative error of less than "
-            f"{ACCURACY:.0e}: raise its smallest values"
-        )
+        wrong = f"effective resistances would not have a relative error of less than {ACCURACY:.0e}"
+        raise refusal(group, int(error.argmax()), wrong)
 
 
 class GroundedLaplacian:
@@ -89,7 +94,7 @@ class GroundedLaplacian:
             with one_thread(), ticking(self.seconds):
                 self.factor = splu(matrix, permc_spec="NATURAL", **options)
         if self.factor is None or (self.factor.perm_r != np.arange(n - 1)).any():
-            check_accuracy(part, diagonal, np.full((1, n), np.inf))
+            raise refusal(part, 0, "the factor of its Laplacian is singular to rounding")
 
     def solve(self, b: Array) -> Array:
         """Solve ``L x = b`` with potential zero at the dropped node, ``[n, k]``."""
@@ -160,7 +165,7 @@ def _fronts(matrix: csc_matrix) -> list[tuple[Array, Array]]:
         borders.append(border)
         if len(border) >= LARGEST_FRONT:
             raise ValueError(
-                f"effective resistances of a component of {n + 1} nodes need matrices of more than {LARGEST_FRONT} rows"
+                f"the sparse factor of a component of {n + 1} nodes needs matrices of more than {LARGEST_FRONT} rows"
             )
         if len(border) == n - column - 1:  # all remaining columns are joined to each other
             break

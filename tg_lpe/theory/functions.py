@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from tg_lpe.arguments import check_choice, check_count
-from tg_lpe.graph.components import component_labels
+from tg_lpe.graph.components import Components, component_labels, without_means
 from tg_lpe.graph.graph import Graph
 from tg_lpe.graph.padding import padded_batch
 from tg_lpe.ops.polynomials import EdgePositions
@@ -53,9 +53,7 @@ def incidence_of(data: Data | Graph) -> Graph:
 
 def remove_component_means(graph: Graph, x: Tensor) -> Tensor:
     """Subtract from each value of ``x``, ``[num_nodes, k]``, its mean over the component, as lemmas need of demands."""
-    label = component_labels(graph)
-    size = torch.bincount(label).to(x.dtype).unsqueeze(-1)
-    return x - (torch.zeros(len(size), x.size(1)).to(x).index_add(0, label, x) / size)[label]
+    return without_means(Components(graph), x)
 
 
 def electric_potential(
