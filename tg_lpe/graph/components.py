@@ -57,13 +57,6 @@ def _labels(num_nodes: int, tail: Array, head: Array) -> Array:
     return np.array(parent, dtype=np.int64)
 
 
-def null_dimension(graph: Graph) -> Tensor:
-    """Return the dimension of each graph's null space, int64 ``[num_graphs]``: its components."""
-    parts = Components(graph)
-    counts = np.bincount(parts.graph_of, minlength=graph.num_graphs)
-    return torch.from_numpy(counts).to(graph.device)
-
-
 def without_means(parts: Components, x: Tensor) -> Tensor:
     """Subtract from each value of ``x``, ``[num_nodes, k]``, its mean over the component."""
     label, size = torch.from_numpy(parts.label).to(x.device), torch.from_numpy(parts.size).to(x)

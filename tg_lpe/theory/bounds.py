@@ -18,7 +18,7 @@ from scipy.sparse.csgraph import minimum_spanning_tree
 from scipy.sparse.linalg import LinearOperator, eigsh
 from torch import Tensor
 
-from tg_lpe.graph.components import component_labels, null_dimension
+from tg_lpe.graph.components import Components, component_labels
 from tg_lpe.graph.graph import Graph
 from tg_lpe.graph.padding import padded_batch
 
@@ -220,7 +220,7 @@ def spectral_interval(graph: Graph) -> tuple[Tensor, Tensor]:
     """
     lower, upper = spectral_bounds(graph)
     if graph.max_nodes > EXACT_NODES:
-        if graph.num_graphs > 1 or int(null_dimension(graph)) > 1:
+        if graph.num_graphs > 1 or Components(graph).count > 1:
             raise ValueError(
                 f"graphs above {EXACT_NODES} nodes must be connected and not in a batch, got {graph.max_nodes}"
             )
@@ -236,7 +236,8 @@ def spectral_interval(graph: Graph) -> tuple[Tensor, Tensor]:
         ritz, vectors = eigsh(operator, k=1, which="SA", tol=RITZ_TOLERANCE, v0=start, ncv=64, maxiter=10**4)
         residual = float(np.linalg.norm(apply(vectors[:, 0]) - ritz[0] * vectors[:, 0]))
         return torch.maximum(lower, lower.new_tensor([float(ritz[0]) - residual])), upper
-    null, padded = null_dimension(graph), padded_batch(graph)
+    counts = np.bincount(Components(graph).graph_of, minlength=graph.num_graphs)
+    null, padded = torch.from_numpy(counts).to(graph.device), padded_batch(graph)
     for bucket, matrix in zip(
         padded.buckets, padded.dense_laplacians(torch.ones_like(graph.batch).double()), strict=True
     ):
