@@ -18,7 +18,7 @@ import torch
 from _arguments import Parser
 from _measure import take_turns
 from _results import show, write_results
-from torch_geometric.loader import DataLoader
+from training import steps
 
 from tg_lpe.app.molecules import load_molecules
 from tg_lpe.app.training.build import build_model
@@ -42,17 +42,8 @@ def step_of(encoder: dict[str, Any] | None, splits: Any) -> Callable[[], None]:
     """Return a training step of the published model with an encoder."""
     config, task = TrainConfig(batch_size=OPTIONS["batch_size"], precision="float32"), Regression()
     options = {name.removeprefix("model."): value for name, value in OPTIONS.items() if name.startswith("model.")}
-    training = JointTraining(config, build_model(splits.spec, task, encoder, **options), splits, task, progress=False)
-    training.model.train()
-    batch = next(iter(DataLoader(training.train_set, config.batch_size)))
-
-    def step() -> None:
-        loss = training.loss(batch, torch.Generator().manual_seed(0))
-        training.optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        training.optimizer.step()
-
-    return step
+    model = build_model(splits.spec, task, encoder, **options)
+    return steps(JointTraining(config, model, splits, task, progress=False))
 
 
 def main() -> None:
@@ -64,9 +55,8 @@ def main() -> None:
     splits = load_molecules(args.data or "nci", name="zinc12k" if args.data else "nci", progress=False)
     few = {part: getattr(splits, part).copy(torch.arange(64)) for part in ("train", "val", "test")}
     splits = type(splits)(**{**vars(splits), **few})
-    steps = {name: step_of(encoder, splits) for name, encoder in ENCODERS.items()}
-    results = []
-    for name, times in take_turns(steps, 2 if args.quick else 20).items():
+    runs, results = {name: step_of(encoder, splits) for name, encoder in ENCODERS.items()}, []
+    for name, times in take_turns(runs, 2 if args.quick else 20).items():
         seconds = statistics.median(times)
         results.append({"method": name, "seconds": seconds, "graphs_per_second": OPTIONS["batch_size"] / seconds})
         show(results[-1])

@@ -5,22 +5,20 @@
 The same batches of 128 molecules go through all models in turn, step by step, so that other load affects all models.
 All models have 4 layers of 128 channels and 8 heads, and similar numbers of parameters. Times are medians over the
 steps; a step is forward, backward, clipping and AdamW, without collation. Encodings computed beforehand (laplacian,
-random-walk) only cost their embedding here. Peak memory is the memory that a model's step adds, in a separate process.
-Without --data, the molecules are those that ship with RDKit.
+random-walk) only cost their embedding here. Without --data, the molecules are those that ship with RDKit.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import statistics
 import time
-from pathlib import Path
+from collections.abc import Callable
+from itertools import cycle
 from typing import Any
 
 import torch
 from _arguments import Parser
-from _measure import in_own_process
+from _measure import take_turns
 from _results import show, write_results
 from torch import Tensor, nn
 from torch_geometric.data import Batch
@@ -97,8 +95,8 @@ class PeerTraining:
     """Train a peer with the steps of :class:`~tg_lpe.app.training.joint.JointTraining`."""
 
     def __init__(self, kind: str, splits: Any) -> None:
-        self.config = TrainConfig()
-        self.model = Peer(kind, len(splits.vocabulary), len(splits.bond_types))
+        self.config = TrainConfig(batch_size=BATCH)
+        self.model = Peer(kind, splits.spec.num_node_types, splits.spec.num_edge_types)
         is_bfloat16 = resolved_precision("auto", torch.device("cpu")) == "bfloat16"
         self.autocast_dtype = torch.bfloat16 if is_bfloat16 else None
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=self.config.lr, fused=True)
@@ -127,99 +125,50 @@ def training_of(row: str, splits: Any) -> Any:
     return JointTraining(TrainConfig(batch_size=BATCH), model, splits, task, progress=False)
 
 
-def step(training: Any, batch: Batch, generator: torch.Generator) -> float:
-    """Run a training step and return its seconds."""
-    start = time.perf_counter()
-    loss = training.loss(batch, generator)
-    training.optimizer.zero_grad(set_to_none=True)
-    loss.backward()
-    for group in training.optimizer.param_groups:
-        nn.utils.clip_grad_norm_(group["params"], training.config.clip)
-    training.optimizer.step()
-    return time.perf_counter() - start
-
-
-def load(data: str | None, num_batches: int) -> Any:
-    splits = load_molecules(data or "nci", name="zinc" if data else "nci", progress=False)
-    return type(splits)(**{**vars(splits), "train": splits.train.copy(torch.arange(BATCH * num_batches))})
-
-
-def peak_mib(row: str, data: str | None) -> float:
-    """Return the peak memory that training steps add to that of the process."""
-    training = training_of(row, load(data, 3))
+def steps(training: Any) -> Callable[[], None]:
+    """Return a function that runs the next training step, over the batches in turn."""
     training.model.train()
-    batches = list(DataLoader(training.train_set, BATCH))
-    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # resets the peak, which loading has set
-    before = resident("VmRSS")
-    for batch in batches:
-        step(training, batch, torch.Generator().manual_seed(0))
-    return resident("VmHWM") - before
+    batches = cycle(list(DataLoader(training.train_set, training.config.batch_size)))
+    generator = torch.Generator().manual_seed(0)
 
+    def run() -> None:
+        loss = training.loss(next(batches), generator)
+        training.optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        for group in training.optimizer.param_groups:
+            nn.utils.clip_grad_norm_(group["params"], training.config.clip)
+        training.optimizer.step()
 
-def resident(field: str) -> float:
-    """Return a field of the process's status in MiB."""
-    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(field))
-    return int(line.split()[1]) / 2**10
+    return run
 
 
 def main() -> None:
-    parser = Parser(__doc__, "three models, a few steps, no peak memory", "training.json")
+    parser = Parser(__doc__, "three models, a few steps", "training.json")
     parser.add_argument("--data", metavar="DIR", help="folder of ZINC molecules (train/val/test.smi)")
-    parser.add_argument("--peak", metavar="ROW", help=argparse.SUPPRESS)
     args = parser.parse_args()
-    if args.peak:
-        print(json.dumps(peak_mib(args.peak, args.data)))
-        return
-
     num_steps, num_batches = (2, 1) if args.quick else (60, 20)
-    splits = load(args.data, num_batches)
+    splits = load_molecules(args.data or "nci", name="zinc" if args.data else "nci", progress=False)
+    splits = type(splits)(**{**vars(splits), "train": splits.train.copy(torch.arange(BATCH * num_batches))})
     rows = ("none", "GramTransformer", "PyG TransformerConv") if args.quick else ROWS
     trainings = {row: training_of(row, splits) for row in rows}
-    batches = {  # a training stores what its encoder computes beforehand in its graphs
-        row: list(DataLoader(training.train_set, BATCH)) for row, training in trainings.items()
-    }
-    seconds = times_of_steps(trainings, batches, num_steps)
+    seconds = take_turns({row: steps(training) for row, training in trainings.items()}, num_steps, time.perf_counter)
     results = []
     for row, times in seconds.items():
         # The median of ratios of the same batch varies less than the ratio of medians.
         ratio = statistics.median(ours / base for ours, base in zip(times, seconds["none"], strict=True))
-        low, middle, high = statistics.quantiles(times, n=4)
-        peak = None
-        if not args.quick:
-            peak = in_own_process(__file__, "--peak", row, *(["--data", args.data] if args.data else []))
+        middle = statistics.median(times)
         results.append(
             {
                 "row": row,
                 "seconds": middle,
-                "iqr_seconds": high - low,
                 "graphs_per_second": BATCH / middle,
                 "ratio_to_none": ratio,
                 "num_parameters": sum(p.numel() for p in trainings[row].model.parameters()),
-                "peak_mib": peak,
             }
         )
         show(results[-1])
-    write_results(
-        args.json,
-        results,
-        batch_size=BATCH,
-        data="zinc" if args.data else "nci",
-        precision="bfloat16" if trainings["none"].autocast_dtype else "float32",
-        seconds_none=statistics.median(seconds["none"]),
-    )
-
-
-def times_of_steps(
-    trainings: dict[str, Any], batches: dict[str, list[Batch]], num_steps: int
-) -> dict[str, list[float]]:
-    """Return the seconds of steps, in which the models take turns."""
-    generator = torch.Generator().manual_seed(0)
-    seconds: dict[str, list[float]] = {row: [] for row in trainings}
-    for number in range(num_steps + 2):
-        for row, training in trainings.items():
-            training.model.train()
-            seconds[row].append(step(training, batches[row][number % len(batches[row])], generator))
-    return {row: times[2:] for row, times in seconds.items()}
+    precision = "bfloat16" if trainings["none"].autocast_dtype else "float32"
+    write_results(args.json, results, batch_size=BATCH, data="zinc" if args.data else "nci", precision=precision)
 
 
 if __name__ == "__main__":
