@@ -1,6 +1,6 @@
 """Time and memory of sorting and encoding a graph whose edges stay on disk, compared with the graph in memory.
 
-    python benchmarks/edges_on_disk.py [--quick] [--edges M ...] [--probes N] [--columns N] [--folder DIR] [--json FILE]
+    python benchmarks/edges_on_disk.py [--quick] [--edges M ...] [--folder DIR] [--json FILE]
 
 A Gram transformer with 8 channels for nodes, 16 layers and 4 filters encodes random graphs with three edges per node,
 without locality. The list of edges is written as an `.npy` file, sorted into a folder and encoded. Each step runs in a
@@ -30,7 +30,7 @@ from tg_lpe import GramTransformer, Graph
 from tg_lpe.encoders.on_disk import encode_on_disk
 from tg_lpe.graph.on_disk import GraphOnDisk
 
-LAYERS, FILTERS, EDGES_A_NODE = 16, 4, 3
+LAYERS, FILTERS, PROBES, EDGES_A_NODE = 16, 4, 16, 3
 IN_MEMORY = 10_000_000
 """Largest number of edges for which the graph is also encoded in memory."""
 
@@ -51,23 +51,23 @@ def write_edges(path: Path, num_nodes: int) -> None:
     edges.flush()
 
 
-def encoder(num_probes: int) -> GramTransformer:
+def encoder() -> GramTransformer:
     torch.manual_seed(0)
-    return GramTransformer(8, 0, FILTERS, LAYERS, probes="rademacher", num_probes=num_probes).eval()
+    return GramTransformer(8, 0, FILTERS, LAYERS, probes="rademacher", num_probes=PROBES).eval()
 
 
-def step(name: str, folder: Path, num_nodes: int, num_probes: int, columns: int) -> dict[str, Any]:
+def step(name: str, folder: Path, num_nodes: int) -> dict[str, Any]:
     """Run one step in this process."""
     start, processor, found = time.perf_counter(), time.process_time(), {}
     if name == "build":
         found["num_edges"] = GraphOnDisk.build(folder / "edges.npy", num_nodes, folder).num_edges
     elif name == "encode":
-        out = encode_on_disk(encoder(num_probes), GraphOnDisk(folder), columns=columns)
+        out = encode_on_disk(encoder(), GraphOnDisk(folder), columns=PROBES)
         found["sum"] = float(out.double().abs().sum())
     else:
         with torch.inference_mode():
             edge_index = torch.from_numpy(np.load(folder / "edges.npy")).long()
-            out = encoder(num_probes)(None, Graph(edge_index, num_nodes)).node
+            out = encoder()(None, Graph(edge_index, num_nodes)).node
         found["sum"] = float(out.double().abs().sum())
     seconds = {"seconds": time.perf_counter() - start, "cpu_seconds": time.process_time() - processor}
     return {**seconds, "peak_gib": peak_gib(), **found}
@@ -76,13 +76,11 @@ def step(name: str, folder: Path, num_nodes: int, num_probes: int, columns: int)
 def main() -> None:
     parser = Parser(__doc__, "30,000 edges", "edges_on_disk.json")
     parser.add_argument("--edges", type=int, nargs="+", default=[3_000_000, 30_000_000], help="(default: %(default)s)")
-    parser.add_argument("--probes", type=int, default=16, help="(default: %(default)s)")
-    parser.add_argument("--columns", type=int, default=16, help="probes at once (default: %(default)s)")
     parser.add_argument("--folder", type=Path, help="for the edges, removed afterwards (default: a temporary one)")
     parser.add_argument("--step", nargs=2, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.step is not None:
-        print(json.dumps(step(args.step[0], args.folder, int(args.step[1]), args.probes, args.columns)))
+        print(json.dumps(step(args.step[0], args.folder, int(args.step[1]))))
         return
     rows = []
     for wanted in [30_000] if args.quick else args.edges:
@@ -93,8 +91,7 @@ def main() -> None:
             write_edges(folder / "edges.npy", num_nodes)
 
             def run(name: str, folder: Path = folder, num_nodes: int = num_nodes) -> dict[str, Any]:
-                options = ["--probes", str(args.probes), "--columns", str(args.columns), "--folder", str(folder)]
-                return dict(in_own_process(__file__, "--step", name, str(num_nodes), *options))
+                return dict(in_own_process(__file__, "--step", name, str(num_nodes), "--folder", str(folder)))
 
             built, encoded = run("build"), run("encode")
             memory = run("memory") if wanted <= IN_MEMORY else None
@@ -118,7 +115,7 @@ def main() -> None:
             }
         )
         show(rows[-1])
-    write_results(args.json, rows, num_probes=args.probes, columns=args.columns)
+    write_results(args.json, rows, num_probes=PROBES, columns=PROBES)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Measure the cost of attention over all nodes: one graph of up to a million nodes, and a batch of small graphs.
 
-    python benchmarks/primal.py [--quick] [--sizes N ...] [--rounds N] [--json FILE]
+    python benchmarks/primal.py [--quick] [--json FILE]
 
 Each attention of the hybrid layer is measured by itself, with 64 channels and 4 heads in float32: microseconds per node
 for forward and backward with the regulariser. Rounds go through all rows in turn, so that other load affects all rows;
@@ -24,7 +24,7 @@ from tg_lpe.graph.graph import Graph
 from tg_lpe.nn.attention import GLOBAL_ATTENTIONS, AttentionLayer
 from tg_lpe.nn.attention.hybrid import NothingShared
 
-CHANNELS, HEADS, RANK = 64, 4, 30
+CHANNELS, HEADS, RANK, ROUNDS = 64, 4, 30, 5
 ROWS: dict[str, tuple[str, dict[str, Any], int]] = {
     "primal": ("primal", {"rank": RANK}, 10**9),
     "dual": ("dual", {}, 10**9),
@@ -74,16 +74,13 @@ class Case:
 
 def main() -> None:
     parser = Parser(__doc__, "up to 1,000 nodes, one round", "primal.json")
-    parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, help="(default: %(default)s)")
-    parser.add_argument("--rounds", type=int, default=5, help="(default: %(default)s)")
     args = parser.parse_args()
-
-    sizes = SIZES[:1] if args.quick else args.sizes
+    sizes = SIZES[:1] if args.quick else SIZES
     rows = []
     for size, graphs in (*((size, 1) for size in sizes), BATCH):  # one at a time: not all would fit into memory
         cases = [Case(name, size, graphs) for name in ROWS if size <= ROWS[name][2]]
         runs = {case.name: case.train for case in cases}
-        seconds = take_turns(runs, 1 if args.quick else args.rounds, time.perf_counter)
+        seconds = take_turns(runs, 1 if args.quick else ROUNDS, time.perf_counter)
         for case in cases:
             rows.append(case.row(seconds[case.name]))
             show(rows[-1])

@@ -1,6 +1,6 @@
 """Encode one graph of a million or ten million nodes: time, and memory.
 
-    python benchmarks/scaling.py [--quick] [--sizes N ...] [--rounds N] [--json FILE]
+    python benchmarks/scaling.py [--quick] [--json FILE]
 
 The linear transformer with 8 columns and 9 layers runs on a 2-D grid, whose neighbours are close in memory, and on a
 random graph of degree 10 with its nodes in random order and in reverse Cuthill-McKee order. Each size runs in a
@@ -33,7 +33,7 @@ GRAPHS = ("grid", "random", "random, reordered")
 REORDERED_NODES = 1_000_000
 """Largest size with a reordering, which would take longest above it."""
 
-SIZES = (1_000_000, 10_000_000)
+SIZES, ROUNDS = (1_000_000, 10_000_000), 3
 
 
 def edges_of(kind: str, num_nodes: int) -> tuple[Tensor, int]:
@@ -65,42 +65,33 @@ def measure(kind: str, num_nodes: int, repeats: int) -> dict[str, Any]:
     graph, built = timed(lambda: Graph(edges, num_nodes))
     probes = model.probes(graph, None, None)
     with torch.inference_mode():
-        first, *rest = (timed(lambda: model.encode(graph, Inputs(), probes=probes))[1] for _ in range(repeats + 1))
-    middle = statistics.median(rest)
+        _, *times = (timed(lambda: model.encode(graph, Inputs(), probes=probes))[1] for _ in range(repeats + 1))
     return {
         "graph": kind,
         "num_nodes": num_nodes,
         "num_edges": graph.num_edges,
         "build_seconds": built,
-        "first_seconds": first,
-        "seconds": middle,
-        "spread": [min(rest), max(rest)],
-        "ns_per_edge_and_layer": 1e9 * middle / LAYERS / graph.num_edges,
+        "seconds": statistics.median(times),
+        "spread": [min(times), max(times)],
         "peak_gib": peak_gib(),
     }
 
 
 def main() -> None:
     parser = Parser(__doc__, "1,000 nodes, once", "scaling.json")
-    parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, help="(default: %(default)s)")
-    parser.add_argument("--rounds", type=int, default=3, help="(default: %(default)s)")
     parser.add_argument("--one", nargs=2, metavar=("GRAPH", "NODES"), help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.one:
         print(json.dumps(measure(args.one[0], int(args.one[1]), repeats=5)))
         return
 
-    sizes = (1_000,) if args.quick else args.sizes
+    sizes = (1_000,) if args.quick else SIZES
     wanted = [(kind, size) for kind in GRAPHS for size in sizes if size <= REORDERED_NODES or kind != GRAPHS[-1]]
     found: dict[tuple[str, int], list[dict[str, Any]]] = {row: [] for row in wanted}
-    for kind, size in wanted * (1 if args.quick else args.rounds):
+    for kind, size in wanted * (1 if args.quick else ROUNDS):
         found[kind, size].append(in_own_process(__file__, "--one", kind, str(size)))
-    rows = []
-    for rounds in found.values():
-        rounds.sort(key=lambda row: row["ns_per_edge_and_layer"])
-        row = rounds[len(rounds) // 2]
-        row["rounds"] = [other["ns_per_edge_and_layer"] for other in rounds]
-        rows.append(row)
+    rows = [sorted(rounds, key=lambda row: row["seconds"])[len(rounds) // 2] for rounds in found.values()]
+    for row in rows:
         show(row)
     write_results(args.json, rows)
 

@@ -9,13 +9,11 @@ random graphs; the test loss is the mean over the same held-out graphs for all.
 
 An experiment writes its result to its own folder under --out, and a repeated call skips it. If the settings have
 changed, it exits with an error: remove the folder, or choose another --out. In the end the results of all complete
-experiments go to --json, with a figure next to it; the file keeps its other experiments. Several processes can share
-the work by --experiments.
+experiments go to --json, with a figure next to it. Several processes can share the work by --experiments.
 """
 
 from __future__ import annotations
 
-import argparse
 import math
 import time
 from collections.abc import Iterator, Sequence
@@ -457,24 +455,10 @@ def main() -> None:
         settings = replace(experiment.settings, steps=args.steps) if args.steps else experiment.settings
         depths, test_graphs = sorted(set(args.depths or experiment.depths)), 100 if args.quick else 2000
         train(experiment, settings, depths, args.seeds, test_graphs, files[name])
-    write(args, [read_json(file) for file in files.values() if file.exists()])
-
-
-def write(args: argparse.Namespace, complete: list[dict[str, Any]]) -> None:
-    """Write the results of complete experiments, with those of the others that the file has, and draw them."""
-    earlier = read_json(args.json) if args.json.exists() else {"settings": {}, "results": []}
-    settings = earlier["settings"] | {result["experiment"]: result["settings"] for result in complete}
-    names = {result["experiment"] for result in complete}
-    kept = [row for row in earlier["results"] if _experiment(row) not in names]
-    rows = sorted(kept + collect(complete), key=lambda row: row["panel"])
-    missing = [name for name in EXPERIMENTS if name not in settings]
-    write_results(args.json, rows, settings=settings, missing=missing)
+    complete = [read_json(file) for file in files.values() if file.exists()]
+    rows = collect(complete)
+    write_results(args.json, rows, settings={result["experiment"]: result["settings"] for result in complete})
     draw_synthetic(rows, args.json.with_suffix(".png"))
-
-
-def _experiment(row: dict[str, Any]) -> str:
-    """Return the name of the experiment of a row of results."""
-    return Experiment(row["trained_on"], row["graphs"], row["equation"] == 7).name
 
 
 if __name__ == "__main__":

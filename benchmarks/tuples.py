@@ -1,6 +1,6 @@
 """Measure the cost of tuples as tokens on molecules: their number, and training steps.
 
-    python benchmarks/tuples.py [--data ZINC12K_DIR] [--quick] [--rounds N] [--json FILE]
+    python benchmarks/tuples.py [--data ZINC12K_DIR] [--quick] [--json FILE]
 
 Each row is a set of tuples and an attention of the tuple transformer with 4 layers, 64 channels and 4 heads (66 and 6
 if there are six kinds of neighbours), in float32 with batches of 128 molecules and one thread. The figures are tokens
@@ -29,7 +29,7 @@ from tg_lpe.app.molecules import load_molecules
 from tg_lpe.models.tuple_transformer import TupleTransformer
 from tg_lpe.nn.tuples import tuple_tokens
 
-BATCH = 128
+BATCH, ROUNDS = 128, 5
 ROWS = {
     "(1,1), full": (1, 1, "full"),
     "(2,1), full": (2, 1, "full"),
@@ -89,7 +89,6 @@ class Case:
 def main() -> None:
     parser = Parser(__doc__, "one batch of 32 molecules, one round", "tuples.json")
     parser.add_argument("--data", type=Path, help="folder of ZINC-12k")
-    parser.add_argument("--rounds", type=int, default=5, help="(default: %(default)s)")
     args = parser.parse_args()
 
     torch.set_num_threads(1)
@@ -99,7 +98,7 @@ def main() -> None:
     types = {name: getattr(splits.spec, name) for name in ("num_node_types", "num_edge_types")}
     cases = [Case(name, batches, types) for name in ROWS]
     runs = {(case.name, number): partial(case.train, batch) for case in cases for number, batch in enumerate(batches)}
-    seconds = take_turns(runs, 1 if args.quick else args.rounds, time.perf_counter)
+    seconds = take_turns(runs, 1 if args.quick else ROUNDS, time.perf_counter)
     rows = []
     for case in cases:
         times = [taken for number in range(count) for taken in seconds[case.name, number]]
