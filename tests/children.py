@@ -6,6 +6,7 @@ import os
 import runpy
 import signal
 import sys
+import tempfile
 from collections.abc import Callable
 from multiprocessing import get_context
 from multiprocessing.process import BaseProcess
@@ -43,6 +44,7 @@ def _call(function: Callable[..., Any], arguments: tuple[Any, ...], said: Path) 
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
     signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs of a shell ignore it
+    tempfile.tempdir = str(said.parent)  # forks leave without removing theirs
     function(*arguments)
 
 

@@ -32,13 +32,13 @@ PARTS = {"train": "Train", "val": "valid", "test": "test"}
 
 @pytest.fixture(scope="module")
 def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A table of 1,000 molecules that ship with RDKit: two targets, a split, a weight, a temperature."""
+    """A table of 400 molecules that ship with RDKit: two targets, a split, a weight, a temperature."""
     path = tmp_path_factory.mktemp("table") / "mine.csv"
     lines = Path(RDConfig.RDDataDir, "NCI", "first_5K.smi").read_text(encoding="utf-8").splitlines()
     rows = []
     for smiles in (line.split()[0] for line in lines):
         molecule = Chem.MolFromSmiles(smiles)
-        if molecule is None or len(rows) == 1000:
+        if molecule is None or len(rows) == 400:
             continue
         number, logp = len(rows), Crippen.MolLogP(molecule)
         part = PARTS["val" if number % 10 == 3 else "test" if number % 10 == 7 else "train"]
@@ -120,11 +120,11 @@ def test_a_column_divides_the_table(table: Path, tmp_path: Path, capsys: pytest.
     splits = load(table, split_column="part")
     values = [float(row["logp"]) for row in csv.DictReader(table.open(encoding="utf-8")) if row["part"] == "valid"]
     assert splits.val.y.tolist() == pytest.approx(values, abs=1e-6)
-    assert [len(part) for part in (splits.train, splits.val, splits.test)] == [800, 100, 100]
+    assert [len(part) for part in (splits.train, splits.val, splits.test)] == [320, 40, 40]
     run = tmp_path / "run"
     train(table, "--split_column", "part", "--out", run)
     data = data_of(run)
-    assert data["split"] == {"kind": "column", "column": "part"} and data["num_test"] == 100
+    assert data["split"] == {"kind": "column", "column": "part"} and data["num_test"] == 40
     train(table, "--split_column", "part", "--out", run, "--resume")  # complete already
     assert "data.split.kind" in refused(capsys, table, "--out", run, "--resume")
 
@@ -191,11 +191,11 @@ def test_each_molecule_is_tested_in_one_fold(
     monkeypatch.setattr(_pool, "read_smiles", lambda *args, **kw: read.append(len(args[0])) or read_smiles(*args, **kw))
     out = Path("runs", "mine-none-s0-folds3")
     train(table, "--folds", "3")
-    assert read == [1000], "once for all folds"
+    assert read == [400], "once for all folds"
     said = capsys.readouterr().out
     described = [data_of(out / f"fold{number}") for number in range(3)]
     assert [data["split"]["fold"] for data in described] == [0, 1, 2]
-    assert sum(data["num_test"] for data in described) == 1000 and {data["num_val"] for data in described} == {100}
+    assert sum(data["num_test"] for data in described) == 400 and {data["num_val"] for data in described} == {40}
     assert len({data["digest"] for data in described}) == 3
     alone = load(table, targets=["logp", "area"], fold=(2, 3), cache_dir=tmp_path / "cache")
     assert alone.digest() == described[2]["digest"]
@@ -285,7 +285,7 @@ def test_further_columns(table: Path, tmp_path: Path, capsys: pytest.CaptureFixt
     colder = {**extra, "temperature": [value - 100 for value in extra["temperature"]]}
     far = predictor.predict(splits.smiles["test"], extra=colder)
     assert not torch.allclose(far.values, expected)
-    assert "temperature 187, 280 to 329 in training" in far.outside[0].reason and len(far.outside) == 100
+    assert "temperature 187, 280 to 329 in training" in far.outside[0].reason and len(far.outside) == 40
     kept = list(csv.DictReader((runs[0] / "predictions_test.csv").open(encoding="utf-8")))
     assert [float(row["predicted_logp"]) for row in kept] == pytest.approx(expected[:, 0].tolist(), abs=1e-4)
 
@@ -357,8 +357,8 @@ def test_a_models_features_of_graphs(model: type[Model], options: dict[str, Any]
 def test_butinas_clusters_are_rdkits_and_stay_whole(table: Path, tmp_path: Path) -> None:
     splits = load(table, split="butina")
     assert splits.describe()["split"] == {"kind": "butina"}
-    assert [len(part) for part in (splits.train, splits.val, splits.test)] == [800, 100, 100]
-    rows = list(csv.DictReader(table.open(encoding="utf-8")))[:400]
+    assert [len(part) for part in (splits.train, splits.val, splits.test)] == [320, 40, 40]
+    rows = list(csv.DictReader(table.open(encoding="utf-8")))
     generator = rdFingerprintGenerator.GetMorganGenerator(radius=2, fpSize=1024)
     prints = [generator.GetFingerprint(Chem.MolFromSmiles(row["smiles"])) for row in rows]
     pairs = (1 - s for i in range(1, 400) for s in DataStructs.BulkTanimotoSimilarity(prints[i], prints[:i]))

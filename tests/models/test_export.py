@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from functools import cache
 from typing import Any
 
 import pytest
@@ -66,18 +67,20 @@ def inputs(model: GraphTransformer, sizes: list[int]) -> tuple[Tensor | None, ..
     return x, edge_index, edge_attr, batch, encoding.node, encoding.edge
 
 
-def exported(model: GraphTransformer) -> torch.export.ExportedProgram:
+@cache
+def exported(name: str) -> tuple[GraphTransformer, torch.export.ExportedProgram]:
+    """Return a model and its exported network."""
+    model = made(name)
     nodes, edges = torch.export.Dim("nodes", min=2), torch.export.Dim("edges", min=2)
     example = inputs(model, [3, 4, 5])
     rows = ({0: nodes}, {1: edges}, {0: edges}, {0: nodes}, {0: nodes}, {0: edges})
     shapes = tuple(None if value is None else row for row, value in zip(rows, example, strict=True))
-    return torch.export.export(Network(model), example, dynamic_shapes=shapes, strict=False)
+    return model, torch.export.export(Network(model), example, dynamic_shapes=shapes, strict=False)
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_an_exported_program_predicts_as_the_model(name: str) -> None:
-    model, file = made(name), io.BytesIO()
-    program = exported(model)
+    (model, program), file = exported(name), io.BytesIO()
     torch.export.save(program, file)
     file.seek(0)
     run = torch.export.load(file).module()
@@ -91,8 +94,8 @@ def test_an_exported_program_predicts_as_the_model(name: str) -> None:
 def test_onnx_predicts_as_the_model(name: str, tmp_path: Any) -> None:
     pytest.importorskip("onnxscript")
     runtime = pytest.importorskip("onnxruntime")
-    model, path = made(name), str(tmp_path / "network.onnx")
-    torch.onnx.export(exported(model), dynamo=True, verbose=False).save(path)
+    (model, program), path = exported(name), str(tmp_path / "network.onnx")
+    torch.onnx.export(program, dynamo=True, verbose=False).save(path)
     session = runtime.InferenceSession(path)
     for sizes in ([3, 4, 5], [6], [9, 3], [5] * 20):
         given = [value for value in inputs(model, sizes) if value is not None]

@@ -67,9 +67,20 @@ def graph(size: int, seed: int, of_nodes: bool = False) -> Data:
     return Data(edge_index=edges, num_nodes=size, y=y + 0.5)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def graphs() -> list[Data]:
     return [graph(5 + number % 7, number) for number in range(40)]
+
+
+@pytest.fixture(scope="module")
+def complete(graphs: list[Data], tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Comparison]:
+    """The folder and the table of an uninterrupted comparison."""
+    folder, threads, state = tmp_path_factory.mktemp("complete"), torch.get_num_threads(), torch.get_rng_state()
+    torch.set_num_threads(1)
+    table = compare(graphs, ROWS, out=folder, **SMALL)
+    torch.set_num_threads(threads)
+    assert torch.equal(torch.get_rng_state(), state), "the global generator is the caller's"
+    return folder, table
 
 
 def figures(table: Comparison) -> list[dict[str, Any]]:
@@ -77,15 +88,14 @@ def figures(table: Comparison) -> list[dict[str, Any]]:
     return [{key: value for key, value in row.items() if not key.endswith("_seconds")} for row in table.rows]
 
 
-def test_differences_are_those_of_the_predictions(graphs: list[Data], tmp_path: Path) -> None:
-    splits = splits_of(graphs)
-    table = compare(graphs, ROWS, out=tmp_path, **SMALL)
+def test_differences_are_those_of_the_predictions(graphs: list[Data], complete: tuple[Path, Comparison]) -> None:
+    splits, (folder, table) = splits_of(graphs), complete
     assert [row["name"] for row in table.rows] == ROWS
     assert all(row["seeds"] == [0, 1] for row in table.rows) and not table.about["missing"]
     target = splits.labels("test")
 
     def errors(name: str) -> torch.Tensor:
-        models = [load(tmp_path / f"{name}-s{seed}") for seed in (0, 1)]
+        models = [load(folder / f"{name}-s{seed}") for seed in (0, 1)]
         return torch.stack([(one.predict(splits.test).values - target).abs().flatten() for one in models]).double()
 
     pair = (errors("GramTransformer") - errors("walks")).mean(0)
@@ -99,25 +109,22 @@ def test_differences_are_those_of_the_predictions(graphs: list[Data], tmp_path: 
     assert row["num_parameters"] > table["none"]["num_parameters"] and row["encoder_parameters"] > 0
 
 
-def test_files_say_the_same_and_the_page_describes_each_key(graphs: list[Data], tmp_path: Path) -> None:
+def test_files_say_the_same_and_the_page_describes_each_key(complete: tuple[Path, Comparison]) -> None:
     pytest.importorskip("matplotlib")
-    before = torch.get_rng_state()
-    table = compare(graphs, ROWS, out=tmp_path, **SMALL)
-    assert torch.equal(torch.get_rng_state(), before), "the global generator is the caller's"
-    stored = json.loads((tmp_path / "comparison.json").read_text())
+    folder, table = complete
+    stored = json.loads((folder / "comparison.json").read_text())
     assert stored == json.loads(json.dumps(table.to_dict()))
     described = set(re.findall(r"`(\w+)`", PAGE.read_text(encoding="utf-8").partition("under these keys")[2]))
     row = stored["rows"][1]
     assert {*stored, *row, *row["differences"]["none"], *row["test"]} <= described
-    page, text = (tmp_path / "comparison.html").read_text(encoding="utf-8"), str(table)
+    page, text = (folder / "comparison.html").read_text(encoding="utf-8"), str(table)
     for word in (*ROWS, "against walks", "after relabelling", "encoding a graph"):
         assert word in page and word in text
 
 
 def test_what_was_stopped_goes_on_to_the_same_table(
-    graphs: list[Data], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    graphs: list[Data], complete: tuple[Path, Comparison], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    undisturbed = compare(graphs, ROWS, out=tmp_path / "undisturbed", **SMALL)
     train_epoch, epochs = JointTraining.train_epoch, []
 
     def stopped(self: JointTraining) -> dict[str, Any]:
@@ -131,7 +138,7 @@ def test_what_was_stopped_goes_on_to_the_same_table(
         compare(graphs, ROWS, out=tmp_path / "stopped", **SMALL)
     table = compare(graphs, ROWS, out=tmp_path / "stopped", **SMALL)
     assert len(epochs) == 2 * len(ROWS) * 2 + 1
-    assert figures(table) == figures(undisturbed)
+    assert figures(table) == figures(complete[1])
     monkeypatch.setattr(JointTraining, "train_epoch", lambda self: pytest.fail("trained again"))
     again = compare(graphs, ROWS, out=tmp_path / "stopped", **SMALL)
     assert figures(again) == figures(table)
