@@ -109,7 +109,8 @@ def test_on_the_command_line(own: ModuleType, tmp_path: Path, name: str, capsys:
     for largest in ("3", "5"):
         command = ["train", *common, *options, *chosen, "--encoder.largest", largest, "--out", f"run{largest}"]
         assert main(command) == 0
-        assert "own.csv, DegreeTable: test MAE" in capsys.readouterr().out
+        out = capsys.readouterr().out
+        assert f"own.csv, DegreeTable: all in run{largest}" in out and "test MAE" in out
     config = json.loads(Path("run3", "config.json").read_text())
     assert config["encoder"]["class"] == "DegreeTable" and config["encoder"]["largest"] == 3
     assert main(["train", *common, *options, "--encoder", "none", "--out", "none"]) == 0

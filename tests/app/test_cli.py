@@ -578,7 +578,7 @@ def test_graphs_of_block_models(tmp_path: Path, capsys: pytest.CaptureFixture[st
     command = ["train", "cluster", "--graphs", "8", "--preset", "san", "--out", str(tmp_path), "--threads", "1"]
     command += ["--encoder.feedforward_channels", "4", "--model.num_layers", "1", "--epochs", "2", "--quiet"]
     assert main(command) == 0
-    assert "cluster, SpectralEncoder: test balanced accuracy" in capsys.readouterr().out
+    assert "test balanced accuracy" in capsys.readouterr().out
     config = json.loads((tmp_path / "config.json").read_text())
     assert config["task"]["balanced"] and config["task"]["level"] == "node" and config["task"]["num_classes"] == 6
     assert [config["data"][f"num_{part}"] for part in ("train", "val", "test")] == [8, 1, 1]
@@ -595,7 +595,7 @@ def test_molhiv(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = ["train", "molhiv", "--data", str(tmp_path), "--cache", str(tmp_path), "--out", str(tmp_path / "run")]
     command += ["--threads", "1", "--quiet", "--epochs", "1", "--encoder", "none"]
     assert main([*command, "--model.hidden_channels", "8", "--model.num_layers", "1"]) == 0
-    assert "molhiv, none: test ROC-AUC" in capsys.readouterr().out
+    assert "test ROC-AUC" in capsys.readouterr().out
     config = json.loads((tmp_path / "run" / "config.json").read_text())
     assert config["task"]["name"] == "binary" and len(config["data"]["spec"]["num_node_types"]) == 9
 
@@ -614,7 +614,7 @@ def test_nodes_of_one_graph(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     command += ["--model.hidden_channels", "16", "--model.num_layers", "1"]
     assert "--task" in refused(capsys, *command)
     assert main([*command, "--task", "multiclass"]) == 0
-    assert "ladder.npz, RandomWalk: test accuracy" in capsys.readouterr().out
+    assert "test accuracy" in capsys.readouterr().out
     config, result = (json.loads((tmp_path / "run" / f"{name}.json").read_text()) for name in ("config", "result"))
     assert (config["task"]["level"], config["model"]["readout"]["level"]) == ("node", "node")
     assert result["test_accuracy"] > 0.8 and result["test_accuracy_relabelled"] == result["test_accuracy"]
@@ -869,7 +869,7 @@ def test_labels_of_another_size(labelled: str, capsys: pytest.CaptureFixture[str
     out, err = capsys.readouterr()
     assert "labels are standardised: mean 11" in err
     result = json.loads(Path("run/result.json").read_text())
-    assert result["test_mae"] < 300 and f"constant prediction {result['test_mae_constant']:.4f}" in out
+    assert result["test_mae"] < 300 and f"training labels)  {result['test_mae_constant']:.4f}" in out
     assert json.loads(Path("run/config.json").read_text())["task"]["std"][0] > 50
     assert all(700 < float(row["predicted_value"]) < 1600 for row in table_of("run/predictions_test.csv"))
 
@@ -904,11 +904,10 @@ def test_properties_of_qm9_have_units(tmp_path: Path, capsys: pytest.CaptureFixt
         said.append(capsys.readouterr().out)
         assert main(["report", run, "--out", str(tmp_path / "report.html")]) == 0
         said.append(capsys.readouterr().out)
-    one, one_table, energies, energies_table, several, several_table = said
-    energy = r"MAE [\d.]+ Hartree \([\d.,]+ meV\), constant prediction [\d.]+ Hartree \([\d.,]+ meV\)"
-    assert re.search(f"test {energy} ", one) and "qm9, gap (MAE, Hartree)" in one_table and "meV)" in one_table
-    assert len(re.findall(energy, energies)) == 3 and "qm9, homo, gap (MAE, Hartree)" in energies_table
-    assert re.search(f"gap: test {energy}", several) and re.search(r"mu: test MAE [\d.]+ Debye, ", several)
+    one_table, energies_table, several_table = said[1::2]
+    assert all(table.splitlines()[0] in text for text, table in zip(said[::2], said[1::2], strict=True))
+    assert "qm9, gap (MAE, Hartree)" in one_table and "meV)" in one_table
+    assert "qm9, homo, gap (MAE, Hartree)" in energies_table
     assert "(MAE in standard deviations)" in several_table and "MAE, gap in Hartree" in several_table
     assert "MAE, mu in Debye" in several_table
     config = json.loads((tmp_path / "several" / "config.json").read_text())

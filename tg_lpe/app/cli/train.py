@@ -27,14 +27,11 @@ from tg_lpe.app.cli.parser import Parser
 from tg_lpe.app.cli.pretrained import encoder_to_train
 from tg_lpe.app.cli.runs import add_run, run_training, set_threads
 from tg_lpe.app.report import comparison_table, read_run
-from tg_lpe.app.report.format import DASH, figure_text
 from tg_lpe.app.training import JointTraining, TrainConfig, build_model, check_training, task_for
 from tg_lpe.app.training.loggers import LOGGERS, import_logger
-from tg_lpe.app.training.metrics import IN_UNITS, METRICS
 from tg_lpe.app.training.processes import join
 from tg_lpe.app.training.run_folder import RunFolder, checkpoint_label, describe_model
 from tg_lpe.app.training.tasks import TASKS, Regression
-from tg_lpe.app.training.units import common_unit, in_mev
 from tg_lpe.arguments import check_count, check_seed, checked_device
 from tg_lpe.checkpoints.checkpoint import Checkpoint
 from tg_lpe.checkpoints.files import check_writable
@@ -135,7 +132,7 @@ def run(args: Namespace) -> None:
     set_threads(args.threads)
     device = join(checked_device("--device", args.device))
     folders = [_train(each, chosen, device) for each in _each_run(args)]
-    if len(folders) > 1 and process_number() == 0:
+    if process_number() == 0:
         print(comparison_table([read_run(folder) for folder in folders if folder is not None]))
 
 
@@ -161,7 +158,7 @@ def _each_run(args: Namespace) -> list[Namespace]:
 
 
 def _train(args: Namespace, chosen: Mapping[str, Any] | Checkpoint | None, device: torch.device) -> Path | None:
-    """Train once, print the figures and return the run folder; ``None`` in all processes but the first."""
+    """Train once and return the run folder; ``None`` in all processes but the first."""
     config: TrainConfig = settings_of(TrainConfig, args)
     start = args.start_model
     splits = load_data(args, chosen, start, **of_target(args))
@@ -202,34 +199,9 @@ def _train(args: Namespace, chosen: Mapping[str, Any] | Checkpoint | None, devic
     done = run_training(args, label, "train", settings, begin)
     if done is None:
         return None
-    folder, result = done
-    test, constant = result[f"test_{task.metric}"], result.get(f"test_{task.metric}_constant")
-    units = dict(zip(splits.target.columns, splits.target.units, strict=False))
-    unit = common_unit(units.values()) if task.metric in IN_UNITS else ""
-    validation = figure_text(result[f"val_{task.metric}"])
-    print(
-        f"{args.source}, {label}: test {_beside(METRICS[task.metric].title, test, constant, unit)} "
-        f"(validation {validation} at epoch {result['best_epoch']} of {result['epochs']}); "
-        f"all in {folder}"
-    )
-    figure = task.column_figures[0]
-    constants = result.get(f"test_{figure}_constant_columns", {})
-    for column, value in result.get(f"test_{figure}_columns", {}).items():
-        unit = units.get(column, "") if figure in IN_UNITS else ""
-        print(f"  {column}: test {_beside(METRICS[figure].title, value, constants.get(column), unit)}")
-    if constant is not None and (test <= constant if METRICS[task.metric].direction == "max" else test >= constant):
-        print("  no better than predicting the median of the training labels", file=sys.stderr)
+    folder, _ = done
+    print(f"{args.source}, {label}: all in {folder}")
     return folder
-
-
-def _beside(title: str, value: float | None, constant: float | None, unit: str) -> str:
-    """Write a figure with its unit, and the figure of the constant prediction if there is one."""
-
-    def text(number: float) -> str:
-        return f"{figure_text(number)}{unit and f' {unit}'}{in_mev(number, unit)}"
-
-    comparison = "" if constant is None else f", constant prediction {text(constant)}"
-    return f"{title} {DASH if value is None else text(value)}{comparison}"
 
 
 def task_arguments(args: Namespace) -> dict[str, Any]:
