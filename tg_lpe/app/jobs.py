@@ -83,7 +83,6 @@ class EncodingJob:
             graphs.
         smiles_column: column of the SMILES; ``"smiles"`` if absent and the input has no column ``edge_index``.
         rows_per_shard: rows of a shard; the last shard of each input file may have fewer.
-        strict: whether to stop at the first row that cannot be encoded.
 
     Raises:
         ModuleNotFoundError: if pyarrow, or for molecules RDKit, is not installed.
@@ -101,13 +100,12 @@ class EncodingJob:
         reader: MoleculeReader | None = None,
         smiles_column: str | None = None,
         rows_per_shard: int = ROWS,
-        strict: bool = False,
     ) -> None:
         if not isinstance(transform, GraphTransform):
             raise TypeError(f"transform must be one of tg_lpe, such as LinearTransformerPE(), got {transform!r}")
         check_count("rows_per_shard", rows_per_shard)
         check_folder("out", out)
-        self.out, self.transform, self.reader, self.strict = Path(out).absolute(), transform, reader, strict
+        self.out, self.transform, self.reader = Path(out).absolute(), transform, reader
         self.rows_per_shard = rows_per_shard
         self._graph_columns = ["num_nodes", "edge_index", "edge_attr", *([] if reader is None else ["x"])]
         files = parquet_files(Path(source).absolute())  # a process of Ray may run in another folder
@@ -139,8 +137,8 @@ class EncodingJob:
             progress: whether to show a progress bar.
 
         Raises:
-            ValueError: if ``out`` belongs to another job, ``part`` is out of range, an input file is damaged or was
-                changed, or ``strict`` is set and a row cannot be encoded.
+            ValueError: if ``out`` belongs to another job, ``part`` is out of range, or an input file is damaged or was
+                changed.
         """
         index, count = part
         if not 0 <= index < count:
@@ -244,11 +242,7 @@ class EncodingJob:
                 reasons[rows[start]] = piece
             else:
                 pieces.append(piece)
-        refused = next((row for row, reason in enumerate(reasons) if reason is not None), None)
-        if refused is not None and (self.strict or not pieces):
-            refusal = f"{shard.source}: row {shard.start + refused}: {reasons[refused]}"
-            if self.strict:
-                raise ValueError(refusal)
+        if reasons and not pieces:
             try:
                 # One graph without nodes has an encoding with the widths of all columns.
                 empty = graphs_of(0, 0)
@@ -257,7 +251,8 @@ class EncodingJob:
                 graphs = GraphDataset(data, {name: torch.zeros(2, dtype=torch.int64) for name in empty.slices or {}})
                 pieces = [_Piece(0, graphs, self.transform.encode_dataset(graphs, progress=False))]
             except (ValueError, TypeError) as error:  # the fault of the rows does not depend on their nodes
-                raise ValueError(f"{refusal}; no other row could be encoded either") from error
+                first = f"{shard.source}: row {shard.start}: {reasons[0]}"
+                raise ValueError(f"{first}; no other row could be encoded either") from error
         columns = self._columns(pieces, [reason is None for reason in reasons])
         columns[REASON] = arrow.array(reasons, arrow.string())
         for name, values in columns.items():

@@ -96,7 +96,7 @@ def _load_graphs(
     args: Namespace, chosen: Mapping[str, Any] | Checkpoint | None, seed: int, targets: Mapping[str, Any]
 ) -> GraphSplits:
     """Draw the graphs of a block model, or load a graph with classes of its nodes and pick or draw a split."""
-    names = ("data", "smiles_column", "split", "split_column", "cache", "features", "canonical", "strict")
+    names = ("data", "smiles_column", "split", "split_column", "cache", "features", "canonical")
     options = {**{name: args[name] for name in names}, "folds": args.get("folds"), **targets}
     options = {"target" if name == "targets" else name: value for name, value in options.items()}
     for name, value in {**options, **({} if args.source in GENERATED else {"graphs": args.graphs})}.items():
@@ -155,7 +155,6 @@ def _load_molecules(
         split_column=args.split_column,
         fold=args.get("fold"),
         cache_dir=args.cache,
-        strict=args.strict,
         seed=seed,
         progress=not args.quiet,
         **targets,

@@ -81,7 +81,7 @@ def _encode_file(args: Namespace, output: Path) -> None:
     check_writable(output.resolve())
     transform, reader = _transform(args)
     dataset, vocabulary, report, used = read_molecules(
-        args.input, reader=reader, smiles_column=args.smiles_column, strict=args.strict, progress=not args.quiet
+        args.input, reader=reader, smiles_column=args.smiles_column, progress=not args.quiet
     )
     for molecule in report.skipped:
         print(f"left out: {molecule}", file=sys.stderr)
@@ -120,7 +120,6 @@ def _encode_shards(args: Namespace, output: Path) -> None:
         reader=None if holds_graphs else reader,
         smiles_column=args.smiles_column,
         rows_per_shard=ROWS if args.rows_per_shard is None else args.rows_per_shard,
-        strict=args.strict,
     )
     done = job.run_on_ray() if args.ray else job.run((int(part[1]), int(part[2])), progress=not args.quiet)
     print(

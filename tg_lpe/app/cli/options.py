@@ -180,7 +180,6 @@ def add_import(parser: Any) -> None:
 def add_reading(group: Any, canonical: bool = True) -> None:
     """Declare the options for reading molecules from a file."""
     group.add_argument("--smiles_column", metavar="COLUMN", help="column with the SMILES (default: smiles)")
-    group.add_argument("--strict", action="store_true", help="stop at the first molecule that cannot be read")
     if canonical:
         text = "read all spellings of a SMILES as the same graph (default: true, except for published data sets and "
         text += "for models trained with false)"
@@ -236,13 +235,8 @@ def add_config(parser: Parser, has_preset: bool) -> None:
     """Declare ``--config``, ``--print_config`` and, if the command has presets, ``--preset``."""
     text = "YAML file with any of these options; the command line overrides it, and --print_config prints one"
     parser.add_argument("--config", metavar="FILE", help=text)
-    parser.add_argument(
-        "--print_config",
-        nargs="?",
-        const="all",
-        choices=("all", "skip_default"),
-        help="print the settings as a file for --config; --print_config=skip_default leaves out defaults",
-    )
+    text = "print the settings as a file for --config"
+    parser.add_argument("--print_config", action="store_true", help=text)
     if has_preset:
         parser.add_argument(
             "--preset",
@@ -286,7 +280,7 @@ def parse_rest(parser: Parser, chosen: Chosen) -> Namespace:
     if printed is not None:
         for name in ("config", "print_config"):
             args.pop(name, None)
-        print(parser.dump(explicit if printed == "skip_default" else args, skip_validation=True))
+        print(parser.dump(args, skip_validation=True))
         sys.exit(0)
     return args
 

@@ -38,7 +38,6 @@ def load_molecules(
     source: str | Path,
     *,
     cache_dir: str | Path | None = None,
-    strict: bool = False,
     num_workers: int | None = None,
     progress: bool = True,
     **options: Any,
@@ -55,7 +54,6 @@ def load_molecules(
             atom types; or one file, which is split 80/10/10; or `"nci"` for the 5,000 molecules that ship with RDKit.
             See :class:`~tg_lpe.app.molecules.MoleculeFile` for the formats.
         cache_dir: Folder of processed splits; by default `$XDG_CACHE_HOME/tg_lpe` or `~/.cache/tg_lpe`.
-        strict: Raise if any molecule is unusable.
         num_workers: Number of worker processes that read SMILES; 0 reads in this process, `None` starts one per core if
             that is faster.
         progress: Show a progress bar.
@@ -69,8 +67,8 @@ def load_molecules(
         ModuleNotFoundError: If `features="ogb"` and ogb is not installed.
         TypeError: If an option is unknown, or `targets`, `extra_columns` or `missing` is no sequence of strings.
         ValueError: If the target is unclear; the value of an option is unknown, contradicts another or does not fit the
-            source; a file is malformed; a cell is no label, number, weight or part; a split has no usable molecule; or
-            `strict` is set and a molecule is unusable.
+            source; a file is malformed; a cell is no label, number, weight or part; or a split has no usable
+            molecule.
         RuntimeError: If a worker process dies.
     """
     given = LoadOptions(**options)
@@ -105,7 +103,7 @@ def load_molecules(
                 built = made if fold == number else built
     assert built is not None
     splits = _splits(built, resolved, target, is_single)
-    _announce(source, splits.report, strict)
+    _announce(source, splits.report)
     _warn_of_training_set(source, splits)
     return splits
 
@@ -161,7 +159,6 @@ def read_molecules(
     reader: MoleculeReader | None = None,
     smiles_column: str | None = None,
     canonical: bool = True,
-    strict: bool = False,
     num_workers: int | None = None,
     progress: bool = True,
 ) -> tuple[MoleculeDataset, AtomVocabulary, LoadReport, list[tuple[int, str]]]:
@@ -173,7 +170,6 @@ def read_molecules(
             those that occur.
         smiles_column: Column of the SMILES, as for :func:`load_molecules`.
         canonical: As for :func:`load_molecules`, without a `reader`.
-        strict: Raise if any molecule is unusable.
         num_workers: Number of worker processes, as for :func:`load_molecules`.
         progress: Show a progress bar.
 
@@ -182,8 +178,7 @@ def read_molecules(
 
     Raises:
         FileNotFoundError: If there is no such file.
-        ValueError: If there is no SMILES column, no molecule is usable, `strict` is set and one is not, or the reader
-            has no atom types.
+        ValueError: If there is no SMILES column, no molecule is usable, or the reader has no atom types.
     """
     if reader is not None and reader.vocabulary is None:
         raise ValueError(f"reader must have a vocabulary, but {reader} reads ogb's features; use reader.read(strings)")
@@ -200,7 +195,7 @@ def read_molecules(
     usable, report = sift(places, molecules, cells)
     if not usable:
         raise ValueError(f"{path}: no usable molecule: {report.summary()}")
-    _announce(path, report, strict)
+    _announce(path, report)
     numbered: list[Molecule | str] = list(usable.values())
     if vocabulary is None:
         vocabulary = collect_types(usable, list(usable))
@@ -223,10 +218,8 @@ def _named(source: str | Path) -> Iterator[None]:
         raise ValueError(f"{source}: {error}") from error
 
 
-def _announce(source: str | Path, report: LoadReport, strict: bool) -> None:
-    """Log which molecules were left out, or raise an error if `strict` is set."""
-    if strict and report.skipped:
-        raise ValueError(f"{source} holds unusable molecules, and strict is set: {report}")
+def _announce(source: str | Path, report: LoadReport) -> None:
+    """Log how many molecules were left out, and the first."""
     first = f"; the first left out: {report.skipped[0]}" if report.skipped else ""
     _LOGGER.log(logging.WARNING if first else logging.INFO, "%s: %s%s", source, report.summary(), first)
 
