@@ -81,7 +81,7 @@ def test_every_kind_of_class_has_flags() -> None:
     cases = {case.id for case in wrong_values()}
     assert {"GraphTransformer-in_channels--1", "GramTransformer-num_node_types-0"} <= cases
     assert "LaplacianEigenvectors-which-'no name'" in cases
-    assert {"LinearTransformer-update_incidence", "edge-residual"} <= names
+    assert {"LinearTransformer-update_incidence", "spectral-full"} <= names
 
 
 test_seeds_widths_and_options = refusals(

@@ -51,10 +51,7 @@ def test_graphs_are_read_out_of_pooled_nodes(attention: str) -> None:
             "pe_options": {"norm": True, "edge_channels": 3},
         },
         {"readout": {"norm": "running"}, "attention_options": {"norm": "running", "local": "gine", "drop_path": 0.1}},
-        {
-            **{"num_node_types": None, "num_edge_types": None, "in_channels": 2, "edge_dim": 3},
-            "attention_options": {"residual": False},
-        },
+        {"num_node_types": None, "num_edge_types": None, "in_channels": 2, "edge_dim": 3},
     ],
 )
 def test_reset_parameters_gives_the_initial_weights(options: dict[str, Any]) -> None:

@@ -102,7 +102,7 @@ def test_one_graph_is_compiled_as_a_whole(attention: str) -> None:
             {**TYPES, "attention_options": {"norm": "graph"}, "readout": {"pooling": "both"}}, marks=pytest.mark.slow
         ),
         pytest.param(
-            {"attention_options": {"norm": "layer", "residual": False}, "readout": {"level": "node"}},
+            {"attention_options": {"norm": "layer"}, "readout": {"level": "node"}},
             marks=pytest.mark.slow,
         ),
     ],

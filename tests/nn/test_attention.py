@@ -34,7 +34,7 @@ NORM_VARIANTS: list[dict[str, Any]] = [{"norm": norm} for norm in NORMS]
 
 class TestEdgeAttention(AttentionTestCase):
     name = "edge"
-    variants: ClassVar[list[dict[str, Any]]] = [*NORM_VARIANTS, {"residual": False}, {"local": "gine"}]
+    variants: ClassVar[list[dict[str, Any]]] = [*NORM_VARIANTS, {"local": "gine"}]
 
     def expected(self, layer: Any, h: Tensor, e: Tensor, edge_index: Tensor, batch: Tensor) -> tuple[Tensor, Tensor]:
         """Compute Dwivedi & Bresson's equations with dense incidence matrices, head by head, and PyG's GINE."""
@@ -59,11 +59,9 @@ class TestEdgeAttention(AttentionTestCase):
 
 def dense_update(update: Any, x: Tensor, change: Tensor, graph: Tensor, local: Tensor | float = 0.0) -> Tensor:
     """Output map and feed-forward net, each with residual and norm, written out."""
-    old = x if update.residual else 0.0
-    x = dense_norm(update.norm_attention, old + update.out(change) + local, graph)
-    old = x if update.residual else 0.0
+    x = dense_norm(update.norm_attention, x + update.out(change) + local, graph)
     hidden = update.feed_forward[0](x).clamp(min=0)
-    return dense_norm(update.norm_feed_forward, old + update.feed_forward[2](hidden), graph)
+    return dense_norm(update.norm_feed_forward, x + update.feed_forward[2](hidden), graph)
 
 
 class TestGPS(AttentionTestCase):
@@ -85,7 +83,7 @@ class TestBias(AttentionTestCase):
     name = "bias"
     variants: ClassVar[list[dict[str, Any]]] = [
         *({**variant, "pair_channels": 3} for variant in NORM_VARIANTS),
-        {"pair_channels": 3, "residual": False, "local": "gine"},
+        {"pair_channels": 3, "local": "gine"},
         {},
     ]
 
@@ -113,7 +111,6 @@ class TestPairs(AttentionTestCase):
     half_tolerance = 0.2  # without a norm 0.02; here graphs of one node are divided by next to nothing
     variants: ClassVar[list[dict[str, Any]]] = [
         *({**variant, "pair_channels": 3} for variant in NORM_VARIANTS),
-        {"pair_channels": 3, "residual": False},
         {},
     ]
 
@@ -137,10 +134,9 @@ class TestPairs(AttentionTestCase):
             out[:, part] = (weight.unsqueeze(2) * sent).sum(1)
         out = inner.out(out)
         out = out * inner.scale + torch.log(1 + count)[:, None] * out * inner.degree_scale
-        old = 1.0 if inner.residual else 0.0
-        x = dense_norm(inner.norm_attention, old * h + out, batch)
-        x = dense_norm(inner.norm_feed_forward, old * x + inner.feed_forward(x), batch)
-        own = dense_norm(inner.pair_norm, (old * pairs + inner.pair_out(hat))[~apart], batch[(~apart).nonzero()[:, 0]])
+        x = dense_norm(inner.norm_attention, h + out, batch)
+        x = dense_norm(inner.norm_feed_forward, x + inner.feed_forward(x), batch)
+        own = dense_norm(inner.pair_norm, (pairs + inner.pair_out(hat))[~apart], batch[(~apart).nonzero()[:, 0]])
         graph = Graph(edge_index, batch=batch, num_graphs=GRAPHS)
         state = layer.shared(graph, pair_encoding(graph) if layer.has_pairs else None, graph.sort_edges(e))
         assert relative_error(inner(h, graph.sort_edges(e), graph, state)[2].values, own) < 1e-12
@@ -330,13 +326,12 @@ def test_layers_that_share_weights_and_hand_on_a_state() -> None:
 test_options_are_checked = refusals(
     lambda name, options: make_attention(name, 8, 2, options),
     (("other", {}), r"attention must be one of \['edge'.*\], got 'other'"),
-    (("edge", {"tau": 1.0}), r"attention 'edge' takes the options \['dropout', 'norm', 'residual', .*\], got tau=1.0"),
+    (("edge", {"tau": 1.0}), r"attention 'edge' takes the options \['dropout', 'norm', 'local', .*\], got tau=1.0"),
     (("edge", {"local": "gcn"}), "local must .*, got 'gcn'"),
     (("edge", {"drop_path": 1.0}), "drop_path must be at least 0 and below 1, got 1.0"),
-    (("edge", {"drop_path": 0.1, "residual": False}), "drop_path=0.1 needs residual=True"),
     (("edge", {"attention_dropout": 2.0}), "attention_dropout must be at least 0 and below 1, got 2.0"),
     (("edge", {"update_edges": False}), "takes the options .*, got update_edges=False"),
-    (("gps", {"residual": False}), r"attention 'gps' takes the options .*, got residual=False"),
+    (("gps", {"update_edges": False}), r"attention 'gps' takes the options .*, got update_edges=False"),
     *(
         ((name, {"dropout": value}), f"dropout must be at least 0 and below 1, got {value}")
         for name, value in (("edge", 1.5), ("gps", -1.0), ("hybrid", 1.0), ("spectral", 1.0))

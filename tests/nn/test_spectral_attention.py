@@ -62,7 +62,7 @@ class TestSpectralAttention(AttentionTestCase):
     name = "spectral"
     variants: ClassVar[list[dict[str, Any]]] = [
         {},
-        {"residual": False, "norm": "none"},
+        {"norm": "none"},
         FULL,
         {**FULL, "softmax": "separate"},
     ]
@@ -71,10 +71,10 @@ class TestSpectralAttention(AttentionTestCase):
         feature = None if layer.shared.embedding is None else layer.shared.embedding.weight[0]
         layer = layer.layer
         update = layer.out(dense_attention(layer.attention, feature, h, e, edge_index, batch))
-        h = normed(layer.norm_attention, h + update if layer.residual else update)
+        h = normed(layer.norm_attention, h + update)
         first, second = layer.feed_forward[0], layer.feed_forward[3]
         update = second(first(h).clamp(min=0))
-        return normed(layer.norm_feed_forward, h + update if layer.residual else update), e
+        return normed(layer.norm_feed_forward, h + update), e
 
 
 @pytest.mark.parametrize("sizes", [[3, 9, 1, 0, 5, 2], [3, 90, 1, 0, 70, 80]], ids=["one bucket", "buckets"])

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
-from tg_lpe.arguments import check_count, check_flags, check_heads, check_shares
+from tg_lpe.arguments import check_count, check_heads, check_shares
 from tg_lpe.graph.graph import Graph
 from tg_lpe.nn.attention.edge import FeatureUpdate, make_local
 from tg_lpe.nn.attention.global_attention import key_mask
@@ -105,7 +105,6 @@ class BiasAttentionLayer(AttentionLayer):
         pair_channels: width of the encoding of pairs, 0 for none; the model sets it to its encoder's.
         dropout: share of the attention's output and of the hidden units that is dropped in training.
         norm: name of a normalisation in :data:`~tg_lpe.nn.norms.NORMS`.
-        residual: whether input is added to output around attention and feed-forward net.
         local: message passing whose output is added to that of the attention: ``"none"``, ``"gine"`` or a convolution,
             see :class:`~tg_lpe.nn.attention.EdgeAttentionLayer`.
         local_options: further arguments of its constructor.
@@ -125,19 +124,17 @@ class BiasAttentionLayer(AttentionLayer):
         pair_channels: int = 0,
         dropout: float = 0.0,
         norm: str = "bounded",
-        residual: bool = True,
         local: Local = "none",
         local_options: Mapping[str, Any] | None = None,
         attention_dropout: float = 0.0,
         max_nodes: int = MAX_NODES,
     ) -> None:
         super().__init__()
-        check_flags(residual=residual)
         check_count("max_nodes", max_nodes)
         check_shares(dropout=dropout, attention_dropout=attention_dropout)
         self.max_nodes = max_nodes
         self.attention = BiasAttention(hidden_channels, heads, pair_channels, attention_dropout)
-        self.update = FeatureUpdate(hidden_channels, dropout, norm, residual, 0.0)
+        self.update = FeatureUpdate(hidden_channels, dropout, norm)
         self.local = make_local(hidden_channels, local, local_options)
 
     def shared(self) -> GivenPairs:

@@ -76,7 +76,6 @@ class EdgeAttentionLayer(AttentionLayer):
         update_edges: whether edge features are updated; ``False`` for the last layer, whose edge features are not read.
         dropout: share of the attention's output and of the hidden units that is dropped in training.
         norm: name of a normalisation in :data:`~tg_lpe.nn.norms.NORMS`.
-        residual: whether input is added to output around attention and feed-forward net.
         local: message passing whose output is added to that of the attention.
 
             - ``"none"``: no message passing
@@ -85,8 +84,7 @@ class EdgeAttentionLayer(AttentionLayer):
             - otherwise a convolution, see :func:`~tg_lpe.nn.attention.local.make_convolution`
         local_options: further arguments of the convolution's constructor.
         attention_dropout: share of the attention weights that is dropped in training.
-        drop_path: probability that a graph skips the attention, or the feed-forward net, in training; needs
-            ``residual``.
+        drop_path: probability that a graph skips the attention, or the feed-forward net, in training.
 
     Raises:
         ValueError: if ``heads`` does not divide ``hidden_channels``, or another argument is out of range.
@@ -99,20 +97,17 @@ class EdgeAttentionLayer(AttentionLayer):
         update_edges: bool = True,
         dropout: float = 0.0,
         norm: str = "bounded",
-        residual: bool = True,
         local: Local = "none",
         local_options: Mapping[str, Any] | None = None,
         attention_dropout: float = 0.0,
         drop_path: float = 0.0,
     ) -> None:
         super().__init__()
-        check_flags(update_edges=update_edges, residual=residual)
+        check_flags(update_edges=update_edges)
         check_shares(dropout=dropout, attention_dropout=attention_dropout, drop_path=drop_path)
-        if drop_path and not residual:
-            raise ValueError(f"drop_path={drop_path} needs residual=True: nothing would be left of a skipped graph")
         self.attention = EdgeAttention(hidden_channels, heads, attention_dropout)
-        self.node_update = FeatureUpdate(hidden_channels, dropout, norm, residual, drop_path)
-        self.edge_update = FeatureUpdate(hidden_channels, dropout, norm, residual, drop_path) if update_edges else None
+        self.node_update = FeatureUpdate(hidden_channels, dropout, norm, drop_path)
+        self.edge_update = FeatureUpdate(hidden_channels, dropout, norm, drop_path) if update_edges else None
         self.local = make_local(hidden_channels, local, local_options)
 
     def forward(self, h: Tensor, e: Tensor, graph: Graph) -> tuple[Tensor, Tensor]:
@@ -159,9 +154,8 @@ class LocalPart(nn.Module):
 class FeatureUpdate(nn.Module):
     """Output projection and feed-forward net, each followed by residual and norm."""
 
-    def __init__(self, channels: int, dropout: float, norm: str, residual: bool, drop_path: float) -> None:
+    def __init__(self, channels: int, dropout: float, norm: str, drop_path: float = 0.0) -> None:
         super().__init__()
-        self.residual = residual
         self.out = nn.Linear(channels, channels)
         self.norm_attention = NORMS[norm](channels)
         self.feed_forward = _FeedForward(channels)
@@ -174,12 +168,9 @@ class FeatureUpdate(nn.Module):
         update = self.out(self.dropout(update))
         if local is not None:
             update = local + update
-        x = self.norm_attention(self._add_residual(x, update, graphs), graphs)
+        x = self.norm_attention(x + self.drop_path(update, graphs), graphs)
         update = self.feed_forward(x, self.dropout)
-        return self.norm_feed_forward(self._add_residual(x, update, graphs), graphs)
-
-    def _add_residual(self, x: Tensor, update: Tensor, graphs: RowGroups) -> Tensor:
-        return x + self.drop_path(update, graphs) if self.residual else update
+        return self.norm_feed_forward(x + self.drop_path(update, graphs), graphs)
 
 
 class _FeedForward(nn.Sequential):

@@ -178,7 +178,6 @@ class PairAttentionLayer(AttentionLayer):
         update_edges: whether features of pairs are updated; ``False`` for the last layer, whose pairs are not read.
         dropout: share of the attention's output and of the hidden units that is dropped in training.
         norm: name of a normalisation in :data:`~tg_lpe.nn.norms.NORMS`; the published models have ``"batch"``.
-        residual: whether input is added to output around attention and feed-forward net.
         attention_dropout: share of the attention weights that is dropped in training.
         max_nodes: largest number of nodes of a graph.
 
@@ -196,12 +195,11 @@ class PairAttentionLayer(AttentionLayer):
         update_edges: bool = True,
         dropout: float = 0.0,
         norm: str = "bounded",
-        residual: bool = True,
         attention_dropout: float = 0.0,
         max_nodes: int = MAX_NODES,
     ) -> None:
         super().__init__()
-        check_flags(update_edges=update_edges, residual=residual)
+        check_flags(update_edges=update_edges)
         check_count("max_nodes", max_nodes)
         check_shares(dropout=dropout, attention_dropout=attention_dropout)
         channels = hidden_channels
@@ -214,7 +212,7 @@ class PairAttentionLayer(AttentionLayer):
         self.pair_norm = NORMS[norm](channels) if update_edges else None
         self.feed_forward = feed_forward(channels, dropout)
         self.norm_feed_forward = NORMS[norm](channels)
-        self.dropout, self.residual = nn.Dropout(dropout), residual
+        self.dropout = nn.Dropout(dropout)
 
     def _reset_parameters(self) -> None:
         nn.init.ones_(self.scale)
@@ -230,11 +228,11 @@ class PairAttentionLayer(AttentionLayer):
         update = self.out(self.dropout(update))
         degree = graph.target.ptr.diff().to(update.dtype).log1p().unsqueeze(1)
         update = update * (self.scale + degree * self.degree_scale)
-        h = self.norm_attention(h + update if self.residual else update, graph.graphs)
+        h = self.norm_attention(h + update, graph.graphs)
         update = self.feed_forward(h)
-        h = self.norm_feed_forward(h + update if self.residual else update, graph.graphs)
+        h = self.norm_feed_forward(h + update, graph.graphs)
         if self.pair_out is None or self.pair_norm is None:
             return h, e, state
         pairs = self.pair_out(self.dropout(pairs))
-        pairs = self.pair_norm(state.values + pairs if self.residual else pairs, graph.pair_graphs)
+        pairs = self.pair_norm(state.values + pairs, graph.pair_graphs)
         return h, e, state._replace(values=pairs)

@@ -312,7 +312,6 @@ class SpectralAttentionLayer(AttentionLayer):
         full, gamma, softmax: see :class:`SpectralAttention`.
         dropout: share of the attention's output and of the hidden units that is dropped in training.
         norm: name of a normalisation in :data:`~tg_lpe.nn.norms.NORMS`.
-        residual: whether input is added to output around attention and feed-forward net.
 
     Raises:
         ValueError: if an argument is out of range.
@@ -327,17 +326,15 @@ class SpectralAttentionLayer(AttentionLayer):
         softmax: str = "joint",
         dropout: float = 0.0,
         norm: str = "bounded",
-        residual: bool = True,
     ) -> None:
         super().__init__()
-        check_flags(residual=residual)
         check_shares(dropout=dropout)
         self.attention = SpectralAttention(hidden_channels, heads, full, gamma, softmax)
         self.out = nn.Linear(hidden_channels, hidden_channels)
         self.norm_attention = NORMS[norm](hidden_channels)
         self.feed_forward = feed_forward(hidden_channels, dropout)
         self.norm_feed_forward = NORMS[norm](hidden_channels)
-        self.dropout, self.residual = nn.Dropout(dropout), residual
+        self.dropout = nn.Dropout(dropout)
 
     def shared(self) -> MissingEdges:
         """Return the module that all layers of a model share."""
@@ -349,6 +346,6 @@ class SpectralAttentionLayer(AttentionLayer):
         """Apply the layer, see :func:`~tg_lpe.nn.attention.register_attention`; the state is passed on unchanged."""
         graphs = graph.graphs
         update = self.out(self.dropout(self.attention(h, e, graph, state)))
-        h = self.norm_attention(h + update if self.residual else update, graphs)
+        h = self.norm_attention(h + update, graphs)
         update = self.feed_forward(h)
-        return self.norm_feed_forward(h + update if self.residual else update, graphs), e, state
+        return self.norm_feed_forward(h + update, graphs), e, state
