@@ -11,7 +11,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -25,9 +25,6 @@ from tg_lpe.data.splits import LEVELS, PARTS, GraphSplits, Level, TargetSpec
 
 TASKS = Registry("task")
 """Task classes by name."""
-
-OUTLIER_SHARE, OUTLIER_FACTOR = 0.05, 3.0
-"""The farthest labels, of this share, are outliers if they multiply the standard deviation by more than the factor."""
 
 NO_TARGET = "the data has no target; choose one before training"
 
@@ -267,12 +264,17 @@ class Regression(Task):
 
     @classmethod
     def arguments_for(cls, labels: Tensor, training: Tensor) -> dict[str, Any]:
-        """Return the number of columns, and the mean and standard deviation of each, see :func:`label_scale`."""
+        """Return the number of columns, and the mean and standard deviation of each."""
         arguments = super().arguments_for(labels, training)
         if cls.loss is not Regression.loss:  # an overridden loss may not scale the labels
             return arguments
-        scales = [label_scale(column) for column in training.unbind(1)]
-        return {**arguments, "mean": [scale.mean for scale in scales], "std": [scale.std for scale in scales]}
+        means, stds = list[float](), list[float]()
+        for column in training.unbind(1):
+            known = column[~column.isnan()].double()
+            differ = len(known) > 0 and bool(known.min() < known.max())  # otherwise the deviation may be rounding noise
+            means.append(float(known.mean()) if len(known) else 0.0)
+            stds.append(float(known.std(correction=0)) if differ else 1.0)
+        return {**arguments, "mean": means, "std": stds}
 
     @property
     def figures(self) -> tuple[str, ...]:
@@ -481,8 +483,8 @@ def task_for(splits: GraphSplits, name: str | None = None, metric: str | None = 
             names, and regression for numbers that are not all integers.
         metric: the metric that chooses the best epoch; the default of the task if absent.
         options: further arguments of the task. If absent, ``num_targets`` and ``num_classes`` follow from the labels,
-            and ``mean`` and ``std`` of a regression from the training labels, see
-            :func:`~tg_lpe.app.training.tasks.label_scale`. With ``mean=None, std=None`` labels are learned unscaled.
+            and ``mean`` and ``std`` of a regression from the training labels. With ``mean=None, std=None`` labels are
+            learned unscaled.
 
     Raises:
         TypeError: if ``splits`` is no :class:`~tg_lpe.data.GraphSplits`.
@@ -512,7 +514,7 @@ def task_for(splits: GraphSplits, name: str | None = None, metric: str | None = 
     task = make_task({"name": name, "level": splits.target.level, "metric": metric or "", **arguments, **options})
     task.check(labels)
     if "mean" in arguments:
-        _warn_of_outliers(splits)
+        _warn_of_equal_labels(splits)
     return task
 
 
@@ -534,54 +536,11 @@ def _default_name(target: TargetSpec, labels: Tensor) -> str:
     return Regression.name
 
 
-class LabelScale(NamedTuple):
-    """The mean and standard deviation by which a column of labels is scaled."""
-
-    mean: float
-    std: float
-    outlying: Tensor
-    """Labels that are left out of both."""
-
-
-def label_scale(labels: Tensor) -> LabelScale:
-    """Compute the mean and standard deviation of a column of labels, robust against a few outliers.
-
-    The outliers are the 5 % of the labels farthest from the median, at least one label. They are left out if they more
-    than triple the standard deviation: otherwise one label of 10,000 among a thousand near 1 would shrink all others
-    to nothing.
-
-    Args:
-        labels: ``[num_labels]``, NaN where missing.
-
-    Returns:
-        Mean, standard deviation and the labels left out. The mean is 0 without labels; the deviation is 1 without
-        labels or if all are equal.
-    """
-    known = labels[~labels.isnan()].double()
-    if not len(known):
-        return LabelScale(0.0, 1.0, known)
-    order = (known - known.median()).abs().argsort(stable=True)
-    others, farthest = known[order].tensor_split([len(known) - max(1, int(OUTLIER_SHARE * len(known)))])
-    if 0 < OUTLIER_FACTOR * _deviation(others) < _deviation(known):
-        return LabelScale(float(others.mean()), _deviation(others), farthest)
-    return LabelScale(float(known.mean()), _deviation(known) or 1.0, known[:0])
-
-
-def _deviation(labels: Tensor) -> float:
-    """Return the standard deviation, exactly 0 if all labels are equal."""
-    return float(labels.std(correction=0)) if len(labels) > 1 and bool(labels.min() < labels.max()) else 0.0
-
-
-def _warn_of_outliers(splits: GraphSplits) -> None:
-    """Warn if all labels are equal, or some are far from the others and may stand for missing labels."""
+def _warn_of_equal_labels(splits: GraphSplits) -> None:
     for column, labels in zip(splits.target.columns, splits.labels("train").unbind(1), strict=True):
         known = labels[~labels.isnan()]
         if len(known) and bool(known.min() == known.max()):
             _LOGGER.warning("%s: all %d training labels are %g: nothing can be learned", column, len(known), known[0])
-        mean, std, outlying = label_scale(labels)
-        if len(outlying):
-            message = "%s: labels are scaled without %d that are far from the others (mean %.4g, deviation %.4g): %s"
-            _LOGGER.warning(message, column, len(outlying), mean, std, _few(outlying.flip(0)))
 
 
 def precise(outputs: Tensor, labels: Tensor) -> Tensor:
