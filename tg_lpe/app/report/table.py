@@ -13,7 +13,6 @@ from typing import Any
 from tg_lpe.app.report.format import DASH, duration_text, figure_form, figure_text, signed
 from tg_lpe.app.report.runs import UNNAMED, Run, title_of
 from tg_lpe.app.report.settings import RANKED_BY, differing, effective_settings, labels, of_encoding
-from tg_lpe.app.training.units import in_mev
 from tg_lpe.data.splits import PARTS
 
 CONSTANT = "constant (median of the training labels)"
@@ -157,15 +156,12 @@ class Table:
         seconds = _spread(run.seconds for run in row.runs)
         return {
             "encoding": row.label,
-            f"test {self.metric}": _text((run.test for run in row.runs), run.unit) if row.finished else "unfinished",
+            f"test {self.metric}": _text(run.test for run in row.runs) if row.finished else "unfinished",
             **({"against none": self._difference(row)} if self.compares_with_none else {}),
-            **{title_of(name): _text((run.result.get(f"test_{name}") for run in row.runs), "") for name in self.beside},
+            **{title_of(name): _text(run.result.get(f"test_{name}") for run in row.runs) for name in self.beside},
             **{name: run.cells.get(name, DASH) for name in self.further},
-            **{
-                self._title(name): _text((run.columns().get(name) for run in row.runs), run.units.get(name, ""))
-                for name in self.columns
-            },
-            f"validation {self.metric}": _text((run.validation for run in row.runs), run.unit),
+            **{self._title(name): _text(run.columns().get(name) for run in row.runs) for name in self.columns},
+            f"validation {self.metric}": _text(run.validation for run in row.runs),
             "seeds": ", ".join(row.seeds),
             "epochs": done if epochs == [planned] else f"{done} of {planned}",
             "model + encoder" if training else "parameters": (
@@ -179,16 +175,14 @@ class Table:
     def constant_cells(self) -> dict[str, str]:
         """Return the cells of the row that predicts the median of the training labels; empty if not recorded."""
 
-        def text(values: Iterable[float | None], unit: str) -> str:
-            return _text(dict.fromkeys(values), unit)  # seeds with one split have one constant
+        def text(values: Iterable[float | None]) -> str:
+            return _text(dict.fromkeys(values))  # seeds with one split have one constant
 
-        run = self.runs[0]
-        test = text((run.constant() for run in self.runs), run.unit)
+        test = text(run.constant() for run in self.runs)
         cells = dict.fromkeys(self.cells(self.rows[0]), DASH) | {"encoding": CONSTANT, f"test {self.metric}": test}
         for name in self.columns:
-            constants = (run.columns("_constant").get(name) for run in self.runs)
-            cells[self._title(name)] = text(constants, run.units.get(name, ""))
-        cells[f"validation {self.metric}"] = text((run.constant("val") for run in self.runs), run.unit)
+            cells[self._title(name)] = text(run.columns("_constant").get(name) for run in self.runs)
+        cells[f"validation {self.metric}"] = text(run.constant("val") for run in self.runs)
         return {} if test == DASH else cells
 
     def _title(self, column: str) -> str:
@@ -291,10 +285,10 @@ def _spread(values: Iterable[float | None]) -> Spread | None:
     return Spread(statistics.fmean(known), std, len(known)) if known else None
 
 
-def _text(values: Iterable[float | None], unit: str) -> str:
-    """Format mean and deviation of figures, with the mean in meV if their unit is Hartree."""
+def _text(values: Iterable[float | None]) -> str:
+    """Format mean and deviation of figures."""
     spread = _spread(values)
-    return DASH if spread is None else f"{spread}{in_mev(spread.mean, unit)}"
+    return DASH if spread is None else str(spread)
 
 
 def _grouped(runs: Iterable[Run], key: Callable[[Run], str]) -> list[list[Run]]:
