@@ -119,7 +119,7 @@ def test_on_the_command_line(features: str, capsys: pytest.CaptureFixture[str]) 
     assert main([*train, "--features", features, "--out", "first"]) == 0
     tune = ["train", "small.csv", *COMMON, *LABELS, "--start", "first", "--lr", "1e-9", "--encoder_lr", "1e-9"]
     assert main([*tune, "--model.attention_options.dropout", "0.25", "--out", "second"]) == 0
-    assert "small.csv, RandomWalk-from-first: test accuracy" in capsys.readouterr().out
+    assert "small.csv, RandomWalk-from-first: all in second\nsmall.csv, " in capsys.readouterr().out
     config = json.loads(Path("second", "config.json").read_text())
     assert config["start"] == "first" and config["encoder"] == {**config["encoder"], "class": "RandomWalk", "steps": 5}
     assert config["model"]["hidden_channels"] == 8 and config["model"]["readout"]["pooling"] == "sum"
