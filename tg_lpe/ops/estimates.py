@@ -88,8 +88,8 @@ def _run(adjacency: Tensor, *arguments: Any) -> tuple[Tensor, Tensor]:
 def compiled_estimated_polynomials(adjacency: Tensor, recurrence: EstimatedRecurrence) -> tuple[Tensor, Tensor]:
     """Propagate 16 probes at a time in float32, 8 in float64, through all layers. Sorted edges are faster.
 
-    Memory, in addition to the result: the edges as CSR, a bit for each sign, the result of one filter at the rows, and
-    64 bytes a row for each of two products, and of ``(T + 1) // 2`` more if edges are read.
+    Memory, in addition to the result: the edges as CSR, the result of one filter at the rows, and 64 bytes a row for
+    the signs, for each of two products, and for each of ``(T + 1) // 2`` more if edges are read.
     """
     tail, head, num_rows, max_nodes, alpha, gamma, num_layers, num_probes, seed, read_edges = recurrence
     read = required_edges(adjacency, tail, head, num_rows, num_layers)

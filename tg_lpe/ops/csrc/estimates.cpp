@@ -2,7 +2,7 @@
 //
 // For each filter, half[0] = V, half[1] = P V, half[s] = alpha P half[s-1] - gamma half[s-2], and layer t is read from
 // the Gram matrix of half[t/2] and half[t - t/2]. As many columns of V as fill a cache line go through all layers at a
-// time, so that reading a neighbour fetches one line. V itself is stored as bits.
+// time, so that reading a neighbour fetches one line.
 
 #include <algorithm>
 #include <cstdint>
@@ -19,32 +19,12 @@ constexpr int64_t AHEAD = 96;           // entries of the adjacency by which nei
 constexpr int64_t EDGES_AHEAD = 10;     // edges by which all layers of an end are prefetched
 constexpr int64_t WORTH_A_THREAD = 1 << 16;  // lines in a pass: with fewer, a second thread makes it slower
 
-template <typename T>
-struct Integer {
-    typedef int32_t type;
-};
-template <>
-struct Integer<double> {
-    typedef int64_t type;
-};
-
-// A line of columns, their bit patterns, and parts of a line.
+// A line of columns, and parts of it.
 template <typename T>
 struct Columns {
     static constexpr int64_t WIDTH = LINE / sizeof(T), QUARTER = WIDTH / 4;
-    typedef typename Integer<T>::type Int;
     typedef T Half __attribute__((vector_size(LINE / 2), may_alias));
     typedef T Quarter __attribute__((vector_size(LINE / 4), may_alias));
-
-    alignas(LINE) Int lane[WIDTH], kept[WIDTH], sign[WIDTH];  // bit w in column w; all bits of probes; the sign bit
-
-    explicit Columns(int64_t num_probes) {
-        for (int64_t w = 0; w < WIDTH; ++w) {
-            lane[w] = Int(1) << w;
-            kept[w] = w < num_probes ? -1 : 0;
-            sign[w] = Int(uint64_t(1) << (8 * sizeof(T) - 1));
-        }
-    }
 };
 
 // Shared by all filters: the sizes, the edges, and the adjacency as CSR.
@@ -62,8 +42,7 @@ struct Pass {
     const int64_t* crow;
     const int32_t* col;
     const T* value;
-    const uint16_t* minus;   // of half[0], bit w set where column w is -1
-    const T *in, *before;    // half[s-1] and half[s-2], [num_rows, WIDTH]; null for half[0]
+    const T *in, *before;    // half[s-1] and half[s-2], [num_rows, WIDTH]; half[s-2] is read if gamma is not zero
     T* out;                  // half[s]; may be half[s-2]
     T* copy;                 // a copy with rows `copy_stride` apart; null if not needed
     int64_t copy_stride;
@@ -77,17 +56,16 @@ inline uint64_t mixed(uint64_t z) {
     return z ^ (z >> 31);
 }
 
-// Draw columns first..first+width-1 of the signs of rows begin..end-1 as bits; see counter_signs in
-// tg_lpe/ops/random.py.
-INLINE void draw(uint64_t seed, int64_t max_nodes, int64_t first, int64_t width, int64_t begin, int64_t end,
-                 uint16_t* minus) {
+// Draw columns first..first+width-1 of the signs of rows begin..end-1, zero in the rest of their lines; see
+// counter_signs in tg_lpe/ops/random.py.
+template <typename T>
+INLINE void draw(uint64_t seed, int64_t max_nodes, int64_t first, int64_t width, int64_t begin, int64_t end, T* signs) {
     constexpr uint64_t WEYL = 0x9E3779B97F4A7C15u;
     for (int64_t i = begin; i < end; ++i) {
         const uint64_t of_row = mixed(uint64_t(i % max_nodes + 1) * WEYL + seed);
-        uint64_t bits = 0;
-        for (int64_t w = 0; w < width; ++w)
-            bits |= ((~mixed(of_row + uint64_t(first + w + 1) * WEYL) >> 40) & 1) << w;
-        minus[i] = uint16_t(bits);
+        T* const line = signs + i * Columns<T>::WIDTH;
+        for (int64_t w = 0; w < Columns<T>::WIDTH; ++w)
+            line[w] = w >= width ? 0 : (mixed(of_row + uint64_t(first + w + 1) * WEYL) >> 40) & 1 ? 1 : -1;
     }
 }
 
@@ -102,53 +80,27 @@ INLINE T sum_of(const void* line) {
     return total;
 }
 
-// Compute half[s] for rows begin..end-1, a line in registers of BYTES; FIRST is half[1] = P V.
-template <typename T, int64_t BYTES, bool FIRST>
-INLINE void product_rows(const Columns<T>& c, const Pass<T>& p, int64_t begin, int64_t end) {
-    typedef typename Columns<T>::Int Int;
+// Compute half[s] for rows begin..end-1, a line in registers of BYTES.
+template <typename T, int64_t BYTES>
+INLINE void product(const Pass<T>& p, int64_t begin, int64_t end) {
     typedef T Values __attribute__((vector_size(BYTES), may_alias));
-    typedef Int Bits __attribute__((vector_size(BYTES), may_alias));
     constexpr int64_t WIDTH = Columns<T>::WIDTH, PARTS = LINE / BYTES;
     const auto of = [](const T* line) { return reinterpret_cast<const Values*>(line); };
-    const Bits* const lane = reinterpret_cast<const Bits*>(c.lane);
-    const Bits* const kept = reinterpret_cast<const Bits*>(c.kept);
-    const Bits* const sign = reinterpret_cast<const Bits*>(c.sign);
     const int64_t stop = p.crow[end];
     for (int64_t i = begin; i < end; ++i) {
         Values sum[PARTS] = {};
         for (int64_t e = p.crow[i]; e < p.crow[i + 1]; ++e) {
             // Neighbours are scattered over memory: prefetch them.
-            if (e + AHEAD < stop)
-                __builtin_prefetch(FIRST ? static_cast<const void*>(p.minus + p.col[e + AHEAD])
-                                         : p.in + int64_t(p.col[e + AHEAD]) * WIDTH);
-            const int64_t j = p.col[e];
+            if (e + AHEAD < stop) __builtin_prefetch(p.in + int64_t(p.col[e + AHEAD]) * WIDTH);
+            const Values* const other = of(p.in + int64_t(p.col[e]) * WIDTH);
 #pragma GCC unroll 4
-            for (int64_t h = 0; h < PARTS; ++h) {
-                if (FIRST) {
-                    const Bits flip = (((Bits{} + Int(p.minus[j])) & lane[h]) != 0) & sign[h];
-                    sum[h] += (Values)((Bits)(Values{} + p.value[e]) ^ flip);
-                } else {
-                    sum[h] += p.value[e] * of(p.in + j * WIDTH)[h];
-                }
-            }
+            for (int64_t h = 0; h < PARTS; ++h) sum[h] += p.value[e] * other[h];
         }
+        if (p.gamma != 0)
 #pragma GCC unroll 4
-        for (int64_t h = 0; h < PARTS; ++h) {
-            if (FIRST) {
-                sum[h] = (Values)((Bits)sum[h] & kept[h]);
-            } else if (p.gamma != 0) {
-                Values before;
-                if (p.before) {
-                    before = of(p.before + i * WIDTH)[h];
-                } else {
-                    const Bits flip = (((Bits{} + Int(p.minus[i])) & lane[h]) != 0) & sign[h];
-                    before = (Values)(((Bits)(Values{} + T(1)) ^ flip) & kept[h]);
-                }
-                sum[h] = p.alpha * sum[h] - p.gamma * before;
-            }
-        }
+            for (int64_t h = 0; h < PARTS; ++h) sum[h] = p.alpha * sum[h] - p.gamma * of(p.before + i * WIDTH)[h];
         Values products[PARTS];
-        if (!FIRST && p.odd) {
+        if (p.odd) {
 #pragma GCC unroll 4
             for (int64_t h = 0; h < PARTS; ++h) products[h] = sum[h] * of(p.in + i * WIDTH)[h];
             p.odd[i] = sum_of<T>(products);
@@ -161,14 +113,6 @@ INLINE void product_rows(const Columns<T>& c, const Pass<T>& p, int64_t begin, i
         std::memcpy(p.out + i * WIDTH, sum, sizeof(sum));
         if (p.copy) std::memcpy(p.copy + i * p.copy_stride, sum, sizeof(sum));
     }
-}
-
-template <typename T, int64_t BYTES>
-INLINE void product(const Columns<T>& c, const Pass<T>& p, int64_t begin, int64_t end) {
-    if (p.in)
-        product_rows<T, BYTES, false>(c, p, begin, end);
-    else
-        product_rows<T, BYTES, true>(c, p, begin, end);
 }
 
 // Add the entries of all layers at edges begin..end-1 to those of earlier columns, or to `offset` times P.
@@ -251,15 +195,9 @@ int run(Structure& s, const T* adjacency, uint64_t seed, T alpha, T gamma, T* no
         });
     };
 
-    Buffer<uint16_t> minus(n, num_blocks);
-    for (int64_t block = 0; block < num_blocks; ++block)
-        each_rows([&](int64_t begin, int64_t end) {
-            on_this_processor<draw>(seed, s.max_nodes, block * WIDTH, std::min(WIDTH, s.num_probes - block * WIDTH),
-                                    begin, end, &minus[block * n]);
-        });
     // The next product needs the last two; edges read all layers of their ends, which are stored row by row.
     const int64_t last = s.num_layers - 1, run = s.depth * WIDTH;
-    Buffer<T> value(2 * m), recent(n, std::min<int64_t>(s.depth, 2) * WIDTH), half(edges ? n : 0, run);
+    Buffer<T> value(2 * m), signs(n, WIDTH), recent(n, std::min<int64_t>(s.depth, 2) * WIDTH), half(edges ? n : 0, run);
     Buffer<T> diagonals(n, last);
     std::vector<T> scale(last), edge_scale(last), offset(last), edge_offset(last);
     for (int64_t t = 0; t < last; ++t) {  // T_2s = 2 T_s T_s - I, T_2s+1 = 2 T_s T_s+1 - P
@@ -268,28 +206,30 @@ int run(Structure& s, const T* adjacency, uint64_t seed, T alpha, T gamma, T* no
         offset[t] = gamma != 0 && t % 2 == 0 ? -1 : 0;
         edge_offset[t] = gamma != 0 && t % 2 == 1 ? -1 : 0;
     }
-    const auto slot = [&](int64_t layer) { return layer < 1 ? nullptr : &recent[(layer - 1) % 2 * n * WIDTH]; };
+    const auto slot = [&](int64_t layer) { return layer < 1 ? &signs[0] : &recent[(layer - 1) % 2 * n * WIDTH]; };
     const auto diagonal = [&](int64_t t) { return t < 2 || t > s.num_layers ? nullptr : &diagonals[(t - 2) * n]; };
-    for (int64_t filter = 0; filter < s.num_filters; ++filter) {
-        const T* own = adjacency + filter * m;
-        T *to_nodes = nodes + filter * s.num_layers, *to_edges = edges ? edges + filter * s.num_layers : nullptr;
-        if (num_blocks == 0) {
-            for (int64_t i = 0; i < n; ++i) to_nodes[i * s.width] = 0;
-            for (int64_t e = 0; edges && e < m; ++e) to_edges[e * s.width] = own[e];
-            continue;
-        }
+    for (int64_t filter = 0; num_blocks == 0 && filter < s.num_filters; ++filter) {
+        for (int64_t i = 0; i < n; ++i) nodes[i * s.width + filter] = 0;
+        for (int64_t e = 0; edges && e < m; ++e) edges[e * s.width + filter] = adjacency[filter * m + e];
+    }
+    for (int64_t block = 0; block < num_blocks; ++block) {
         each_rows([&](int64_t begin, int64_t end) {
-            for (int64_t p = s.rows.crow[begin]; p < s.rows.crow[end]; ++p) value[p] = own[s.rows.edge[p]];
+            on_this_processor<draw<T>>(seed, s.max_nodes, block * WIDTH, s.num_probes - block * WIDTH, begin, end,
+                                       &signs[0]);
         });
-        for (int64_t block = 0; block < num_blocks; ++block) {
-            const Columns<T> columns(s.num_probes - block * WIDTH);
+        for (int64_t filter = 0; filter < s.num_filters; ++filter) {
+            const T* own = adjacency + filter * m;
+            T *to_nodes = nodes + filter * s.num_layers, *to_edges = edges ? edges + filter * s.num_layers : nullptr;
+            each_rows([&](int64_t begin, int64_t end) {
+                for (int64_t p = s.rows.crow[begin]; p < s.rows.crow[end]; ++p) value[p] = own[s.rows.edge[p]];
+            });
             for (int64_t layer = 1; layer <= s.depth; ++layer) {
                 T* const copy = edges ? &half[(layer - 1) * WIDTH] : nullptr;
-                const Pass<T> pass{&s.rows.crow[0], &s.rows.col[0],  &value[0],   &minus[block * n],
+                const Pass<T> pass{&s.rows.crow[0], &s.rows.col[0],  &value[0],
                                    slot(layer - 1), slot(layer - 2), slot(layer), copy,
-                                   run,             alpha,           gamma,       diagonal(2 * layer),
-                                   diagonal(2 * layer - 1)};
-                each_rows([&](int64_t begin, int64_t end) { BY_REGISTERS(product, T)(columns, pass, begin, end); });
+                                   run,             alpha,           layer == 1 ? T(0) : gamma,
+                                   diagonal(2 * layer), diagonal(2 * layer - 1)};
+                each_rows([&](int64_t begin, int64_t end) { BY_REGISTERS(product, T)(pass, begin, end); });
             }
             each_rows([&](int64_t begin, int64_t end) {
                 read_nodes<T>(s, &diagonals[0], scale.data(), offset.data(), block == 0, to_nodes, begin, end);
