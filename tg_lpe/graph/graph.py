@@ -159,7 +159,7 @@ class Graph(Incidence):
         Raises:
             ValueError: if ``data`` has no ``edge_index``, or as the constructor.
         """
-        if getattr(data, "edge_index", None) is None:
+        if not isinstance(data, Data) or data.edge_index is None:
             raise ValueError(
                 f"data must have edge_index, got {type(data).__name__} with {data.keys()}; {HOMOGENEOUS}; "
                 f"{WITHOUT_EDGE_INDEX}"

@@ -117,7 +117,7 @@ class EfficientTransformer(Scheduled):
 
     def weights(self, index: int) -> Weights:
         """Return the weights with number ``index``."""
-        return Weights(*(getattr(self, name)[index] for name in Weights._fields))
+        return Weights(*(self.get_parameter(name)[index] for name in Weights._fields))
 
     def forward(self, graph: Graph | Tensor, psi: Tensor) -> Tensor:
         """Run all layers.

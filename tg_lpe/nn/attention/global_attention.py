@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -161,19 +161,3 @@ def _unit_rows(rows: Tensor) -> Tensor:
     """Scale rows to length one; as in PyG, zeros become small numbers first."""
     rows = rows + 1e-6 * (rows == 0).to(rows.dtype)
     return rows / torch.linalg.vector_norm(rows, dim=1, keepdim=True)
-
-
-@register_global_attention("none")
-class NoAttention(AttentionLayer):
-    """No global attention; :class:`~tg_lpe.nn.attention.HybridLayer` omits the global part.
-
-    Args:
-        hidden_channels, heads: not read.
-    """
-
-    def __init__(self, hidden_channels: int, heads: int) -> None:
-        super().__init__()
-
-    def forward(self, h: Tensor, graph: Graph, state: Any) -> tuple[Tensor, Any]:
-        """Return zeros."""
-        return torch.zeros_like(h), state

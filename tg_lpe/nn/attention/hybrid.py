@@ -92,10 +92,13 @@ class HybridLayer(AttentionLayer):
             self.local = ResidualLocal(hidden_channels, local, local_options, dropout)
         self.reads_pe = pe_gate
         self.local_norm = None if self.local is None else NORMS[norm](hidden_channels)
-        part = GLOBAL_ATTENTIONS[global_attention]
-        check_arguments("global_attention", global_attention, part, global_options or {}, {})
-        attention = part(hidden_channels, heads, **(global_options or {}))
-        self.attention: AttentionLayer | None = None if global_attention == "none" else attention
+        self.attention: AttentionLayer | None = None
+        if global_attention != "none":
+            part = GLOBAL_ATTENTIONS[global_attention]
+            check_arguments("global_attention", global_attention, part, global_options or {}, {})
+            self.attention = part(hidden_channels, heads, **(global_options or {}))
+        elif global_options:
+            raise ValueError(f"global_attention='none' takes no global_options, got {dict(global_options)}")
         self.attention_norm = None if self.attention is None else NORMS[norm](hidden_channels)
         self.feed_forward = nn.Sequential(*feed_forward(hidden_channels, dropout), nn.Dropout(dropout))
         self.norm = NORMS[norm](hidden_channels)
