@@ -16,13 +16,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from _results import RESULTS
+from _results import MEV_IN, RESULTS
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, NullLocator
 
-from tg_lpe.app.molecules import QM9_UNITS
-from tg_lpe.app.training.units import MEV_IN
 from tg_lpe.checkpoints.files import read_json, replacing
 
 Rows = Sequence[dict[str, Any]]
@@ -125,7 +123,7 @@ def draw_cell(axes: Any, cell: dict[str, Any], lead: float, x: int, y: int) -> N
     axes.fill(*corners, facecolor=GRID_COLORS(0.5 + lead), edgecolor="#00000033", linewidth=0, hatch=hatch)
     value = cell["test"]["mean"]
     if cell["column"] == GAP:
-        text = f"{MEV_IN[QM9_UNITS['gap']] * value:.0f}"
+        text = f"{MEV_IN['Hartree'] * value:.0f}"
     else:
         text = f"{100 * value:.1f}" if cell["direction"] == "max" else f"{value:#.2g}"
     axes.text(x, y, text, ha="center", va="center", fontsize=7.5, color="white" if abs(lead) > 0.4 else "black")

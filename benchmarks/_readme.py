@@ -20,9 +20,10 @@ from pathlib import Path
 from string import Formatter
 from typing import Any, NamedTuple
 
+from _results import MEV_IN
+
 from tg_lpe.app.molecules import QM9_UNITS
 from tg_lpe.app.training.metrics import METRICS
-from tg_lpe.app.training.units import MEV_IN
 from tg_lpe.checkpoints.files import read_json
 
 ROOT = Path(__file__).parent.parent

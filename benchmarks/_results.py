@@ -11,6 +11,7 @@ from tg_lpe.app.training.run_folder import environment
 from tg_lpe.checkpoints.files import read_json, write_json
 
 RESULTS = Path(__file__).parent / "results"
+MEV_IN = {"Hartree": 27211.386246}  # https://physics.nist.gov/cuu/Constants (2018)
 
 
 def write_results(
