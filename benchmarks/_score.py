@@ -15,7 +15,6 @@ from tg_lpe.app.molecules import (
     MoleculeReader,
     constrained_solubility,
     load_molecules,
-    read_molecules,
 )
 from tg_lpe.app.prediction import load
 from tg_lpe.app.training.metrics import IN_UNITS, METRICS
@@ -119,19 +118,15 @@ def _molecules(data: dict[str, Any], max_nodes: int | None) -> tuple[GraphChunk,
     from rdkit import RDConfig
 
     file = Path(RDConfig.RDDataDir, "NCI", "first_5K.smi")
-    if data.get("bond_types") == []:  # ogb's features
-        strings = [line.split()[0] for line in file.read_text(encoding="utf-8").splitlines()]
-        read = next(MoleculeReader(None, canonical=False).read(strings, batch_size=len(strings), num_workers=0))
-        dataset, used = (
-            read.graphs,
-            [text for text, reason in zip(strings, read.reasons, strict=True) if reason is None],
-        )
-    else:
-        types = data.get("atom_types")
-        reader = MoleculeReader(AtomVocabulary(tuple(types)), canonical=False) if types else None
-        dataset, _, _, lines = read_molecules(file, reader=reader, canonical=False, progress=False)
-        used = [text for _, text in lines]
-    small = dataset.slices["x"].diff() <= (max_nodes or math.inf)
-    chosen = small.nonzero().flatten()[:SAMPLE]
-    chunk = next(iterate_chunks(whole(dataset[chosen]), SAMPLE, ("x", "edge_attr")))
+    strings = [line.split()[0] for line in file.read_text(encoding="utf-8").splitlines()]
+    types = data.get("atom_types")  # without them, the checkpoint reads ogb's features or none
+    reader = MoleculeReader(AtomVocabulary(tuple(types)) if types else None, canonical=False)
+    for count in (2 * SAMPLE, len(strings)):  # most checkpoints read most molecules
+        read = next(reader.read(strings[:count], batch_size=count, num_workers=0))
+        small = read.graphs.slices["x"].diff() <= (max_nodes or math.inf)
+        chosen = small.nonzero().flatten()[:SAMPLE]
+        if len(chosen) == SAMPLE:
+            break
+    used = [text for text, reason in zip(strings, read.reasons, strict=False) if reason is None]
+    chunk = next(iterate_chunks(whole(read.graphs[chosen]), SAMPLE, ("x", "edge_attr")))
     return chunk, [used[index] for index in chosen.tolist()]

@@ -348,10 +348,8 @@ def main() -> None:
     found = sorted([*earlier["results"], *results], key=lambda cell: len(cell["seeds"]))
     results = list({(cell["column"], cell["row"]): cell for cell in found}.values())
     results.sort(key=lambda cell: (list(GRID_COLUMNS).index(cell["column"]), list(ROWS).index(cell["row"])))
-    if args.quick:
-        costs = encoding_costs(10)
-    else:
-        costs = encoding_costs() if args.collect and not args.add else earlier["costs"]
+    is_measured = args.quick or (args.collect and not args.add)
+    costs = encoding_costs(10 if args.quick else 100) if is_measured else earlier["costs"]
     write_results(args.json, results, costs=costs)
 
 
