@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -13,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from children import exit_status, start_python
 from helpers import randomize_
 from safetensors.torch import load_file, save_file
 from torch import nn
@@ -91,11 +90,14 @@ out = model(None, load_file(folder + "/edges.safetensors")["edges"]).node
 save_file({"out": out.detach()}, folder + "/out.safetensors")
 print(module_digest(model), LinearTransformerPE(k=2, encoder=model))
 """
-    run = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True)
+    (tmp_path / "load.py").write_text(code, encoding="utf-8")
+    process = start_python(str(tmp_path / "load.py"), str(tmp_path), said=tmp_path / "said")
+    said = (exit_status(process), (tmp_path / "said").read_text(encoding="utf-8").strip())
+    assert said[0] == 0, said[1]
     assert torch.equal(load_file(tmp_path / "out.safetensors")["out"], encode(model))
     from tg_lpe import LinearTransformerPE
 
-    assert run.stdout.strip() == f"{module_digest(model)} {LinearTransformerPE(k=2, encoder=model)}"
+    assert said[1].endswith(f"{module_digest(model)} {LinearTransformerPE(k=2, encoder=model)}")
 
 
 def flip(path: Path, where: int) -> None:

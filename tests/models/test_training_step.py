@@ -90,14 +90,14 @@ def test_one_graph_is_compiled_as_a_whole(attention: str) -> None:
     torch.manual_seed(0)
     model = GraphTransformer(num_node_types=2, attention=attention, hidden_channels=8, heads=2, num_layers=1).double()
     x, ring = torch.tensor([0, 1, 1, 0]), torch.tensor([[0, 1, 2, 3], [1, 2, 3, 0]])
-    torch.testing.assert_close(compiled(copy.deepcopy(model), "aot_eager")(x, ring), model(x, ring))
+    torch.testing.assert_close(compiled(copy.deepcopy(model), "eager")(x, ring), model(x, ring))
 
 
 @pytest.mark.parametrize("scatter", [False, True])
 @pytest.mark.parametrize(
     "options",
     [
-        {**TYPES},
+        {**TYPES, "num_layers": 1},
         pytest.param(
             {**TYPES, "attention_options": {"norm": "graph"}, "readout": {"pooling": "both"}}, marks=pytest.mark.slow
         ),
@@ -114,7 +114,7 @@ def test_compiled_as_a_whole(options: dict[str, Any], scatter: bool, request: py
     elif tg_lpe.ops.segment.torch_scatter is None:
         pytest.skip("torch-scatter is not installed or switched off")
     torch.manual_seed(0)
-    model = GraphTransformer(hidden_channels=8, heads=2, num_layers=2, **options).double()
+    model = GraphTransformer(**{"hidden_channels": 8, "heads": 2, "num_layers": 2, **options}).double()
     whole = compiled(copy.deepcopy(model), "aot_eager")
     before = torch._dynamo.utils.counters["stats"]["unique_graphs"]
     for number, num_graphs in enumerate((3, 5, 11)):
