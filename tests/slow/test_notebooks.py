@@ -10,20 +10,28 @@ nbformat = pytest.importorskip("nbformat")
 nbclient = pytest.importorskip("nbclient")
 pytest.importorskip("matplotlib")
 
+RESET = """import torch
+torch.set_grad_enabled(True)
+%reset -f"""
+
 NOTEBOOKS = sorted((Path(__file__).parents[2] / "notebooks").glob("*.ipynb"))
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_notebook_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_notebooks_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In one kernel, which imports torch once; it forgets all names, and that gradients are off, before each."""
     monkeypatch.delenv("MPLBACKEND", raising=False)  # the kernel's own backend puts pictures into the notebook
-    notebook = nbformat.read(path, as_version=4)
+    notebooks = {path.stem: nbformat.read(path, as_version=4) for path in NOTEBOOKS}
+    joined = nbformat.v4.new_notebook()
+    for notebook in notebooks.values():
+        joined.cells += [nbformat.v4.new_code_cell(RESET), *notebook.cells]
     client = nbclient.NotebookClient(
-        notebook, timeout=300, kernel_name="python3", resources={"metadata": {"path": tmp_path}}
+        joined, timeout=300, kernel_name="python3", resources={"metadata": {"path": tmp_path}}
     )
     client.execute()
-    outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
-    assert any("image/png" in output.get("data", {}) for output in outputs), "draws something"
-    assert not [output for output in outputs if output.output_type == "error"]
+    for name, notebook in notebooks.items():
+        outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
+        assert any("image/png" in output.get("data", {}) for output in outputs), f"{name} draws something"
+        assert not [output for output in outputs if output.output_type == "error"], name
 
 
 def test_there_are_notebooks() -> None:
