@@ -30,13 +30,18 @@ def start_python(*words: str, said: Path) -> BaseProcess:
 
 
 def exit_status(process: BaseProcess, seconds: float = 300) -> int | None:
-    """Wait for the end of a process and return its exit status; kill it after so many seconds."""
+    """Wait for the end of a process, kill it after so many seconds, and return its exit status."""
     process.join(seconds)
-    if process.exitcode is None:
-        process.kill()
-        process.join()
-        raise TimeoutError(f"no end within {seconds} s")
+    process.kill()
+    process.join()
     return process.exitcode
+
+
+def run_python(*words: str, said: Path) -> str:
+    """Run what :func:`start_python` starts to its end, which must be a success, and return what it said."""
+    status, text = exit_status(start_python(*words, said=said)), said.read_text(encoding="utf-8")
+    assert status == 0, text
+    return text
 
 
 def _call(function: Callable[..., Any], arguments: tuple[Any, ...], said: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from children import exit_status, start_python
+from children import run_python
 from helpers import randomize_
 from safetensors.torch import load_file, save_file
 from torch import nn
@@ -91,13 +91,11 @@ save_file({"out": out.detach()}, folder + "/out.safetensors")
 print(module_digest(model), LinearTransformerPE(k=2, encoder=model))
 """
     (tmp_path / "load.py").write_text(code, encoding="utf-8")
-    process = start_python(str(tmp_path / "load.py"), str(tmp_path), said=tmp_path / "said")
-    said = (exit_status(process), (tmp_path / "said").read_text(encoding="utf-8").strip())
-    assert said[0] == 0, said[1]
+    said = run_python(str(tmp_path / "load.py"), str(tmp_path), said=tmp_path / "said").strip()
     assert torch.equal(load_file(tmp_path / "out.safetensors")["out"], encode(model))
     from tg_lpe import LinearTransformerPE
 
-    assert said[1].endswith(f"{module_digest(model)} {LinearTransformerPE(k=2, encoder=model)}")
+    assert said.endswith(f"{module_digest(model)} {LinearTransformerPE(k=2, encoder=model)}")
 
 
 def flip(path: Path, where: int) -> None:

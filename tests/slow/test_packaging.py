@@ -164,11 +164,10 @@ def test_an_empty_environment_encodes(compiled: Path, pure: Path, tmp_path: Path
         run("-m", "pip", "-q", "--python", str(python), "install", "--no-deps", "--no-index", str(built))
         out = tmp_path / f"{kind}.pt"
         clean = {name: value for name, value in os.environ.items() if not name.startswith(("TG_LPE", "PYTHON"))}
-        command = [str(python.with_name("tg-lpe")), "--version"]
-        for words in ([str(python), "-c", ENCODE, kind, str(out)], command):
-            done = subprocess.run(words, cwd=tmp_path, env=clean, capture_output=True, text=True)
+        for command in ([str(python), "-c", ENCODE, kind, str(out)], [str(python.with_name("tg-lpe")), "--help"]):
+            done = subprocess.run(command, cwd=tmp_path, env=clean, capture_output=True, text=True)
             assert done.returncode == 0, done.stderr
-        assert done.stdout == f"tg-lpe {tg_lpe.__version__}\n"
+        assert "usage: tg-lpe" in done.stdout
         encodings.append(torch.load(out, weights_only=True))
     torch.testing.assert_close(*encodings, rtol=1e-4, atol=1e-5)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from children import exit_status, start_python
+from children import run_python
 
 from tg_lpe.app.molecules import (
     AtomVocabulary,
@@ -274,8 +274,7 @@ def test_a_script_that_uses_workers_runs_once(write_folder: Write, tmp_path: Pat
         "num_workers=2, progress=False)\n"
         "print(len(splits.train))\n"
     )
-    assert exit_status(start_python(str(script), said=tmp_path / "said")) == 0
-    said = (tmp_path / "said").read_text().splitlines()
+    said = run_python(str(script), said=tmp_path / "said").splitlines()
     assert said.count("started") == 1 and said[-1] == "4"
 
 

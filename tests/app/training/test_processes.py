@@ -21,8 +21,7 @@ from tg_lpe.nn import parallel
 def two_processes(molecules: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder that the two processes wrote to."""
     out = tmp_path_factory.mktemp("two")
-    status = exit_status(start(launch, out, molecules, said=out / "said"))
-    assert status == 0, (out / "said").read_text()[-4000:]
+    assert exit_status(start(launch, out, molecules, said=out / "said")) == 0, (out / "said").read_text()[-4000:]
     return out
 
 

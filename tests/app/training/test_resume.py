@@ -35,7 +35,6 @@ def stop_after_one_epoch(command: list[str], out: Path, how: signal.Signals) -> 
     """
     said, metrics = out.with_suffix(".txt"), out / "metrics.jsonl"
     process = start_python("-m", "tg_lpe.app.cli", *command, said=said)
-    assert process.pid is not None
     deadline = time.monotonic() + 120
     try:
         while not (metrics.exists() and b"\n" in metrics.read_bytes()):
