@@ -416,10 +416,7 @@ def seconds_or_failure(entry: Entry) -> str:
 
 
 def by_row(values: Callable[[Entry], Mapping[str, float]], key: str) -> Callable[[Entry], Entries]:
-    """Group runs by model and row, best first in one column, with means and spreads of the values of each entry."""
-
-    def text(found: list[float]) -> str:
-        return f"{statistics.fmean(found):.2f}" + (f" ± {statistics.stdev(found):.2f}" if len(found) > 1 else "")
+    """Group runs by model and row, best first in one column, with means of the values of each entry over the seeds."""
 
     def arrange(content: Entry) -> Entries:
         found: dict[tuple[str, str], dict[str, list[float]]] = {}
@@ -430,7 +427,7 @@ def by_row(values: Callable[[Entry], Mapping[str, float]], key: str) -> Callable
         order = sorted(found.items(), key=lambda one: (one[0][0], -statistics.fmean(one[1][key])))
         return [
             {"row": f"{row}, transformer" if model == "transformer" else row}
-            | {name: minus(text(values)) for name, values in figures.items()}
+            | {name: minus(f"{statistics.fmean(values):.2f}") for name, values in figures.items()}
             for (model, row), figures in order
         ]
 
@@ -440,7 +437,7 @@ def by_row(values: Callable[[Entry], Mapping[str, float]], key: str) -> Callable
 def of_grid(entry: Entry) -> dict[str, float]:
     """Return the figures of benchmarks/flow.py that its table shows, by name and number of buses."""
     size = "".join(filter(str.isdigit, entry["grid"]))
-    return {f"{name} {size}": entry[name] for name in ("flow", "voltage", "outages")}
+    return {f"{name} {size}": entry[name] for name in ("flow", "outages")}
 
 
 TABLES: dict[str, Table] = {
@@ -546,18 +543,13 @@ TABLES: dict[str, Table] = {
         f"attention: {{attention}} | {cells(PRIMAL_SIZES)}",
         arrange=pivot("attention", "sizes", "{training_us_a_node:.2f}", primal_sizes),
     ),
-    "tuples": Table(
-        "tuples, attention: {row} | tokens, mean: {tokens_mean:,.0f} | ms a molecule in training: {training_ms:.2f}"
-        " | KiB kept: {kept_kib:,.0f}"
-    ),
     "flow": Table(
-        "row: {row} | flow, 2869: {flow 2869} | flow, 9241: {flow 9241} | voltage, 2869: {voltage 2869}"
-        " | outages, 9241: {outages 9241}",
+        "row: {row} | flow, 2869: {flow 2869} | flow, 9241: {flow 9241} | outages, 9241: {outages 9241}",
         arrange=by_row(of_grid, "flow 9241"),
     ),
     "algorithms": Table(
         "row: {row} | bridges, 512: {bridges 512} | spanning tree, 16: {mst 16} | 512: {mst 512}"
-        " | Steiner tree, 512: {steinertree 512} | flow, 16: {flow 16} | 512: {flow 512}",
+        " | Steiner tree, 512: {steinertree 512} | flow, 512: {flow 512}",
         arrange=by_row(lambda entry: {f"{entry['task']} {entry['size']}": entry["score"]}, "mst 512"),
     ),
     "positions_share": Table(
@@ -582,6 +574,7 @@ TABLES: dict[str, Table] = {
         "encoding: {encoding} | k: {k} | left, molecules: {molecules:.1f} % | left, random graphs: {random:.1f} %"
         " | 5-rings: {f1_5:.2f} | 6-rings: {f1_6:.2f} | other rings: {f1_other:.2f}",
         lambda entry: {name: 100 * entry[f"unexplained_{name}"] for name in ("molecules", "random")},
+        only(lambda entry: entry["k"] > 4),
     ),
     "grid": Table(
         f"encoding: {{row}} | {cells({title: name for name, title in GRID_COLUMNS.items()})}",

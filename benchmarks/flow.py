@@ -240,7 +240,7 @@ def with_encodings(row: str, name: str, args: argparse.Namespace) -> dict[str, l
 class Predictor(nn.Module):
     """Predict labels of edges and nodes by a model of the library and maps of its nodes."""
 
-    def __init__(self, row: str, backbone: str, graphs: list[Data]) -> None:
+    def __init__(self, row: str, backbone: str, norm: str, graphs: list[Data]) -> None:
         super().__init__()
         graph, added = graphs[0], DEMANDS if row == "flow" else 0
         read = ("pe", "edge_pe", "potentials")
@@ -251,6 +251,7 @@ class Predictor(nn.Module):
         encoder = start_encoder(ROWS[row].encoder, DataSpec()) if row == "R-PEARL" else None
         options = {"in_channels": graph.x.size(1), "edge_dim": graph.edge_attr.size(1), "pe_channels": pe or None}
         options |= {"readout": {"level": "node", "hidden": []}, "out_channels": WIDTH, **BACKBONES[backbone]}
+        options["attention_options"] = {**options.get("attention_options", {}), "norm": norm}
         options["pe_options"] = {"norm": True, "edge_channels": edge_pe or None}
         self.backbone = GraphTransformer(encoder=encoder, **options)
         self.of_nodes, self.of_angles = nn.Linear(WIDTH, 2), nn.Linear((potentials or 1) + added, 1, bias=False)
@@ -328,9 +329,9 @@ def run(row: str, backbone: str, seed: int, args: argparse.Namespace) -> list[di
     torch.manual_seed(seed)
     grids = {name: with_encodings(row, name, args) for name in args.grids}
     graphs, start = [graph for parts in grids.values() for graph in parts["train"]], time.process_time()
-    model = Predictor(row, backbone, graphs)
+    model = Predictor(row, backbone, args.norm, graphs)
     train(model, graphs, 2 if args.quick else args.epochs)
-    about = {"row": row, "backbone": backbone, "seed": seed, "seconds": time.process_time() - start}
+    about = {"row": row, "backbone": backbone, "norm": args.norm, "seed": seed, "seconds": time.process_time() - start}
     about["parameters"] = sum(weight.numel() for weight in model.parameters())
     return [{"grid": name, **about, **args.figures(model.eval(), parts)} for name, parts in grids.items()]
 
@@ -354,6 +355,7 @@ def command(
     parser.add_argument("--data", type=Path, metavar="DIR", help="of grids and encodings (default: in --out)")
     parser.add_argument("--rows", nargs="+", choices=PARTS, default=list(PARTS), metavar="NAME")
     parser.add_argument("--backbones", nargs="+", choices=BACKBONES, default=list(BACKBONES), metavar="NAME")
+    parser.add_argument("--norm", default="layer", help="of hidden channels (default: %(default)s)")
     parser.add_argument("--epochs", type=int, default=30, help="(default: %(default)s)")
     parser.add_options("--seeds", "--collect")
     args = parser.parse_args()
