@@ -133,7 +133,7 @@ def command(pretrained: str | None, environment: dict[str, Any]) -> str:
         if option in words:
             place = words.index(option)
             del words[place : place + 2]
-    words = [word for word in words if word not in ("--quiet", "--resume", "--strict")]
+    words = [word for word in words if word not in ("--quiet", "--resume")]
     words = ["PRETRAINED" if word == pretrained and "/" in word else word for word in words]
     return shlex.join(Path(word).name if word.startswith("/") else word for word in words)
 

@@ -40,8 +40,6 @@ EXACT_WORK_ONCE = 3e11
 BALL_VISITS = 640
 """On larger graphs, an order is exact if its walks see at most this number of edges, counted from both ends."""
 
-"""The two halves of a linear map's input; without directions there is only the first."""
-
 IDENTITY_LIMIT = 4096
 """Most nodes of a graph with ``probes="identity"``: one matrix takes 64 MiB."""
 

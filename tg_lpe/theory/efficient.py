@@ -117,7 +117,8 @@ class EfficientTransformer(Scheduled):
 
     def weights(self, index: int) -> Weights:
         """Return the weights with number ``index``."""
-        return Weights(*(self.get_parameter(name)[index] for name in Weights._fields))
+        scalars = (self.alpha_v, self.alpha_q, self.alpha_k, self.alpha_r)
+        return Weights(*(weight[index] for weight in (*scalars, self.w_v, self.w_q, self.w_k, self.w_r)))
 
     def forward(self, graph: Graph | Tensor, psi: Tensor) -> Tensor:
         """Run all layers.
@@ -153,7 +154,7 @@ class EfficientTransformer(Scheduled):
             return deque(self.trace(graph, phi), maxlen=1)[0]
         graph_scale = (self.alpha_q * self.alpha_k).detach().view(-1, 1, 1)
         laplacian, order = graph.scaled_laplacian(phi), torch.tensor(self.heads, dtype=torch.int64).view(-1)
-        w_v, w_q, w_k, w_r = (self._matrices(name).detach() for name in ("w_v", "w_q", "w_k", "w_r"))
+        w_v, w_q, w_k, w_r = (self._matrices(w).detach() for w in (self.w_v, self.w_q, self.w_k, self.w_r))
         query_key, identity = w_q.mT @ w_k, torch.eye(self.width).to(phi)
         similarity = graph_scale * w_v
         diagonal = all(bool((m * (1 - identity) == 0).all()) for m in (w_v, query_key))
@@ -250,10 +251,9 @@ class EfficientTransformer(Scheduled):
                 target = result.get_parameter(f"w_{name}")
                 alpha = self.get_parameter(f"alpha_{name}")
                 target[:, range(num_edges), range(num_edges)] = alpha.unsqueeze(1)
-                target[:, num_edges:, num_edges:] = self._matrices(f"w_{name}")
+                target[:, num_edges:, num_edges:] = self._matrices(self.get_parameter(f"w_{name}"))
         return result
 
-    def _matrices(self, name: str) -> Tensor:
+    def _matrices(self, weight: Tensor) -> Tensor:
         """Return a stack of weights as ``[num_weights, width, width]``."""
-        weight = self.get_parameter(name)
         return torch.kron(weight, torch.eye(self.k).to(weight)) if self.blockwise else weight

@@ -37,7 +37,7 @@ def add_data(parser: Parser, has_preset: bool = True) -> None:
         help=f"the data: a named data set with its conventions ({', '.join(SOURCES)}); a file or folder of molecules "
         "(.smi, .csv, .tsv, .txt, .sdf, .mol, also compressed as .gz, .bz2, .xz, .zip; .parquet); an .npz "
         "file with one graph and classes of its nodes (--seed picks one of its published splits); or "
-        f"{' or '.join(GENERATED)}, drawn from --seed",
+        f"{' or '.join(GENERATED)}, drawn from --split_seed",
     )
     add_config(parser, has_preset)
     group.add_argument(
@@ -56,11 +56,11 @@ def add_data(parser: Parser, has_preset: bool = True) -> None:
         "--split",
         choices=("random", "scaffold", "butina", "standard"),
         help="how to divide a single file: 80/10/10 at random (default), by scaffold, or by Butina clusters of similar "
-        "molecules; standard is the split of QM9 into 100,000 / 17,748 / 13,083, drawn from --seed",
+        "molecules; standard is the split of QM9 into 100,000 / 17,748 / 13,083, drawn from --split_seed",
     )
     text = "column of a single file with the part of each row: train, val (or valid, validation) or test"
     group.add_argument("--split_column", metavar="COLUMN", help=text)
-    text = "seed that draws the split, picks a published split, or draws pattern and cluster (default: --seed)"
+    text = "seed that draws the split, picks a published split, or draws pattern and cluster (default: --seed, or 0)"
     group.add_argument("--split_seed", type=int, metavar="N", help=text)
     group.add_argument(
         "--graphs",
