@@ -4,8 +4,9 @@
 
 The tasks, graphs and scores are those of GraphBench's algorithmic reasoning at its level "hard", drawn on the spot by
 its own generators (flow-requirements.txt): random graphs of Erdos and Renyi for training, five other kinds for the
-test. An edge is one example, where GraphBench has both of its directions and marks only one. DIR keeps graphs and
-encodings, and --out the figures of complete runs, which are not repeated.
+test, four for flows, as networkx refuses the probabilities of its block model there. An edge is one example, where
+GraphBench has both of its directions and marks only one. DIR keeps graphs and encodings, and --out the figures of
+complete runs, which are not repeated.
 
 - bridges, mst, steinertree: which edges are bridges, of the minimum spanning tree, of a tree that joins three terminals
   (F1 over all edges);
@@ -16,7 +17,8 @@ Rows read conductances: one over the length of an edge, the mean capacity of its
 "resistance" has effective resistances, and the leverage of edges: resistance times conductance. "electric" adds the
 leverages for two higher powers of the conductances, and the currents between terminals. By Kirchhoff's theorem the
 leverage of an edge is the share of spanning trees with it, weighted by their conductances; the higher the power, the
-nearer to the minimum one. Rows "untrained" have no weights: a leverage above one half, and the bound of the flow.
+nearer to the minimum one. Rows "untrained" have no weights: leverages above one half, or for bridges above those of the
+longest cycle; two thirds of the currents between terminals; the bound of the flow.
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ from _arguments import Parser
 from _measure import timed
 from _results import show, write_results
 from _runs import slug
-from flow import cached
+from flow import cached, train
 from grid import BACKBONES, ROWS
 from sklearn.metrics import f1_score
 from torch import Tensor, nn
@@ -199,20 +201,9 @@ class Predictor(nn.Module):
         extra = [data.edge_pe[::2]] if "edge_pe" in encoding else []
         return self.read(torch.cat([h[tail] + h[head], (h[tail] - h[head]).abs(), edge_attr, *extra], 1)).squeeze(1)
 
-
-def train(model: Predictor, graphs: list[Data], epochs: int) -> None:
-    """Train with Adam, and a learning rate that rises and falls."""
-    loader = DataLoader(graphs, batch_size=32, shuffle=True)
-    optimizer = torch.optim.Adam(model.parameters())
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 2e-3, total_steps=epochs * len(loader))
-    for batch in (batch for _ in range(epochs) for batch in loader):
-        found = model(batch)
-        loss = nn.functional.binary_cross_entropy_with_logits(found, batch.y)
-        optimizer.zero_grad()
-        loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        schedule.step()
+    def loss(self, batch: Data) -> Tensor:
+        """Return the cross-entropy of labels or shares."""
+        return nn.functional.binary_cross_entropy_with_logits(self(batch), batch.y)
 
 
 @torch.no_grad()
@@ -242,7 +233,7 @@ def run(task: str, row: str, backbone: str, seed: int, args: argparse.Namespace)
     torch.manual_seed(seed)
     graphs, start = graphs_of(task, 0, row, args), time.process_time()
     model = Predictor(row, backbone, task, graphs[0])
-    train(model, graphs, 2 if args.quick else args.epochs)
+    train(model, model.loss, graphs, 2 if args.quick else args.epochs, size=32)
     about = {"task": task, "row": row, "backbone": backbone, "seed": seed, "seconds": time.process_time() - start}
     about["parameters"] = sum(weight.numel() for weight in model.parameters())
     return [

@@ -275,17 +275,21 @@ class Predictor(nn.Module):
         nodes = self.of_nodes(h.relu()) + nn.functional.pad(self.of_angles(potentials), (1, 0))
         return edges * self.edge_labels, nodes * self.node_labels
 
+    def loss(self, batch: Data) -> Tensor:
+        """Return the loss of labels relative to their spread."""
+        edges, nodes = self(batch)
+        wrong = (nodes - batch.node_labels)[batch.is_free] / self.node_labels
+        wrong = torch.cat([wrong.flatten(), ((edges - batch.edge_labels) / self.edge_labels).flatten()])
+        return nn.functional.huber_loss(wrong, torch.zeros_like(wrong))
 
-def train(model: Predictor, graphs: list[Data], epochs: int) -> None:
-    """Train with Adam, and a learning rate that rises and falls."""
-    loader = DataLoader(graphs, batch_size=8, shuffle=True)
+
+def train(model: nn.Module, loss_of: Callable[[Data], Tensor], graphs: list[Data], epochs: int, size: int = 8) -> None:
+    """Train with Adam in batches of a size, and a learning rate that rises and falls."""
+    loader = DataLoader(graphs, batch_size=size, shuffle=True)
     optimizer = torch.optim.Adam(model.parameters())
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 2e-3, total_steps=epochs * len(loader))
     for batch in (batch for _ in range(epochs) for batch in loader):
-        edges, nodes = model(batch)
-        wrong = (nodes - batch.node_labels)[batch.is_free] / model.node_labels
-        wrong = torch.cat([wrong.flatten(), ((edges - batch.edge_labels) / model.edge_labels).flatten()])
-        loss = nn.functional.huber_loss(wrong, torch.zeros_like(wrong))
+        loss = loss_of(batch)
         optimizer.zero_grad()
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -330,7 +334,7 @@ def run(row: str, backbone: str, seed: int, args: argparse.Namespace) -> list[di
     grids = {name: with_encodings(row, name, args) for name in args.grids}
     graphs, start = [graph for parts in grids.values() for graph in parts["train"]], time.process_time()
     model = Predictor(row, backbone, args.norm, graphs)
-    train(model, graphs, 2 if args.quick else args.epochs)
+    train(model, model.loss, graphs, 2 if args.quick else args.epochs)
     about = {"row": row, "backbone": backbone, "norm": args.norm, "seed": seed, "seconds": time.process_time() - start}
     about["parameters"] = sum(weight.numel() for weight in model.parameters())
     return [{"grid": name, **about, **args.figures(model.eval(), parts)} for name, parts in grids.items()]
