@@ -211,7 +211,7 @@ test_arguments = refusals(
     (({"global_attention": "none", "global_options": {"rank": 3}},), "takes no global_options"),
     (({"local": "gine", "pe_gate": True},), "local='gine' has no gates, so pe_gate must be False"),
     (({"local": "none", "pe_gate": True},), "local='none' has no gates, so pe_gate must be False"),
-    (({"global_attention": "full"},), r"global_attention must be one of \[.*'primal'.*\], got 'full'"),
+    (({"global_attention": "full"},), r"global_attention must be one of \['none', .*'primal'.*\], got 'full'"),
     (({"global_options": {"s": 3}},), "global_attention 'primal' takes the options .*'rank'.*, got s=3"),
     (({"global_options": 3},), "global_options must be a dictionary from argument names to values, got 3"),
     (({"global_options": {"eta": -1.0}},), "eta must be at least 0"),

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from tg_lpe.arguments import check_flags, check_options, check_shares
+from tg_lpe.arguments import check_choice, check_flags, check_options, check_shares
 from tg_lpe.graph.graph import Graph
 from tg_lpe.nn.attention.edge import make_local
 from tg_lpe.nn.attention.gatedgcn import GatedGCN
@@ -79,6 +79,7 @@ class HybridLayer(AttentionLayer):
         check_options("global_options", global_options)
         check_flags(pe_gate=pe_gate, update_edges=update_edges)
         check_shares(dropout=dropout)
+        check_choice("global_attention", global_attention, ["none", *GLOBAL_ATTENTIONS])
         if local == "none" and global_attention == "none":
             raise ValueError("local='none' and global_attention='none' leave nothing of the layer")
         if pe_gate and local != "gatedgcn":

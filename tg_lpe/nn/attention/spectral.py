@@ -142,7 +142,6 @@ class SpectralAttention(Resettable):
         if pairs is None:
             sums, total = self._over_edges(h, e, value, graph)
             return (sums / (total + FLOOR)).to(dtype).flatten(1)
-        gamma = self.gamma
         if len(e) and e.stride(0) == 0:
             # Read the single row as a mean: its gradient is spread evenly instead of a table of zeros.
             sums, total, missing_sums, missing_total = self._over_pairs(h, _mean(e), value, pairs)
@@ -150,11 +149,11 @@ class SpectralAttention(Resettable):
             sums, total = self._over_edges(h, e, value, graph)
             missing_sums, missing_total = self._over_missing(h, value, pairs)
             if self.softmax == "joint":
-                sums, total = sums + gamma * missing_sums, total + gamma * missing_total
+                sums, total = sums + self.gamma * missing_sums, total + self.gamma * missing_total
         if self.softmax == "joint":
-            return (sums / (total + FLOOR * (1 + gamma))).to(dtype).flatten(1)
+            return (sums / (total + FLOOR * (1 + self.gamma))).to(dtype).flatten(1)
         total, missing_total = (torch.where(part > 0, part, 1.0) for part in (total, missing_total))
-        return ((sums / total + gamma * missing_sums / missing_total) / (1 + gamma)).to(dtype).flatten(1)
+        return ((sums / total + self.gamma * missing_sums / missing_total) / (1 + self.gamma)).to(dtype).flatten(1)
 
     def _over_edges(self, h: Tensor, e: Tensor, value: Tensor, graph: Graph) -> tuple[Tensor, Tensor]:
         """Sum weighted values ``[num_nodes, heads, d]`` and weights ``[num_nodes, heads, 1]`` over in-edges.
