@@ -303,8 +303,8 @@ def r2(label: Tensor, predicted: Tensor) -> float:
 
 
 @torch.no_grad()
-def figures(predict: Callable[[Data], tuple[Tensor, Tensor]], parts: dict[str, list[Data]]) -> dict[str, float]:
-    """Return the figures of predicted labels on a grid."""
+def figures(predict: Callable[[Data], tuple[Tensor, Tensor]], parts: dict[str, list[Data]]) -> dict[str, Any]:
+    """Return the figures of predicted labels on a grid, and the R2 of the flow of each draw."""
     rows, scores, overloads = [], [], []
     for graph in DataLoader(parts["test"]):
         (edges, nodes), free, flow = predict(graph), graph.is_free, graph.dc_flow
@@ -318,7 +318,7 @@ def figures(predict: Callable[[Data], tuple[Tensor, Tensor]], parts: dict[str, l
         overloads.append(graph.dc_flow.abs() + graph.edge_labels[:, 1] > graph.limit)
     values = [*map(statistics.fmean, zip(*rows, strict=True))]
     values.append(float(average_precision_score(torch.cat(overloads), torch.cat(scores))))
-    return dict(zip(FIGURES, values, strict=True))
+    return {**dict(zip(FIGURES, values, strict=True)), "each": [row[0] for row in rows]}
 
 
 def of_losses(graph: Data, share: float) -> tuple[Tensor, Tensor]:
@@ -352,7 +352,7 @@ def command(
     small: list[str],
     large: list[str],
     draws_of: Callable[[str, argparse.Namespace], tuple[dict[str, list[Data]], dict[str, int]]],
-    figures: Callable[[Callable[[Data], tuple[Tensor, Tensor]], dict[str, list[Data]]], dict[str, float]],
+    figures: Callable[[Callable[[Data], tuple[Tensor, Tensor]], dict[str, list[Data]]], dict[str, Any]],
 ) -> None:
     """Train on small networks, test on large ones, and write the figures."""
     parser = Parser(description, "up to three small networks, 2 epochs", json)
