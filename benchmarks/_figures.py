@@ -68,7 +68,9 @@ GRID_TITLES = {
     "accuracy": "accuracy, % ↑",
     "average_precision": "precision, % ↑",
     "balanced_accuracy": "accuracy, % ↑",
+    "f1": "F1, % ↑",
     "mae": "error ↓",
+    "r2": "R2, % ↑",
     "roc_auc": "ROC-AUC, % ↑",
     "share": "told apart, % ↑",
 }

@@ -281,9 +281,6 @@ def communities_fields(entry: Entry) -> Entry:
 PRIMAL_SIZES = ("1 x 1,000", "1 x 10,000", "1 x 100,000", "1 x 1,000,000", "128 x 25")
 
 
-PRIMAL_SIZES = ("1 x 1,000", "1 x 10,000", "1 x 100,000", "1 x 1,000,000", "128 x 25")
-
-
 def primal_sizes(content: Entry) -> Entries:
     """Name the number and size of the graphs of benchmarks/primal.py."""
     return [{**row, "sizes": f"{row['graphs']} x {row['nodes_a_graph']:,}"} for row in results(content)]
@@ -328,6 +325,7 @@ GRID_COLUMNS = {
     **{"PATTERN": "PATTERN", "CLUSTER": "CLUSTER", "email": "email", "cora, no features": "Cora"},
     **{"email, links": "email, links", "cora, links": "Cora, links", "squirrel": "squirrel", "huangpu": "huangpu"},
     **{name: name for name in ("huangpu, features", "huangpu, coordinates", "debian", "5-cycles", "6-cycles", "BREC")},
+    **{name: name for name in ("spanning trees", "power grids")},
 }
 
 
@@ -338,13 +336,14 @@ GRID_SHOWN = (
     "whitened universal-k32",
     "GramTransformer",
     "LinearTransformer",
+    "electric flow",
 )
 
 
 def grid_by_row(content: Entry) -> Entries:
     """Group the cells of benchmarks/grid.py by the encoding: those of most columns, and some others."""
-    rows = groups(results(content), "row", "column")
-    return [row for row in rows if len(row) > 9 or row["row"] in GRID_SHOWN]
+    rows, columns = groups(results(content), "row", "column"), {cell["column"] for cell in results(content)}
+    return [row for row in rows if len(row) - 1 > 0.6 * len(columns) or row["row"] in GRID_SHOWN]
 
 
 def grid_fields(entry: Entry) -> Entry:
@@ -358,7 +357,7 @@ def grid_cell(cell: Entry) -> str:
     if unit:
         text = f"{MEV_IN[unit] * mean:.0f}"
     else:
-        text = f"{100 * mean:.1f}" if cell["direction"] == "max" else f"{mean:.3f}"
+        text = minus(f"{100 * mean:.1f}") if cell["direction"] == "max" else f"{mean:.3f}"
     pair = cell["differences"].get("walks")
     if len(cell["seeds"]) > 1 and pair is not None and abs(pair["mean"]) > 3 * (pair["error"] or 0.0):
         text += "\u00a0+" if (pair["mean"] > 0) == (cell["direction"] == "max") else "\u00a0−"
@@ -372,6 +371,7 @@ GRID_KINDS = {
         *("huangpu", "huangpu, features", "huangpu, coordinates", "debian"),
     ),
     "cycles": ("5-cycles", "6-cycles"),
+    "flows": ("spanning trees", "power grids"),
 }
 
 
@@ -507,7 +507,6 @@ TABLES: dict[str, Table] = {
         brec_fields,
         brec_rows,
     ),
-    "spectral_attention": Table("encoder: {method} | graphs a second: {graphs_per_second:,.0f}"),
     "throughput": Table(
         "method: {what} | graphs/s: {graphs_per_second:,.0f} | times AddLaplacianEigenvectorPE: {ratio:.1f}"
     ),
@@ -593,7 +592,7 @@ TABLES: dict[str, Table] = {
         with_shares,
     ),
 }
-TABLES["gpu_throughput"] = TABLES["throughput"]
+TABLES["gpu_throughput"], TABLES["grid_gine"] = TABLES["throughput"], TABLES["grid"]
 
 
 def main() -> None:

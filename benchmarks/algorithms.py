@@ -277,7 +277,7 @@ def main() -> None:
     runs = [entry for file in sorted(args.out.glob("*/*-s[0-9]*.json")) for entry in read_json(file)["results"]]
     results = [
         {
-            **{name: value for name, value in entry.items() if name != "each"},
+            **{name: value for name, value in entry.items() if name != "each" or entry["size"] == max(SIZES)},
             "electric": paired(runs, entry, "electric"),
         }
         for entry in runs

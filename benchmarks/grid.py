@@ -10,7 +10,8 @@ times at once to use more cores.
 
 The columns of links hide edges of email, without features, and of Cora, with features (_links.py). BREC trains nothing:
 its figure is the share of pairs of graphs that a model with random weights tells apart, by the protocol of brec.py.
-Encodings that depend on the basis of eigenvectors are unreliable there, which counts as not told apart.
+Encodings that depend on the basis of eigenvectors are unreliable there, which counts as not told apart. The columns of
+spanning trees and power grids are read from the files of algorithms.py and flow.py, whose models are GINE.
 
 All complete trainings are collected into a JSON file with a cell for each row and column: figures over the seeds, and
 the paired differences to no encoding and to random walks (docs/compare.md). --add keeps the cells of the file that were
@@ -37,7 +38,7 @@ import torch
 from _arguments import Parser
 from _links import Links
 from _readme import GRID_COLUMNS
-from _results import write_results
+from _results import RESULTS, write_results
 from torch import Tensor
 from torch_geometric.data import Data
 
@@ -115,6 +116,8 @@ ROWS: dict[str, Candidate] = {
     "gram-k16 and cycles": Candidate({"class": "Combined", "encoders": ["gram-k16", CYCLES]}, 0, edge_encoding=False),
     "whitened, all three": whitened({"class": "Combined", "encoders": ["gram-k16", CYCLES, "positions-k16"]}),
 }
+
+ROW_ORDER = [*ROWS, "electric flow"]
 
 DENSE = ["PPGN", "RRWP, pairs", "Gram, pairs"]
 """Rows that hold all pairs of nodes, so they are only for small graphs."""
@@ -267,6 +270,24 @@ def fill_brec(rows: list[str], args: argparse.Namespace, out: Path) -> list[dict
     return cells(BREC, "share", [row for row in ROWS if row not in NOT_BREC], rows, args, out, judge)
 
 
+FLOWS: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "spanning trees": ("algorithms", "f1", {"task": "mst", "size": 512}),
+    "power grids": ("flow", "r2", {"grid": "case9241pegase"}),
+}
+"""Files of algorithms.py and flow.py, their metric, and what a column shows of them."""
+FLOW_ROWS = {"weighted walks": "walks", "electric": "electric flow", "flow": "electric flow"}
+
+
+def fill_flows(name: str) -> list[dict[str, Any]]:
+    """Return the cells of a column that another script has trained."""
+    file, metric, shown = FLOWS[name]
+    found: dict[str, dict[int, list[float]]] = {}
+    for entry in read_json(RESULTS / f"{file}.json")["results"]:
+        if "seed" in entry and entry["row"] != "walks" and shown.items() <= entry.items():  # "walks" has no weights
+            found.setdefault(FLOW_ROWS.get(entry["row"], entry["row"]), {})[entry["seed"]] = entry["each"]
+    return [cell(name, metric, row, found) for row in found if row in ROW_ORDER]
+
+
 def fill_links(name: str, rows: list[str], args: argparse.Namespace, out: Path) -> list[dict[str, Any]]:
     """Train the missing rows of a column of links, and return all of its cells."""
     file, has_features = LINKS[name]
@@ -317,7 +338,7 @@ def cell(column: str, metric: str, row: str, found: Mapping[str, Mapping[int, li
     }
 
 
-EVERY = [*COLUMNS, *LINKS, BREC]
+EVERY = [*COLUMNS, *LINKS, BREC, *FLOWS]
 
 
 def main() -> None:
@@ -340,14 +361,16 @@ def main() -> None:
     for name in args.columns:
         print(f"column {name}", file=sys.stderr)
         folder = args.out / args.backbone / name.replace(", ", "-")
-        if name == BREC:
+        if name in FLOWS:
+            results += fill_flows(name)
+        elif name == BREC:
             results += fill_brec(args.rows, args, folder)
         else:
             results += (fill_links if name in LINKS else fill)(name, args.rows, args, folder)
     earlier = read_json(args.json) if args.add else {"results": [], "costs": {}}
     found = sorted([*earlier["results"], *results], key=lambda cell: len(cell["seeds"]))
     results = list({(cell["column"], cell["row"]): cell for cell in found}.values())
-    results.sort(key=lambda cell: (list(GRID_COLUMNS).index(cell["column"]), list(ROWS).index(cell["row"])))
+    results.sort(key=lambda cell: (list(GRID_COLUMNS).index(cell["column"]), ROW_ORDER.index(cell["row"])))
     is_measured = args.quick or (args.collect and not args.add)
     costs = encoding_costs(10 if args.quick else 100) if is_measured else earlier["costs"]
     write_results(args.json, results, costs=costs)
