@@ -98,7 +98,8 @@ def draw_grid(path: Path) -> None:
         draw_cell(axes, cell, lead, columns.index(cell["column"]), rows.index(cell["row"]))
     axes.set(xlim=(-0.5, len(columns) - 0.5), ylim=(len(rows) - 0.5, -0.5))
     titles = {cell["column"]: "meV ↓" if cell["column"] == GAP else GRID_TITLES[cell["metric"]] for cell in cells}
-    labels = [f"{column.replace(', no features', '').replace('-func', '')}\n{titles[column]}" for column in columns]
+    names = [column.replace(", no features", "").replace("-func", "").replace(", ", "\n") for column in columns]
+    labels = [f"{name}\n{titles[column]}" for name, column in zip(names, columns, strict=True)]
     axes.set_xticks(range(len(columns)), labels, fontsize=7.5)
     axes.set_yticks(range(len(rows)), [GRID_NAMES.get(row, row) for row in rows], fontsize=8)
     axes.tick_params(length=0, top=True, labeltop=True, bottom=False, labelbottom=False)

@@ -113,8 +113,6 @@ ROWS: dict[str, Candidate] = {
     "positions-k16": Candidate("positions-k16", 0, edge_encoding=False),
     "gram-k16 and positions": Candidate(PLACE, 0, edge_encoding=False),
     "whitened gram-k16 and positions": whitened(PLACE),
-    "gram-k16 and cycles": Candidate({"class": "Combined", "encoders": ["gram-k16", CYCLES]}, 0, edge_encoding=False),
-    "whitened, all three": whitened({"class": "Combined", "encoders": ["gram-k16", CYCLES, "positions-k16"]}),
 }
 
 ROW_ORDER = [*ROWS, "electric flow"]
@@ -192,7 +190,7 @@ def cycles(data: Path, length: int, number: int = 1500) -> GraphSplits:
 
 CLASSES = {"name": "multiclass"}
 BALANCED = {"name": "multiclass", "balanced": True, "metric": "balanced_accuracy"}
-LARGE = [*DENSE, "SPE", "distances", *(row for row in ROWS if "cycles" in row or row == "whitened, all three")]
+LARGE = [*DENSE, "SPE", "distances", *(row for row in ROWS if "cycles" in row)]
 """Rows that are not run on large or dense graphs."""
 
 PEPTIDES = {"folder": "peptides", "canonical": False, "features": "ogb", "targets": [f"y{n}" for n in range(10)]}
