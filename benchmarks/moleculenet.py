@@ -10,6 +10,7 @@ without the head are the start of all seeds. Both trainings read ogb's features 
 
 The row "fingerprints" is a control without a graph: for each label column, a random forest of scikit-learn with 500
 trees on counts of the 2,048 Morgan fragments of radius 2, fitted to the training part; --add keeps the other rows.
+"MoleculeEncoder" is the same forest on the columns of tg_lpe.app.sklearn, and "both" on all columns.
 
 Every other run is one `tg-lpe train` command with its own folder under --out. Complete runs are not repeated, a stopped
 run is resumed, and a run of another process is skipped: start the command several times to use several cores, or again
@@ -36,6 +37,7 @@ from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
 from sklearn.metrics import roc_auc_score, root_mean_squared_error
 
 from tg_lpe.app.molecules import load_molecules
+from tg_lpe.app.sklearn import MoleculeEncoder
 from tg_lpe.app.training.run_folder import RunFolder
 
 SETS = ("bbbp", "bace", "clintox", "tox21", "sider", "esol")
@@ -58,8 +60,8 @@ ROWS = {
     f"(2,1)-GT, {NOT_PRETRAINED}": [*ENCODERS[NOT_PRETRAINED], "--model", "TupleTransformer"],
 }
 """Options of the trainings from scratch and on ZINC."""
-FINGERPRINTS, TREES = "fingerprints", 500
-"""The control, which is no training of tg-lpe."""
+FORESTS, TREES = ("fingerprints", "MoleculeEncoder", "both"), 500
+"""Random forests, which are no training of tg-lpe."""
 
 MODEL = ["--model.hidden_channels", "64", "--model.num_layers", "4", "--model.attention_options.dropout", "0.1"]
 UNSCALED = ["--task.mean", "[0]", "--task.std", "[1]"]  # as in the runs of the table
@@ -73,10 +75,10 @@ def main() -> None:
     parser.add_argument(
         "--rows",
         nargs="+",
-        choices=[*ROWS, FINGERPRINTS],
+        choices=[*ROWS, *FORESTS],
         default=list(ROWS),
         metavar="ROW",
-        help="; ".join([*ROWS, FINGERPRINTS]),
+        help="; ".join([*ROWS, *FORESTS]),
     )
     parser.add_argument("--starts", nargs="+", choices=STARTS, default=STARTS, help="(default: both)")
     parser.add_argument("--epochs", type=int, default=45, help="from scratch (default: %(default)s)")
@@ -84,7 +86,7 @@ def main() -> None:
     args = parser.parse_args()
     args.tuning_epochs, args.zinc_epochs = 15, 20
     if args.quick:
-        args.sets, args.rows, args.data = ["bbbp", "esol"], ["none", FINGERPRINTS], args.out / "data"
+        args.sets, args.rows, args.data = ["bbbp", "esol"], ["none", "both"], args.out / "data"
         args.epochs = args.tuning_epochs = args.zinc_epochs = 1
         write_molecules(args.data)
     elif args.data is None and not args.collect:
@@ -105,16 +107,16 @@ def compare(args: argparse.Namespace) -> None:
         for row in ROWS
     }
     entries = [entry(*key, by_start) for key, by_start in found.items() if any(by_start.values())]
-    if FINGERPRINTS in args.rows and not args.collect:
-        entries += [{"set": name, "row": FINGERPRINTS, **by_fingerprints(name, args)} for name in args.sets]
+    for row in FORESTS if not args.collect else ():
+        entries += [{"set": name, "row": row, **by_forest(name, row, args)} for name in args.sets if row in args.rows]
     if args.add:
         entries = with_earlier_rows(args.json, entries, lambda one: (one["set"], one["row"]))
-    entries.sort(key=lambda one: (SETS.index(one["set"]), [*ROWS, FINGERPRINTS].index(one["row"])))
+    entries.sort(key=lambda one: (SETS.index(one["set"]), [*ROWS, *FORESTS].index(one["row"])))
     budget = {"epochs": args.epochs, "tuning_epochs": args.tuning_epochs, "zinc_epochs": args.zinc_epochs}
     write_runs(args.json, entries, args.out, **budget)
 
 
-def by_fingerprints(name: str, args: argparse.Namespace) -> dict[str, Any]:
+def by_forest(name: str, row: str, args: argparse.Namespace) -> dict[str, Any]:
     """Return the figures of random forests on the same split; missing labels are left out of fits and figures."""
     start = time.process_time()
     file = args.data / "moleculenet" / f"{name}.csv"
@@ -125,6 +127,8 @@ def by_fingerprints(name: str, args: argparse.Namespace) -> dict[str, Any]:
     val, test = (set(splits.smiles[part]) for part in ("val", "test"))
     counts = rdFingerprintGenerator.GetMorganGenerator(radius=2, fpSize=2048).GetCountFingerprintAsNumPy
     x = np.stack([counts(Chem.MolFromSmiles(text)) for text in rows])
+    if row != "fingerprints":
+        x = np.hstack([x[:, : x.shape[1] * (row == "both")], MoleculeEncoder().fit_transform(list(rows))])
     y = np.array([[float(cell) if cell else np.nan for cell in labels] for labels in rows.values()])
     in_test = np.array([text in test for text in rows])
     in_train = ~(in_test | np.array([text in val for text in rows]))

@@ -28,7 +28,6 @@ from tg_lpe.app.cli.pretrained import encoder_to_train
 from tg_lpe.app.cli.runs import add_run, run_training, set_threads
 from tg_lpe.app.report import comparison_table, read_run
 from tg_lpe.app.training import JointTraining, TrainConfig, build_model, check_training, task_for
-from tg_lpe.app.training.loggers import LOGGERS, import_logger
 from tg_lpe.app.training.processes import join
 from tg_lpe.app.training.run_folder import RunFolder, checkpoint_label, describe_model
 from tg_lpe.app.training.tasks import TASKS, Regression
@@ -68,7 +67,6 @@ def parse(parser: Parser, words: Sequence[str]) -> Namespace:
     add_model(parser, chosen)
     parser.add_class_arguments(TrainConfig)
     add_run(parser)
-    parser.add_argument("--logger", choices=tuple(LOGGERS), help="installed package that also logs every epoch")
     parser.add_argument(
         "--seeds",
         nargs="+",
@@ -124,8 +122,6 @@ def of_target(args: Namespace) -> dict[str, Any]:
 def run(args: Namespace) -> None:
     """Train a model with a positional encoding, and write a run folder."""
     check_writable(RunFolder(args.out or "runs/run").config)  # before any data is read
-    if args.logger is not None:
-        import_logger(args.logger)
     chosen = encoder_to_train(args)
     if chosen is None and not args.edge_encoding:
         raise ValueError("--edge_encoding false would have no effect with --encoder none")
@@ -194,7 +190,7 @@ def _train(args: Namespace, chosen: Mapping[str, Any] | Checkpoint | None, devic
         if "mean" in (scale := task.to_dict()):
             mean, std = (", ".join(f"{value:.4g}" for value in scale[name]) for name in ("mean", "std"))
             print(f"labels are standardised: mean {mean}, standard deviation {std}", file=sys.stderr)
-        return JointTraining(config, model, splits, task, folder, device, not args.quiet, args.logger)
+        return JointTraining(config, model, splits, task, folder, device, not args.quiet)
 
     done = run_training(args, label, "train", settings, begin)
     if done is None:

@@ -16,7 +16,6 @@ from torch_geometric.data import Batch, Data, InMemoryDataset
 
 from tg_lpe.app.training.build import hash_seed
 from tg_lpe.app.training.config import Precision, TrainConfig
-from tg_lpe.app.training.loggers import import_logger, opened
 from tg_lpe.app.training.loop import TrainingLoop, count_parameters, run_in_folder
 from tg_lpe.app.training.metrics import METRICS
 from tg_lpe.app.training.outputs import write_outputs
@@ -51,7 +50,6 @@ def train(
     resume: bool = False,
     device: str | torch.device = "cpu",
     progress: bool = True,
-    logger: str | None = None,
 ) -> dict[str, Any]:
     """Train a model on your own graphs; this needs neither RDKit nor ogb::
 
@@ -74,7 +72,6 @@ def train(
         resume: whether to continue the run in the folder.
         device: where to train; under ``torchrun``, ``"cuda"`` gives each process a GPU.
         progress: whether to show a progress bar.
-        logger: ``"tensorboard"``, which writes into ``folder``, or ``"wandb"``: logs the figures of epochs and result.
 
     Returns:
         The result, as in ``result.json``. Its entries are
@@ -91,8 +88,7 @@ def train(
         TypeError: if an argument is of another class, or ``folder`` is set and one of the model's is not JSON-able.
         ValueError: if the model or the labels do not fit the task (:meth:`Task.check_model`,
             :meth:`Task.check_labels`), the model has no parameter to train, the folder holds another run, training
-            diverges, ``device`` is unusable, a flag is no bool, or ``logger`` or ``resume`` is set without a folder.
-        ModuleNotFoundError: if the package of the logger is not installed.
+            diverges, ``device`` is unusable, a flag is no bool, or ``resume`` is set without a folder.
     """
     if not hasattr(model, "reads_graph_attr"):  # torch.compile's modules have the attributes of the model inside
         allowed = "a tg_lpe.models.Model or a subclass of your own, such as GraphTransformer(encoder=...)"
@@ -106,10 +102,8 @@ def train(
     check_training(model, splits, task)
     # The folder records the resolved precision, so that a run is not resumed in another one.
     requested, config = config.precision, replace(config, precision=resolved_precision(config.precision, device))
-    if logger is not None:
-        import_logger(logger)
-    if folder is None and (resume or logger is not None):
-        raise ValueError(f"resume={resume} and logger={logger!r} are for the run in a folder: folder is missing")
+    if folder is None and resume:
+        raise ValueError("resume=True is for the run in a folder: folder is missing")
     if folder is None:
         return JointTraining(config, model, splits, task, None, device, progress).fit()
     run, model, loop = RunFolder(folder), model.to(device), config.to_dict()
@@ -118,7 +112,7 @@ def train(
     settings = {**describe_model(model), "task": task.to_dict(), "loop": loop, "data": splits.describe()}
 
     def make() -> JointTraining:
-        return JointTraining(config, model, splits, task, run, device, progress, logger)
+        return JointTraining(config, model, splits, task, run, device, progress)
 
     return run_in_folder(make, run, "train", settings, resume, model)
 
@@ -153,7 +147,6 @@ class JointTraining(TrainingLoop):
         folder: RunFolder | None = None,
         device: str | torch.device = "cpu",
         progress: bool = True,
-        logger: str | None = None,
     ) -> None:
         self.metric, self.larger_is_better = f"val_{task.metric}", METRICS[task.metric].direction == "max"
         model = model.to(checked_device("device", device))
@@ -167,7 +160,7 @@ class JointTraining(TrainingLoop):
         if (embedding := getattr(model, "graph_embedding", None)) is not None:
             embedding.fit(splits.train._data.graph_attr)
         super().__init__(config, model, _optimizer(model, config), folder, progress)
-        self.splits, self.task, self.logger = splits, task, logger
+        self.splits, self.task = splits, task
         with self._kept_encoder():
             self._encode_parts()
         self.label_figures = _label_figures(task, splits)
@@ -185,7 +178,7 @@ class JointTraining(TrainingLoop):
 
     def fit(self, resume: bool = False) -> dict[str, Any]:
         """Train as :meth:`TrainingLoop.fit`, with the encoder frozen if ``encoder_lr`` is 0."""
-        with self._kept_encoder(), opened(self.logger, self.folder) as self.write:
+        with self._kept_encoder():
             return super().fit(resume)
 
     def _encode_parts(self) -> None:

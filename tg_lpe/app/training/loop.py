@@ -20,7 +20,6 @@ from tqdm import tqdm
 from tg_lpe.app.training import processes
 from tg_lpe.app.training.build import hash_seed
 from tg_lpe.app.training.config import LoopConfig
-from tg_lpe.app.training.loggers import Write
 from tg_lpe.app.training.run_folder import RunFolder
 from tg_lpe.app.training.state import MetricsLog, copy_state, pack_optimizer, unpack_optimizer, with_prefix
 from tg_lpe.checkpoints.files import load_tensors, read_object
@@ -80,7 +79,6 @@ class TrainingLoop(ABC):
         self.best_value = -math.inf if self.larger_is_better else math.inf
         processes.copy_from_first(model)
         self.best_state = copy_state(model)
-        self.write: Write = lambda row: None
         self.plateau: ReduceLROnPlateau | None = None
         if config.schedule == "plateau":
             for group in optimizer.param_groups:
@@ -111,8 +109,6 @@ class TrainingLoop(ABC):
         log = None
         if self.folder is not None:
             log = MetricsLog(self.folder.metrics, keep=self.epoch)
-            for row in log.rows:
-                self.write(row)
         config, group = self.config, self.optimizer.param_groups[0]
         while self.epoch < config.epochs:
             if self.plateau is not None and config.lr * (group["lr"] / group["peak_lr"]) < config.min_lr:
@@ -138,7 +134,6 @@ class TrainingLoop(ABC):
             if log is not None:
                 log.append(row)
                 self._checkpoint()
-            self.write(row)
         self.model.load_state_dict(self.best_state)
         result = {
             **self.result(),
@@ -149,8 +144,6 @@ class TrainingLoop(ABC):
         }
         if self.folder is not None:
             self.folder.save_result(result, self.model)
-        # The best value of the metric is already logged at its own epoch.
-        self.write({**result, self.metric: None, "epoch": self.epoch})
         return result
 
     @contextmanager
