@@ -8,6 +8,8 @@ WORKERS ?= 2
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip
+# Python compiles a module when it is first imported. pip would compile all of them, which takes half of its time.
+INSTALL := $(PIP) install --no-compile -c constraints.txt
 # pip with one line for each package; bash passes on the status of pip.
 PROGRESS := | while read -r verb what rest; do case "$$verb" in \
 	Collecting|Processing) echo "  $${what\#\#*/}" ;; Building) echo "  $$verb $$what $$rest" ;; Installing) echo "  $$verb ..." ;; esac; done
@@ -120,8 +122,8 @@ $(STAMP): setup.cfg setup.py constraints.txt $(wildcard tg_lpe/ops/csrc/*.cpp tg
 		{ echo "The versions in constraints.txt need Python 3.11 or newer; name one with: make PYTHON=..."; exit 1; }
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || "$(PYTHON)" -m venv --clear $(VENV)
 	@echo "Setting up $(VENV): packages of 1.6 GB (more with CUDA), and a C++ part to compile. It takes some minutes."
-	@$(PIP) install -q -c constraints.txt setuptools wheel
-	@$(PIP) install -c constraints.txt --no-build-isolation -e '.[all]' $(PROGRESS)
+	@$(INSTALL) -q setuptools wheel
+	@$(INSTALL) --no-build-isolation -e '.[all]' $(PROGRESS)
 	@$(BIN)/python -c "import sys, tg_lpe.ops.cpu as c; sys.exit(not c.is_available())" || \
 		echo "NOTE: tg_lpe's C++ part could not be built or loaded. Going on without it: the Gram encoder is slower."
 	@touch $@
@@ -132,12 +134,12 @@ SCATTER_WORKS := $(BIN)/python -c "import torch, torch_scatter as s; s.scatter_a
 # Compiles torch-scatter's files side by side and without symbols for a debugger, a good part of the time. pip does
 # so in a folder of its own, hence the full path.
 SCATTER_CFG := $(CURDIR)/$(VENV)/build.cfg
-SCATTER_INSTALL := CFLAGS="$$CFLAGS -g0" DIST_EXTRA_CONFIG="$(SCATTER_CFG)" $(PIP) install -q -c constraints.txt --no-build-isolation
+SCATTER_INSTALL := CFLAGS="$$CFLAGS -g0" DIST_EXTRA_CONFIG="$(SCATTER_CFG)" $(INSTALL) -q --no-build-isolation
 
 # The package is there already: named so, pip adds what the extra lists and does not build it again.
 $(DEV_STAMP): $(STAMP)
 	@echo "Adding what the tests need to $(VENV)"
-	@$(PIP) install -c constraints.txt 'tg-lpe[dev]' $(PROGRESS)
+	@$(INSTALL) 'tg-lpe[dev]' $(PROGRESS)
 	@touch $@
 
 $(SCATTER_STAMP): $(DEV_STAMP)
@@ -154,5 +156,5 @@ $(SCATTER_STAMP): $(DEV_STAMP)
 
 $(DOCS_STAMP): $(STAMP)
 	@echo "Adding what the pages need to $(VENV)"
-	@$(PIP) install -c constraints.txt 'tg-lpe[docs]' $(PROGRESS)
+	@$(INSTALL) 'tg-lpe[docs]' $(PROGRESS)
 	@touch $@

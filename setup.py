@@ -1,7 +1,9 @@
 """What setup.cfg cannot say: the compiled part, the tag of its wheel, and the README with links that hold elsewhere."""
 
+import os
 import re
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from configparser import ConfigParser
 from pathlib import Path
 
@@ -35,6 +37,17 @@ LIBRARY = Extension(
 
 class BuildLibrary(build_ext):
     """The library has no Python in it, so its name has none either."""
+
+    def build_extension(self, ext: Extension) -> None:
+        """Compile the files side by side, which takes half the time on two cores."""
+        compile_one = self.compiler.compile
+
+        def compile_all(sources: list[str], **options: object) -> list[str]:
+            with ThreadPoolExecutor(os.cpu_count()) as threads:
+                return [path for (path,) in threads.map(lambda source: compile_one([source], **options), sources)]
+
+        self.compiler.compile = compile_all
+        super().build_extension(ext)
 
     def get_ext_filename(self, fullname: str) -> str:
         return f"{fullname.replace('.', '/')}.so"
