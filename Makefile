@@ -20,10 +20,10 @@ DEV_STAMP := $(VENV)/.stamp-dev
 SCATTER_STAMP := $(VENV)/.stamp-scatter
 DOCS_STAMP := $(VENV)/.stamp-docs
 
-# The tests whose code runs differently without torch-scatter or without the C++ part. Compiled and exported programs
-# have neither, and hostile calls are made without both in the quick tests.
-PLAIN_TESTS := tests/ops tests/graph tests/nn tests/encoders tests/models \
-	--ignore=tests/models/test_export.py --ignore=tests/models/test_training_step.py --ignore=tests/ops/test_memory.py
+# The tests of the rooms that ask for torch-scatter or the C++ part, but for `[reference`, which runs without the part anyway.
+# Compiled and exported programs have neither, and hostile calls are made without both in the quick tests.
+PLAIN_TESTS := tests/ops tests/graph tests/encoders -k 'not [reference' \
+	--ignore=tests/ops/test_memory.py --ignore=tests/ops/test_registered.py
 # Those that `make test-oldest` and `make test-newest` run, with nothing but what users install and pytest.
 COMPATIBILITY_TESTS := tests/ops tests/graph tests/nn tests/models tests/data tests/checkpoints tests/app/prediction tests/peers \
 	tests/encoders/test_contract.py tests/app/training/test_train.py tests/app/training/test_resume.py tests/app/test_cli.py
@@ -62,7 +62,7 @@ test-all: test test-rest
 
 test-rest: $(SCATTER_STAMP)
 	$(PYTEST) --tests=rest --hypothesis-seed=0
-	@echo "The quick tests once more without torch-scatter and without the C++ part:"
+	@echo "The tests of what uses torch-scatter or the C++ part, without both:"
 	TG_LPE_NO_SCATTER=1 TG_LPE_NO_CPU_KERNELS=1 $(PYTEST) $(PLAIN_TESTS)
 
 PYTHON_OLDEST ?= python3.10
