@@ -66,7 +66,7 @@ def captured(found: Subspace, vectors: np.ndarray) -> float:
     return float(np.square(found.vectors.double().numpy().T @ vectors).sum() / vectors.shape[1])
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2, "learned cut"])
+@pytest.mark.parametrize("seed", [0, "learned cut"])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_leading_eigenvectors_are_captured(family: str, seed: int | str) -> None:
     graph, (values, vectors) = of_family(family), exact(family)

@@ -16,9 +16,9 @@ from tg_lpe.encoders import GramTransformer, PersonalizedPageRank, RandomWalk
 from tg_lpe.models.features import FeatureModel
 
 pytestmark = pytest.mark.skipif(not hasattr(torch.compiler, "is_exporting"), reason="torch.export needs torch 2.7")
-BASE: dict[str, Any] = {"num_node_types": 5, "num_edge_types": 4, "hidden_channels": 16, "heads": 2, "num_layers": 2}
+BASE: dict[str, Any] = {"num_node_types": 5, "num_edge_types": 4, "hidden_channels": 16, "heads": 2, "num_layers": 1}
 MODELS: dict[str, dict[str, Any]] = {
-    "edge": {"encoder": RandomWalk(steps=4), "readout": {"pooling": "both"}},
+    "edge": {"encoder": RandomWalk(steps=4), "num_layers": 2, "readout": {"pooling": "both"}},
     "gine": {
         "encoder": GramTransformer(out_channels=4, edge_out_channels=3, num_edge_types=4),
         "attention_options": {"local": "gine", "norm": "bounded"},
@@ -44,7 +44,7 @@ class Network(nn.Module):
 
 
 def made(name: str) -> GraphTransformer:
-    return randomize_(GraphTransformer(**BASE, **MODELS[name])).eval()
+    return randomize_(GraphTransformer(**{**BASE, **MODELS[name]})).eval()
 
 
 def inputs(model: GraphTransformer, sizes: list[int]) -> tuple[Tensor | None, ...]:

@@ -76,7 +76,7 @@ large_graphs = pytest.mark.parametrize("name", sorted(LARGE))
 
 @large_graphs
 @pytest.mark.parametrize("which", ["bottom", "top"])
-@pytest.mark.parametrize("k", [1, 5, 11])
+@pytest.mark.parametrize("k", [1, 11])
 def test_eigenvectors_of_large_graphs(name: str, which: str, k: int) -> None:
     graph = graph_of(LARGE[name])
     laplacian = dense(graph)

@@ -47,15 +47,6 @@ def test_zinc_test_set(shared_data: Path) -> None:
 
 
 @pytest.mark.slow
-def test_zinc_training_set(shared_data: Path) -> None:
-    corpus = Corpus(shared_data / "zinc" / "train.smi")
-    assert not corpus.unusable
-    assert corpus.num_nodes.mean() == pytest.approx(23.16, abs=0.005)
-    assert corpus.num_nodes.max() == 37
-    assert len(corpus.types) == 20
-
-
-@pytest.mark.slow
 def test_qm9_after_the_published_clean_up(shared_data: Path) -> None:
     corpus = Corpus(shared_data / "qm9" / "train.smi", repair_radicals=True, with_terms=True)
     assert not corpus.unusable

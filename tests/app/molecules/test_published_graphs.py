@@ -107,6 +107,7 @@ def test_isomorphism_check_can_fail() -> None:
     assert not isomorphic(chain, ([0, 0, 1], [(0, 1, 1), (1, 2, 2)]))
 
 
+@pytest.mark.slow
 def test_labels_are_the_published_ones(shared_data: Path, zinc12k: MoleculeSplits) -> None:
     for split in ("train", "val", "test"):
         with (shared_data / "zinc12k" / f"{split}.csv").open() as file:
@@ -115,6 +116,7 @@ def test_labels_are_the_published_ones(shared_data: Path, zinc12k: MoleculeSplit
     assert zinc12k.normalization is None
 
 
+@pytest.mark.slow
 def test_vocabulary_is_the_published_one(shared_data: Path, zinc12k: MoleculeSplits) -> None:
     assert zinc12k.vocabulary == AtomVocabulary.from_file(shared_data / "zinc12k" / "atom_dict.txt") == ZINC_VOCABULARY
 
