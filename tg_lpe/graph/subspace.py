@@ -21,12 +21,12 @@ import numpy as np
 import torch
 from scipy.linalg import eigh
 from torch import Tensor
-from tqdm import tqdm
 
 from tg_lpe.graph.components import Array, ComponentGroup, Components
 from tg_lpe.graph.eigenvectors import canonical_signs, root_degrees
 from tg_lpe.graph.graph import Graph
 from tg_lpe.graph.incidence import inverse_sqrt
+from tg_lpe.graph.progress import unforeseen
 from tg_lpe.graph.solvers import stacked_eigh
 from tg_lpe.ops import edges
 from tg_lpe.ops.edges import AdjacencyRows
@@ -58,9 +58,6 @@ LOWEST_CUT = -0.9
 
 BELOW_ONE = 1 - 1e-12
 """The largest cut: at one the filter would amplify nothing."""
-
-SECONDS = 10.0
-"""Seconds after which a progress bar appears."""
 
 
 class Cut(ABC):
@@ -192,7 +189,7 @@ class _Filter:
         x = counter_normal(seed, self.null.numel(), num_columns, self.null)
         x /= torch.linalg.vector_norm(x, dim=0)
         cut, length, layers = 0.0 if rule is None else float(rule.first()), FIRST_LAYERS, 0
-        with tqdm(total=max_layers, desc="positions", unit="layer", delay=SECONDS, leave=False, disable=None) as bar:
+        with unforeseen("positions", " layers", max_layers) as bar:
             while True:
                 x, values, missing, mixed, is_exact = self.ritz(self.filtered(x, cut, length), k)
                 layers += length
