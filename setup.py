@@ -16,8 +16,8 @@ OPERATIONS = (
     "polynomials",
     "estimates",
     "balls",
+    "walks",
     "layers",
-    "eigenvectors",
     "attention",
 )
 

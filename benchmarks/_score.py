@@ -21,7 +21,7 @@ from tg_lpe.app.training.metrics import IN_UNITS, METRICS
 from tg_lpe.app.training.tasks import make_task
 from tg_lpe.checkpoints import zoo
 from tg_lpe.data.storage import GraphChunk, iterate_chunks, whole
-from tg_lpe.encoders.registry import load_encoder
+from tg_lpe.encoders import Positions, load_encoder
 from tg_lpe.graph.graph import Graph
 from tg_lpe.models import MODELS, Model
 from tg_lpe.ops.segment import RowGroups
@@ -60,7 +60,7 @@ def score(name: str, card: dict[str, Any] | None = None, folder: str | Path | No
 
     - ``mae``: the mean absolute error of the penalised logP, if ``normalization`` in the card names one. For an
       encoder, it is the error of a linear probe: ridge regression on sums over nodes and edges of the encoding and of
-      its square, fitted to the first half of the molecules and tested on the second.
+      its square, fitted to the first half of the molecules and tested on the second. Of positions it reads edges alone.
     - ``mean_prediction``: the mean of each predicted column, if ``normalization`` is ``None``, because RDKit has no
       labels for other targets. It detects changes of weights and code, but does not measure quality.
 
@@ -96,7 +96,7 @@ def _pooled(checkpoint: str, chunk: GraphChunk) -> Tensor:
     x, edge_attr = chunk.attributes["x"], chunk.attributes["edge_attr"]
     out = encoder(x, graph, edge_attr)
     nodes = RowGroups(chunk.batch, chunk.num_graphs, is_sorted=True)
-    parts = [(nodes, out.node.double())]
+    parts = [] if isinstance(encoder, Positions) else [(nodes, out.node.double())]
     if out.edge is not None:
         parts.append((RowGroups(chunk.batch[chunk.edge_index[0]], chunk.num_graphs), out.edge.double()))
     return torch.cat([groups.sum(values) for groups, part in parts for values in (part, part.square())], 1)

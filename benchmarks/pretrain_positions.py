@@ -53,8 +53,8 @@ CARD = """# {name}
 - number of layers until the first eight of sixteen columns hold 0.995 of eight eigenvectors, relative to a cut set by
   hand, whose loops may amplify by 1,000: {layers_trained:.3f} on families that it was trained on, {layers_held_out:.3f}
   on others
-- A linear probe on sums of the encoding and its square: mean absolute error {sample_mae:.4f} on at most 500 of RDKit's
-  NCI molecules, penalised logP normalised as for zinc (a test computes it anew). Positions say little there:
+- A linear probe on sums of the encoding of edges and its square: mean absolute error {sample_mae:.4f} on at most 500 of
+  RDKit's NCI molecules, penalised logP normalised as for zinc (a test computes it anew). Positions say little there:
   take `gram-k16`.
 - sha256 of the weights: `{sha256}`
 

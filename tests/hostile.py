@@ -23,9 +23,10 @@ from helpers import batch_of, from_networkx, normal
 from torch import Tensor
 
 from tg_lpe import Graph
-from tg_lpe.ops import attention, balls, cpu, edges, eigenvectors, segment
+from tg_lpe.ops import attention, balls, cpu, edges, segment
 from tg_lpe.ops.edges import adjacency_rows
 from tg_lpe.ops.segment import RowGroups, group_pointers, segment_sum
+from tg_lpe.ops.walks import add_walks_
 
 OPS = torch.ops.tg_lpe
 PARTS = [from_networkx(nx.cycle_graph(5)), from_networkx(nx.path_graph(3))]
@@ -103,7 +104,7 @@ def operations() -> dict[str, tuple[Callable[..., Any], tuple[Any, ...]]]:
         ),
         "ball_orders": (balls.ball_orders, (tail, head, NODES, 5, 100)),
         "ball_polynomials": (balls.ball_polynomials, polynomials),
-        "symmetric_eigenvectors": (eigenvectors.symmetric_eigenvectors, (normal(2, 5, 5), 3)),
+        "walks": (add_walks_, (normal(NODES, 4), normal(EDGES, 4), normal(EDGES), tail, head, index[:1])),
         "edge_attention": (_attention, (grad(NODES, 16), grad(NODES, 32), grad(2 * EDGES, 16), *fields)),
     }
 

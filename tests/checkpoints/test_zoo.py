@@ -80,6 +80,9 @@ def test_outputs_are_those_recorded(name: str) -> None:
         parts = {part: value.float() for part, value in out._asdict().items() if value is not None}
     assert {key for key in recorded if key.startswith(f"{name}.")} == {f"{name}.{part}" for part in parts}
     for part, value in parts.items():
+        if name == "positions-k16" and part == "node":  # where an eigenvalue repeats, columns may turn
+            same = recorded["batch"][:, None] == recorded["batch"]
+            value, recorded[f"{name}.{part}"] = (x @ x.mT * same for x in (value, recorded[f"{name}.{part}"]))
         torch.testing.assert_close(value, recorded[f"{name}.{part}"], rtol=1e-5, atol=3e-5)
 
 

@@ -87,14 +87,15 @@ def test_agrees_with_dense_algebra(name: str, method: str) -> None:
     np.testing.assert_allclose(nodes, (resistance * same).sum(1) / same.sum(1), rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize("clique", [0, 70])
+@pytest.mark.parametrize("hubs", [0, 3])
 @pytest.mark.parametrize("steps", [4, 9])
-def test_walks_within_reach_of_half_the_steps(steps: int, clique: int) -> None:
-    """Nodes around which there is much, here in a clique, are columns by themselves."""
+def test_walks_of_large_graphs(steps: int, hubs: int) -> None:
+    """Also with neighbours of many nodes, and with isolated nodes."""
     graph = random_graph(3000, weighted=True)
-    if clique:
-        ends = torch.cat([torch.stack([graph.tail, graph.head]), torch.combinations(torch.arange(clique)).T], 1)
-        graph = Graph(ends, 3000)
+    if hubs:
+        far = torch.stack([torch.arange(3), torch.full((3,), 3000)])
+        ends = torch.cat([far, torch.cartesian_prod(torch.arange(hubs), torch.arange(hubs, 3000, 2)).T], 1)
+        graph = Graph(torch.cat([torch.stack([graph.tail, graph.head]), ends], 1), 3100)
     expected = random_walk_probabilities(graph, steps, method="iterative")
     for got, truth in zip(random_walk_probabilities(graph, steps), expected, strict=True):
         torch.testing.assert_close(got, truth, rtol=1e-12, atol=1e-14)
@@ -113,11 +114,16 @@ def test_what_takes_long_says_so() -> None:
             SpectralKernel(num_eigenpairs=200).precompute(Graph(star))
 
 
+@pytest.mark.filterwarnings("error")
+def test_walks_of_an_expander_warn_before_they_start() -> None:
+    with pytest.raises(UserWarning, match="faster: fewer steps"):
+        RandomWalk(60).precompute(random_graph(40000))
+
+
 @needs_cpu
 @pytest.mark.parametrize(
     "encoder",
     [
-        RandomWalk(100),
         DirectedWalk(100),
         PersonalizedPageRank((0.01,)),
         HeatKernel((1000.0,)),
@@ -173,13 +179,14 @@ def test_layers_that_compute_all_pairs_warn_of_many(make: Callable[[], Any], tok
 
 
 @needs_cpu
-def test_walks_of_many_nodes_some_at_a_time() -> None:
-    """More nodes than one call looks at: the same as each half by itself."""
+def test_walks_of_a_graph_have_the_same_bits_in_any_batch() -> None:
     half = random_graph(10000)
     index = torch.stack([half.tail, half.head])
-    both = Graph(torch.cat([index, index + 10000], 1), 20000)
-    for got, once in zip(random_walk_probabilities(both, 3), random_walk_probabilities(half, 3), strict=True):
-        assert torch.equal(got, torch.cat([once, once]))
+    number = torch.arange(4).repeat_interleave(torch.tensor([3, 10000, 1, 10000]))
+    batch = Graph(torch.cat([index + 3, index + 10004], 1), len(number), batch=number)
+    (alone, at_edges), (nodes, edges) = (random_walk_probabilities(graph, 3) for graph in (half, batch))
+    assert torch.equal(edges, at_edges.repeat(2, 1))
+    assert torch.equal(torch.cat([nodes[3:10003], nodes[10004:]]), alone.repeat(2, 1)) and not nodes[:3].any()
 
 
 @needs_cpu

@@ -1,4 +1,4 @@
-"""Matrix polynomials around each node, in each backend, against dense algebra in numpy; invalid arguments."""
+"""Matrix polynomials around each node, in each backend, against dense algebra in numpy; powers through each node."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ from torch import Tensor
 import tg_lpe
 from tg_lpe.ops import cpu
 from tg_lpe.ops.balls import ball_orders, ball_polynomials
+from tg_lpe.ops.walks import BLOCK, add_walks_
 
 pytestmark = pytest.mark.usefixtures("backend")
 batches = st.lists(st.one_of(graphs(max_nodes=14), st.sampled_from(corner_cases())), max_size=4)
@@ -173,3 +174,23 @@ def test_what_is_refused(backend: str) -> None:
             call(**wrong)
     with pytest.raises(ValueError, match="each edge must"):
         ball_orders(tail, head, 2, 3, 4)
+
+
+@pytest.mark.parametrize("backend", ["cpu"], indirect=True)
+@few
+@given(batches, st.integers(1, 12), st.data())
+def test_walks_through_each_node(parts: list[Graph], steps: int, data: st.DataObject) -> None:
+    """They sum to all powers, block by block; entries have both signs."""
+    graph = incidence(parts)
+    adjacency, num_blocks = entries_at_edges(graph, 1), -(-graph.num_nodes // BLOCK)
+    blocks = torch.tensor(data.draw(st.permutations(range(num_blocks))), dtype=torch.int64)
+
+    def run(with_edges: bool = True) -> tuple[Tensor, Tensor]:
+        nodes, edges = (adjacency.new_zeros(count, steps) for count in (BLOCK * num_blocks, graph.num_edges))
+        taken = add_walks_(nodes, edges if with_edges else None, adjacency[0], graph.tail, graph.head, blocks)
+        assert taken.shape == blocks.shape and (taken > 0).all()
+        return nodes[: graph.num_nodes], edges
+
+    got = same_with_any_threads(run)
+    check((got[0], got[1]), expected_polynomials(adjacency, graph, "power", steps), 1e-13)
+    torch.testing.assert_close(run(with_edges=False)[0], got[0], rtol=1e-12, atol=1e-14)

@@ -21,7 +21,7 @@ from safetensors.torch import save_file
 from tg_lpe import GramTransformer, Graph, LinearTransformer, theory
 from tg_lpe.ops import cpu
 from tg_lpe.ops.balls import ball_polynomials
-from tg_lpe.ops.eigenvectors import symmetric_eigenvectors
+from tg_lpe.ops.walks import add_walks_
 
 assert cpu.instructions() == sys.argv[1], cpu.instructions()
 torch.manual_seed(0)
@@ -62,9 +62,8 @@ for dtype in (torch.float32, torch.float64):
         adjacency, graph.tail, graph.head, orders, "chebyshev", 5
     )
     found[f"heat {dtype}"] = theory.heat_kernel(graph, 0.7, psi=x[:, :4])
-matrices = torch.randn(3, 40, 40, dtype=torch.float64)
-values, vectors = symmetric_eigenvectors(matrices + matrices.mT, 12)
-found["eigenvalues"], found["projection"] = values, vectors @ vectors.mT
+found["walks"] = torch.zeros(104, 9, dtype=torch.float64)
+add_walks_(found["walks"], None, adjacency[0].double(), graph.tail, graph.head, torch.arange(13))
 save_file({name: rows.contiguous() for name, rows in found.items()}, sys.argv[2])
 """
 

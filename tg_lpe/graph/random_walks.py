@@ -8,48 +8,37 @@ from typing import Any
 import numpy as np
 import torch
 from scipy.sparse import csr_matrix, eye, issparse
+from scipy.sparse.csgraph import breadth_first_order
 from torch import Tensor
 
-from tg_lpe.graph.components import Array
+from tg_lpe.graph.components import Array, Components
 from tg_lpe.graph.graph import Graph
 from tg_lpe.graph.incidence import inverse_sqrt
 from tg_lpe.graph.padding import exact_polynomials
 from tg_lpe.graph.pairs import COLUMN_ENTRIES, FEWEST_COLUMNS
-from tg_lpe.graph.progress import FASTER_WALKS, SHOWN_AFTER, entries_in_reach, shown, ticking, warn_if_long, watched
+from tg_lpe.graph.progress import FASTER_WALKS, SHOWN_AFTER, entries_in_reach, shown, warn_if_long, watched
 from tg_lpe.graph.solvers import (
     PRODUCTS_A_SECOND,
     SPARSE_PRODUCTS_A_SECOND,
     check_method,
     is_dense,
-    polynomial_entries,
     symmetric_matrix,
 )
 from tg_lpe.ops import cpu
-from tg_lpe.ops.balls import ball_orders, ball_polynomials
 from tg_lpe.ops.operator import host_array
-from tg_lpe.ops.polynomials import matrix_polynomials
+from tg_lpe.ops.walks import BLOCK, add_walks_
 
 WALK_NODES = 2048
 """Up to this number of nodes, ``method="auto"`` computes dense powers of the adjacency matrix."""
 
-WALK_VISITS = 2**12
-"""Smallest limit on the edges visited around a node of a larger graph; nodes with more use columns of the matrix."""
+SAMPLED_BLOCKS = 2**20, 2**10, 2**6, 2**3, 2
+"""The blocks after these parts of all, sorted by degree, tell how long all take."""
 
-MANY_COLUMNS = 0.25
-"""If a larger share of the nodes of a graph needs its columns, all columns are computed."""
-
-VISIT_PRODUCTS = 128
-"""Products of the matrix with a column that take as long as visiting one edge of a neighbourhood."""
-
-WALKS_AT_ONCE, MOST_CALLS = 2**14, 8
-"""Fewest nodes whose neighbourhoods are walked in one call, and most calls: progress is shown between calls, and each
-reads the whole graph."""
+SECONDS_OF_A_PART, MOST_PARTS = 2.0, 100
+"""Blocks are computed in parts, between which progress is shown."""
 
 DENSE_SHARE = 0.1
 """If a larger share of the entries of sparse rows is not zero, the rows become dense."""
-
-BALL_PRODUCTS_A_SECOND, COLUMN_PRODUCTS_A_SECOND = 5e8, 4e9
-"""Multiplications a second of one thread around each node, and in the powers of a whole graph, for estimates."""
 
 
 def random_walk_probabilities(
@@ -68,8 +57,8 @@ def random_walk_probabilities(
 
             - ``"dense"``: dense powers.
             - ``"iterative"``: sparse powers.
-            - ``"auto"``: dense for batches of graphs of up to 2,048 nodes. For larger graphs, the compiled part visits
-              the edges around a node if they are few, and otherwise multiplies the matrix by columns of the identity.
+            - ``"auto"``: dense for batches of graphs of up to 2,048 nodes. For larger graphs, the compiled part counts
+              the walks through each node among those that come later, and nodes with many neighbours come first.
               Without the compiled part, sparse powers.
         with_edges: whether to compute the values at the edges; zero otherwise.
 
@@ -99,59 +88,41 @@ def random_walk_probabilities(
 
 
 def _walks_of_large_graphs(graph: Graph, adjacency: Tensor, steps: int, with_edges: bool) -> tuple[Tensor, Tensor]:
-    """Compute :func:`random_walk_probabilities` in the compiled part: around each node, or by columns if cheaper."""
-    entries, ends, wanted = adjacency.unsqueeze(0), (graph.tail, graph.head), steps + with_edges
-    column = steps * (1 + 2 * graph.num_edges // max(1, graph.num_nodes)) * graph.max_nodes
-    limit, threads = max(WALK_VISITS, column // VISIT_PRODUCTS), torch.get_num_threads()
-    by_ball, by_column = steps * limit / BALL_PRODUCTS_A_SECOND, column / COLUMN_PRODUCTS_A_SECOND
-    seconds = graph.num_nodes * max(by_ball, by_column) / threads
-    if seconds > SHOWN_AFTER:  # most balls have fewer edges than the limit
-        matrix = symmetric_matrix(
-            host_array(graph.tail), host_array(graph.head), host_array(adjacency), graph.num_nodes
-        )
-        share = entries_in_reach(matrix, (wanted + 1) // 2)[-1] / limit
-        seconds = graph.num_nodes * np.where(share > 1, by_column + by_ball / steps, by_ball * share).mean() / threads
-    warn_if_long(seconds, FASTER_WALKS)
-    orders = ball_orders(*ends, graph.num_nodes, wanted, limit)
-    unknown = orders < wanted
-    orders = orders.masked_fill_(unknown, 1)
-    nodes, edges = (adjacency.new_zeros(count, steps) for count in (graph.num_nodes, graph.num_edges))
-    owner = torch.where(orders[graph.tail] >= orders[graph.head], graph.tail, graph.head)
-    count = min(-(-graph.num_nodes // WALKS_AT_ONCE), MOST_CALLS)
-    with shown(count, seconds, " parts") as bar:
-        for part in range(count):
-            in_part = torch.arange(graph.num_nodes) % count == part
-            at_nodes, at_edges = ball_polynomials(entries, *ends, orders.where(in_part, 1), "power", steps, with_edges)
-            nodes[in_part] = at_nodes[in_part]
-            if with_edges:
-                edges[in_part[owner]] = at_edges[in_part[owner]]
-            bar.update()
-    for number in torch.unique(graph.batch[unknown]).tolist():
-        rows_of_graph = slice(*graph.ptr[number : number + 2].tolist())
-        edges_of_graph = slice(*graph.edge_ptr[number : number + 2].tolist())
-        size, first = rows_of_graph.stop - rows_of_graph.start, graph.ptr[number]
-        tail, head = graph.tail[edges_of_graph] - first, graph.head[edges_of_graph] - first
-        columns = unknown[rows_of_graph].nonzero().flatten()
-        if columns.numel() > MANY_COLUMNS * size:  # all columns in the compiled part are faster than some in scipy
-            structure = tail, head, graph.ptr[number : number + 2] - first, size, size
-            with ticking(steps * size * (size + 2.0 * len(tail)) / (COLUMN_PRODUCTS_A_SECOND * threads)):
-                nodes[rows_of_graph], at_edges = matrix_polynomials(
-                    entries[:, edges_of_graph].contiguous(), *structure, "power", steps
-                )
-            if with_edges:
-                edges[edges_of_graph] = at_edges
-            continue
-        rows, others, w = host_array(tail), host_array(head), host_array(adjacency[edges_of_graph])
-        matrix = symmetric_matrix(rows, others, w, size)
-        if not with_edges:
-            rows, others = rows[:0], others[:0]
-        powers = np.eye(steps, steps + 1, k=1)
-        powers_at = polynomial_entries(matrix, powers, False, rows, others, FASTER_WALKS, host_array(columns).copy())
-        nodes[rows_of_graph][columns] = torch.from_numpy(powers_at[0]).to(nodes)[columns]
-        if with_edges:
-            is_read = unknown[rows_of_graph][tail]
-            edges[edges_of_graph][is_read] = torch.from_numpy(powers_at[1]).to(edges)[is_read]
-    return nodes, edges
+    """Compute :func:`random_walk_probabilities` in the compiled part, through one node after the other."""
+    size, label = graph.num_nodes, Components(graph).label
+    # A search from one more node, beside the first of each component, numbers neighbours one after the other.
+    first = np.unique(label, return_index=True)[1]
+    ends = np.append(host_array(graph.tail), first), np.append(host_array(graph.head), np.full(len(first), size))
+    matrix = symmetric_matrix(*ends, np.ones(len(ends[0]), np.int8), size + 1)
+    near, degree = breadth_first_order(matrix, size, return_predecessors=False)[1:], np.diff(matrix.indptr)
+    order = near[np.lexsort((-np.frexp(degree[near])[1], label[near]))].astype(np.int64)  # hubs come first
+    # Each graph begins a block, so that its sums are the same in any batch.
+    counts = graph.ptr.diff()
+    of_graph = (counts + BLOCK - 1) // BLOCK
+    begin, num_blocks = BLOCK * (of_graph.cumsum(0) - of_graph), int(of_graph.sum())
+    rank = torch.empty(size, dtype=torch.int64)
+    rank[torch.from_numpy(order)] = torch.arange(size) + (begin - graph.ptr[:-1]).repeat_interleave(counts)
+    tail, head = torch.stack([rank[graph.tail], rank[graph.head]]).sort(0).values
+    by_tail = torch.argsort(tail * (BLOCK * num_blocks) + head)
+    nodes, edges = (adjacency.new_zeros(count, steps) for count in (BLOCK * num_blocks, graph.num_edges))
+    arguments = nodes, edges if with_edges else None, adjacency[by_tail], tail[by_tail], head[by_tail]
+    degrees = np.zeros((num_blocks, BLOCK), np.int64)
+    degrees.flat[rank.numpy()] = degree[:-1]
+    by_degree, place = np.argsort(-degrees.max(1), kind="stable"), np.arange(num_blocks)
+    samples = np.unique(place[-1] // np.array(SAMPLED_BLOCKS))
+    taken = add_walks_(*arguments, torch.from_numpy(by_degree[samples])).numpy()
+    seconds = np.empty(num_blocks)
+    seconds[by_degree] = np.exp(np.interp(np.log1p(place), np.log1p(samples), np.log(taken + 1e-9)))
+    seconds /= torch.get_num_threads()
+    total = float(seconds.sum())
+    warn_if_long(total, FASTER_WALKS)
+    part = seconds.cumsum() // max(SECONDS_OF_A_PART, total / MOST_PARTS)
+    nodes.zero_(), edges.zero_()  # the samples are computed again, in their turn
+    with shown(num_blocks, total, " blocks") as bar:
+        for blocks in np.split(place, np.flatnonzero(np.diff(part)) + 1):
+            add_walks_(*arguments, torch.from_numpy(blocks))
+            bar.update(len(blocks))
+    return nodes[rank], torch.empty_like(edges).index_copy_(0, by_tail, edges)
 
 
 def sparse_walks(turns: Sequence[csr_matrix], first: Array, second: Array, steps: int) -> Array:

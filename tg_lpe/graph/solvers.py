@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 import torch
-from scipy.linalg import eigh_tridiagonal
+from scipy.linalg import eigh, eigh_tridiagonal
 from scipy.sparse import csr_matrix, diags, eye
 from scipy.sparse.csgraph import breadth_first_order
 from scipy.sparse.linalg import ArpackError, ArpackNoConvergence, LinearOperator, eigsh, splu
@@ -20,7 +21,6 @@ from tg_lpe.arguments import check_choice
 from tg_lpe.graph.components import Array
 from tg_lpe.graph.progress import SHOWN_AFTER, shown, warn_if_long
 from tg_lpe.ops.blas import one_thread, threads_for
-from tg_lpe.ops.eigenvectors import symmetric_eigenvectors
 
 METHODS = ("auto", "dense", "iterative")
 
@@ -35,6 +35,9 @@ DENSE_SIZE = 512
 
 SAME_EIGENVALUE = 1e-12
 """Difference, relative to the largest eigenvalue, below which eigenvalues count as equal."""
+
+SUBSET_SIZE = 64
+"""From this size of a matrix on, LAPACK computes only the wanted eigenvectors, if they are at most half."""
 
 COLUMNS = 32
 """Columns of a matrix polynomial that are computed at once: with some thousand rows, they stay in the cache."""
@@ -109,10 +112,34 @@ def stacked_eigh(matrices: Array, count: int, top: bool = False) -> tuple[Array,
 
     Returns:
         Eigenvalues ``[num_matrices, count]`` and eigenvectors ``[num_matrices, n, count]``.
+
+    Raises:
+        ValueError: on an entry that is not finite.
     """
-    with threads_for(matrices.shape[1]):
-        values, vectors = symmetric_eigenvectors(torch.from_numpy(matrices), count, top)
-        return values.numpy(), vectors.numpy()
+    if not np.isfinite(matrices).all():
+        raise ValueError("matrices must be finite")
+    n = matrices.shape[1]
+    first = n - count if top else 0
+    with threads_for(n):
+        if n >= SUBSET_SIZE and 0 < 2 * count <= n and len(matrices):
+            pairs = [_some_eigenvectors(matrix, first, first + count) for matrix in matrices]
+            values, vectors = (np.stack(part) for part in zip(*pairs, strict=True))
+        else:
+            values, vectors = np.linalg.eigh(matrices)
+            values, vectors = values[:, first : first + count], vectors[:, :, first : first + count]
+    order = slice(None, None, -1 if top else 1)
+    return values[:, order].copy(), vectors[:, :, order].copy()
+
+
+def _some_eigenvectors(matrix: Array, first: int, stop: int) -> tuple[Array, Array]:
+    """Compute the eigenvectors ``first..stop - 1`` of a matrix."""
+    with suppress(np.linalg.LinAlgError):
+        values, vectors = eigh(matrix, subset_by_index=(first, stop - 1), check_finite=False)
+        if len(values) == stop - first:
+            return values, vectors
+    # If an eigenvalue repeats many times, LAPACK may fail on a subset, or find too few.
+    values, vectors = np.linalg.eigh(matrix)
+    return values[first:stop], vectors[:, first:stop]
 
 
 def symmetric_matrix(tail: Array, head: Array, entries: Array, size: int) -> csr_matrix:

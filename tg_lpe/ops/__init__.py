@@ -7,7 +7,7 @@ The module of an operation contains its documentation, its reference in torch, t
 - :mod:`~tg_lpe.ops.polynomials`: polynomials of symmetric matrices, read on the diagonal and at the edges;
 - :mod:`~tg_lpe.ops.estimates`: these polynomials estimated from random signs, for graphs of any size;
 - :mod:`~tg_lpe.ops.balls`: these polynomials exactly, in graphs of any size with few edges around each node;
-- :mod:`~tg_lpe.ops.eigenvectors`: eigenvectors of many small symmetric matrices;
+- :mod:`~tg_lpe.ops.walks`: powers of a symmetric matrix in large graphs with hubs, in the compiled part alone;
 - :mod:`~tg_lpe.ops.layers`: all layers of a linear transformer with a fixed incidence matrix;
 - :mod:`~tg_lpe.ops.random`: random numbers that depend only on their row and column, the same in every batch.
 

@@ -24,7 +24,7 @@ from torch.autograd.forward_ad import unpack_dual
 
 from tg_lpe.ops.operator import NO_TRANSFORM
 
-INTERFACE = 14
+INTERFACE = 15
 """Version of the structures; a library of another version is not used."""
 
 DTYPES = {torch.float32: "float32", torch.float64: "float64"}

@@ -12,7 +12,7 @@ using namespace tg_lpe;
 
 namespace {
 
-constexpr int INTERFACE = 14;  // version of the structures that tg_lpe/ops/ fills in
+constexpr int INTERFACE = 15;  // version of the structures that tg_lpe/ops/ fills in
 
 constexpr int64_t SHARED = 1 << 20;       // directed edges from which on threads share a list
 constexpr int64_t FAR = 48, NEAR = 24;    // directed edges by which counters, and the entries at them, are prefetched
