@@ -1,6 +1,6 @@
 """Measure positions: the share of leading eigenvectors that they hold, their worth for communities, and their time.
 
-    python benchmarks/positions.py [share | communities | large | updates] [--quick] [--json FILE]
+    python benchmarks/positions.py [share | communities | large] [--quick] [--json FILE]
 
 - share: the share of the first eight eigenvectors of the normalized adjacency (from SciPy's `eigsh`) that eight columns
   hold, and the seconds of both; nine families of graphs with 100 to 100,000 nodes, three seeds.
@@ -8,8 +8,6 @@
   tenth of the nodes is labelled; five seeds.
 - large: seconds and share for a million nodes, compared with `eigsh`, `lobpcg` and PyG's transform; with --device
   DEVICE, such as cuda, also positions on that device, from edge arrays to arrays of positions.
-- updates: seconds and share of `Positions.update` for 100,000 nodes, after 1 % more nodes and edges between near nodes,
-  compared with `Positions` of the new graph.
 
 Seconds are processor time; with OMP_NUM_THREADS=1 that of one thread, independent of other load. On another device they
 are wall time.
@@ -37,12 +35,12 @@ from torch_geometric.nn import SAGEConv
 from torch_geometric.transforms import AddLaplacianEigenvectorPE
 
 from tg_lpe import AddPositionalEncoding, Graph, LinearTransformerPE
-from tg_lpe.encoders import LaplacianEigenvectors, Positions, RandomWalk, load_encoder
+from tg_lpe.encoders import LaplacianEigenvectors, RandomWalk, load_encoder
 from tg_lpe.graph.subspace import leading_subspace
 
 K, CPU = 8, time.process_time
 SHIPPED = "positions-k16"
-PARTS = ("share", "communities", "large", "updates")
+PARTS = ("share", "communities", "large")
 
 
 def connected(u: np.ndarray, v: np.ndarray, num_nodes: int) -> csr_matrix:
@@ -278,37 +276,6 @@ def large(size: int, device: str | None) -> Iterator[dict[str, Any]]:
             yield row | {"share": share_of(exact, columns), "seconds": seconds}
 
 
-def grown(adjacency: csr_matrix) -> csr_matrix:
-    """Add one in a hundred nodes, joined to two neighbours, and one in a hundred edges, to neighbours of neighbours."""
-    random, n = np.random.default_rng(0), adjacency.shape[0]
-    degree, count = np.diff(adjacency.indptr), adjacency.nnz // 200
-
-    def neighbour(node: np.ndarray) -> np.ndarray:
-        return adjacency.indices[adjacency.indptr[node] + (random.random(len(node)) * degree[node]).astype(np.int64)]
-
-    new, near, ends = np.arange(n, n + n // 100), random.integers(0, n, n // 100), random.integers(0, n, count)
-    upper = triu(adjacency, 1).tocoo()
-    u = np.concatenate([upper.row, new, new, ends])
-    v = np.concatenate([upper.col, near, neighbour(near), neighbour(neighbour(ends))])
-    return connected(u, v, n + n // 100)
-
-
-def updates(size: int) -> Iterator[dict[str, Any]]:
-    """Return a row for each family: share and seconds of an update, and of columns computed anew."""
-    for family, k in (*LARGE, ("road", 8)):
-        before = connected(*FAMILIES[family](size, 0), size)
-        after, encoder = grown(before), Positions(k, 0)
-        old, exact = encoder(None, incidence(before)).node, by_eigsh(family, normalized(after)[0], 1e-8, k)
-        anew, seconds_anew = timed(lambda e=encoder, a=after: e(None, incidence(a)).node, CPU)
-        new, seconds = timed(lambda e=encoder, a=after, o=old: e.update(incidence(a), o), CPU)
-        shares = (share_of(exact, np.linalg.qr(columns.double().numpy())[0]) for columns in (new, anew))
-        row = dict(zip(("share", "share_anew"), shares, strict=True)) | {
-            "seconds": seconds,
-            "seconds_anew": seconds_anew,
-        }
-        yield {"family": family, "k": k, "nodes": after.shape[0]} | row
-
-
 def main() -> None:
     parser = Parser(__doc__, "graphs of 500 nodes, one seed", "positions_{part}.json")
     parser.add_argument("part", nargs="?", choices=PARTS, default="share", help="(default: %(default)s)")
@@ -319,7 +286,6 @@ def main() -> None:
         "share": lambda: share([500] if args.quick else [100, 1000, 10_000, 100_000], min(seeds, 3)),
         "communities": lambda: communities(500 if args.quick else 5_000, seeds),
         "large": lambda: large(3000 if args.quick else 1_000_000, args.device),
-        "updates": lambda: updates(3000 if args.quick else 100_000),
     }
     rows = []
     for row in parts[args.part]():

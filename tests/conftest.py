@@ -30,7 +30,7 @@ SLOW_FOLDERS = {"theory", "fuzz", "slow"}
 
 ALWAYS = {"deadline": None, "suppress_health_check": list(HealthCheck)}
 settings.register_profile("quick", max_examples=6, derandomize=True, **ALWAYS)
-settings.register_profile("all", max_examples=25, **ALWAYS)
+settings.register_profile("all", max_examples=16, **ALWAYS)
 
 REGISTRIES = (ENCODERS, CLASSES, ATTENTIONS, GLOBAL_ATTENTIONS, NORMS, TASKS)
 

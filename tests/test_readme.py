@@ -31,7 +31,7 @@ def test_the_better_figure_of_a_column_of_the_grid_has_the_greener_colour(monkey
     monkeypatch.setattr(figures, "draw_cell", lambda axes, cell, lead, *place: shades.append((cell, lead)))
     monkeypatch.setattr(figures, "save", lambda *figure: None)
     figures.draw_grid(ROOT)
-    assert len({cell["column"] for cell, _ in shades}) >= 14
+    assert len({cell["column"] for cell, _ in shades}) >= 15
     for cell, lead in shades:
         for other, other_lead in shades:
             sign = 1 if cell["direction"] == "max" else -1

@@ -116,7 +116,6 @@ IF_FULL = pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this syste
             "--help > /dev/full", "tg-lpe: standard output: [Errno 28] No space left on device\n", marks=IF_FULL
         ),
         ("--help >&-", "tg-lpe: standard output is closed\n"),
-        ("$(printf 'a\\377')", "tg-lpe: 'a\\udcff' is not UTF-8\n"),
     ],
 )
 def test_streams_that_cannot_be_used(tmp_path: Path, streams: str, said: str) -> None:
@@ -126,6 +125,10 @@ def test_streams_that_cannot_be_used(tmp_path: Path, streams: str, said: str) ->
         ["bash", "-c", run], capture_output=True, text=True, cwd=tmp_path, env={**os.environ, **path}, check=False
     )
     assert (done.returncode, done.stderr) == (1, said)
+
+
+def test_a_word_that_is_not_utf_8(capsys: pytest.CaptureFixture[str]) -> None:
+    assert (main(["a\udcff"]), capsys.readouterr().err) == (1, "tg-lpe: 'a\\udcff' is not UTF-8\n")
 
 
 def test_characters_that_a_terminal_lacks(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -96,7 +96,7 @@ def test_refuses() -> None:
     two = graph_of(Graph(2, [(0, 1)], [1.0]), Graph(2, [(0, 1)], [1.0]))
     with pytest.raises(ValueError, match="it encodes no pairs"):
         PPGN()(None, two, pairs=torch.tensor([[0], [1]]))
-    with pytest.raises(ValueError, match="takes graphs of up to 1024 nodes, got 1025"):
+    with pytest.raises(ValueError, match="takes graphs of up to 1,024 nodes, got 1,025"):
         PPGN()(None, graph_of(Graph(1025, [], [])))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import cProfile
+import threading
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -13,9 +14,8 @@ import torch
 from helpers import LargestTensor
 from ops_support import needs_cpu
 
-from tg_lpe import Encoder, Graph
+from tg_lpe import Encoder, Graph, encoders
 from tg_lpe.encoders import (
-    SPE,
     CycleCounts,
     DirectedWalk,
     HeatKernel,
@@ -31,6 +31,7 @@ from tg_lpe.graph.heat import heat_kernel_entries
 from tg_lpe.graph.random_walks import random_walk_probabilities
 from tg_lpe.graph.resistance import effective_resistances
 from tg_lpe.models import GraphTransformer, TupleTransformer
+from tg_lpe.nn import _util
 
 TIMES = (0.0, 0.5, 4.0, 16.0)
 SMALL: dict[str, Any] = {"hidden_channels": 1, "heads": 1, "num_layers": 1}
@@ -101,19 +102,6 @@ def test_walks_of_large_graphs(steps: int, hubs: int) -> None:
         torch.testing.assert_close(got, truth, rtol=1e-12, atol=1e-14)
 
 
-def test_what_takes_long_says_so() -> None:
-    """Before it starts: as an error, the warning ends it."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        heat_kernel_entries(random_graph(200), TIMES, method="iterative")
-        effective_resistances(random_graph(200), method="iterative")
-        with pytest.raises(UserWarning, match="smaller times"):
-            HeatKernel().precompute(random_graph(40000))
-        star = torch.stack([torch.zeros(60000, dtype=torch.int64), torch.arange(1, 60001)])
-        with pytest.raises(UserWarning, match="LPE"):  # one eigenspace has 59,999 dimensions
-            SpectralKernel(num_eigenpairs=200).precompute(Graph(star))
-
-
 @pytest.mark.filterwarnings("error")
 def test_walks_of_an_expander_warn_before_they_start() -> None:
     with pytest.raises(UserWarning, match="faster: fewer steps"):
@@ -128,6 +116,7 @@ def test_walks_of_an_expander_warn_before_they_start() -> None:
         PersonalizedPageRank((0.01,)),
         HeatKernel((1000.0,)),
         ShortestPath(100),
+        SpectralKernel(num_eigenpairs=200),  # one eigenspace has 59,999 dimensions
     ],
     ids=repr,
 )
@@ -161,9 +150,8 @@ def test_progress_and_warnings_by_estimated_seconds(monkeypatch: pytest.MonkeyPa
         (lambda: GraphTransformer(**SOFTMAX, **SMALL), 1, "'primal'"),
         (lambda: TupleTransformer(k=1, s=1, **SMALL), 1, "'local'"),
         (lambda: TupleTransformer(k=2, s=1, **SMALL), 3, "'local'"),
-        pytest.param(lambda: SPE(1, 1), 1, "LPE", marks=pytest.mark.slow),
     ],
-    ids=["gps", "softmax", "nodes", "pairs", "SPE"],
+    ids=["gps", "softmax", "nodes", "pairs"],
 )
 def test_layers_that_compute_all_pairs_warn_of_many(make: Callable[[], Any], tokens: int, faster: str) -> None:
     """Of 16,500 nodes or tokens, and not of half as many; ``tokens`` are those of a node of a path."""
@@ -176,6 +164,59 @@ def test_layers_that_compute_all_pairs_warn_of_many(make: Callable[[], Any], tok
         messages = [str(warning.message) for warning in caught if "computes all" in str(warning.message)]
         assert len(messages) == (number == 16_500), messages
         assert all(faster in message for message in messages)
+
+
+UNFORESEEN = ["LaplacianEigenvectors", "Positions", "EffectiveResistance", "ElectricFlow", "ResistiveEmbedding"]
+UNFORESEEN += ["GramTransformer", "LPE", "SignNet", "RPEARL", "SPE"]
+
+
+class Hasty(threading.Event):
+    """An event whose seconds are milliseconds."""
+
+    def wait(self, timeout: float | None = None) -> bool:
+        return super().wait(None if timeout is None else timeout / 1000)
+
+
+@needs_cpu
+@pytest.mark.parametrize("name", UNFORESEEN)
+def test_what_takes_a_minute_on_a_hub_names_what_is_faster(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where nothing is known beforehand; a minute is ten milliseconds here."""
+    monkeypatch.setattr(progress, "WARNED_AFTER", 0.01)
+    monkeypatch.setattr(progress, "Event", Hasty)
+    monkeypatch.setattr(_util, "CHUNK", 2**20)
+    size = 2_000 if name == "SPE" else 8_000
+    star = torch.stack([torch.zeros(size - 1, dtype=torch.int64), torch.arange(1, size)])
+    with pytest.warns(UserWarning, match="; faster: .*LinearTransformerPE"), torch.no_grad():
+        getattr(encoders, name)()(torch.zeros(size, 1), star, num_nodes=size)
+
+
+def test_a_bar_appears_before_the_end_is_known(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    monkeypatch.setattr(progress, "SHOWN_AFTER", 0.0)
+    monkeypatch.setattr(progress, "WARNED_AFTER", 3.0)
+    monkeypatch.setattr(progress, "Event", Hasty)
+    with progress.ticking(50.0):
+        threading.Event().wait(0.2)
+    with pytest.warns(UserWarning, match="computing an order takes more"), progress.unforeseen("an order", " nodes"):
+        threading.Event().wait(0.2)
+    assert "/50" in (shown := capsys.readouterr().err) and "order:" in shown
+
+
+CHUNKED = encoders.LPE(3, 4), encoders.SignNet(3, 4), encoders.RPEARL(3, 4), encoders.SPE(3, 4)
+
+
+@pytest.mark.parametrize("encoder", [*CHUNKED, encoders.SpectralEncoder(4, 4)], ids=lambda encoder: type(encoder))
+def test_chunks_are_the_whole(encoder: Encoder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Encodings and gradients of two graphs, some nodes, eigenpairs, samples or anchors at a time."""
+    path, found = torch.stack([torch.arange(80), torch.arange(1, 81)]), []
+    graph = Graph(path[:, path[0] != 49], batch=torch.arange(81) // 50)
+    for limit in (2**27, 5_000):
+        monkeypatch.setattr(_util, "CHUNK", limit)
+        encoding = encoder.double()(None, graph)
+        loss = sum(part.square().sum() for part in encoding if part is not None)
+        found.append([encoding.node, *torch.autograd.grad(loss, [*encoder.parameters()], allow_unused=True)])
+    for whole, parts in zip(*found, strict=True):
+        torch.testing.assert_close(whole, parts, rtol=1e-9, atol=1e-11)
 
 
 @needs_cpu

@@ -11,8 +11,9 @@ import pytest
 import torch
 from helpers import Graph, from_networkx, graph_of
 
-from tg_lpe.encoders import Positions, load_encoder
-from tg_lpe.graph.subspace import LearnedCut, Subspace, leading_subspace, looped_subspace
+from tg_lpe.encoders import load_encoder
+from tg_lpe.encoders.positions import LearnedCut
+from tg_lpe.graph.subspace import Subspace, leading_subspace, looped_subspace
 
 K = 8
 
@@ -142,50 +143,3 @@ def test_eigenvectors_that_nothing_tells_apart_end_the_loops(
     """Any vectors of one eigenvalue are as good, so none is missing."""
     found = find(from_networkx(nx.convert_node_labels_to_integers(graph)), k, dtype=dtype)
     assert found.layers.item() < layers and found.vectors.isfinite().all() and found.share.item() > 0.99
-
-
-def grown(graph: Graph) -> Graph:
-    """Add one in a hundred nodes, joined to two old ones, and one in a hundred edges between near nodes."""
-    random, n = np.random.default_rng(0), graph.num_nodes
-    larger = nx.empty_graph(n + n // 100)
-    larger.add_edges_from(graph.edges)
-    for node in range(n, n + n // 100):
-        old = int(random.integers(n))
-        larger.add_edges_from([(node, old), (node, next(iter(larger[old])))])
-    for node in random.integers(n, size=len(graph.edges) // 100).tolist():
-        other = int(random.choice(list(larger[int(random.choice(list(larger[node])))])))
-        larger.add_edges_from([(node, other)] if node != other else [])
-    return from_networkx(larger)
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_columns_of_a_grown_graph_stay_near_the_old_ones(family: str) -> None:
-    graph, k = of_family(family), 4 if family == "five blocks" else K
-    encoder, changed = Positions(k, 0), grown(graph)
-    old = encoder.precompute(graph_of(graph))["node_positions"]
-    assert (encoder.update(graph_of(graph), old) - old).norm() < 0.03 * old.norm()
-    new, vectors = encoder.update(graph_of(changed), old), eigenvectors(changed, k)[1]
-    basis = np.linalg.qr(new.double().numpy())[0]
-    assert np.square(basis.T @ vectors).sum() / k > 0.99
-    if family not in ("regular", "preferential attachment"):  # no gap comes after their eigenvectors
-        assert (new[: len(old)] - old).norm() < 0.2 * old.norm()
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("start", ["equal", "zero", "wrong"])
-def test_no_start_hides_eigenvectors(family: str, start: str) -> None:
-    graph, (_, vectors) = of_family(family), exact(family)
-    columns = {"equal": vectors[:, :1].repeat(K, 1), "zero": 0 * vectors, "wrong": eigenvectors(graph, 2 * K)[1][:, K:]}
-    found = find(graph, start=torch.from_numpy(columns[start].copy()))
-    assert captured(found, vectors) > 0.99 and abs(found.share.item() - captured(found, vectors)) < 0.01
-
-
-def test_a_new_community_is_found_and_old_columns_are_checked() -> None:
-    old, encoder = of_family("five blocks"), Positions(5, 0)
-    both = nx.disjoint_union(nx.Graph(old.edges), nx.complete_graph(10))
-    both.add_edge(0, old.num_nodes)
-    graph, columns = from_networkx(both), encoder.precompute(graph_of(old))["node_positions"]
-    new = encoder.update(graph_of(graph), columns).double().numpy()
-    assert np.square(np.linalg.qr(new)[0].T @ eigenvectors(graph, 5)[1]).sum() / 5 > 0.99
-    with pytest.raises(ValueError, match="old columns"):
-        encoder.update(graph_of(old), columns[:, :4])

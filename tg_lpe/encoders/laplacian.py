@@ -13,7 +13,6 @@ from tg_lpe.encoders.computed import ComputedEncoder
 from tg_lpe.encoders.registry import register
 from tg_lpe.graph.eigenvectors import check_eigenvectors, laplacian_eigenvectors
 from tg_lpe.graph.graph import Graph
-from tg_lpe.nn._util import pair_forms
 from tg_lpe.nn.probes import with_random_signs
 
 
@@ -82,8 +81,9 @@ class LaplacianEigenvectors(ComputedEncoder):
     def assemble(self, graph: Graph, precomputed: Mapping[str, Tensor], generator: torch.Generator | None) -> Encoding:
         """Return the eigenvectors with their signs, and the sign-invariant forms at the edges."""
         vectors = precomputed[f"node_eigenvectors_{self.kind}"]
-        edge = pair_forms(vectors, graph.edge_index) if self.edge_out_channels else None
-        if edge is not None:
-            loops = (graph.edge_index[0] == graph.edge_index[1]).unsqueeze(-1)
-            edge = edge.masked_fill(loops, 0.0)
+        edge = None
+        if self.edge_out_channels:
+            tail, head = graph.edge_index
+            forms = torch.cat([(vectors[tail] - vectors[head]).abs(), vectors[tail] * vectors[head]], dim=1)
+            edge = forms.masked_fill((tail == head).unsqueeze(1), 0.0)
         return Encoding(with_random_signs(vectors, graph, generator), edge)

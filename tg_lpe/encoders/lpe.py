@@ -12,7 +12,7 @@ from tg_lpe.encoders.registry import register
 from tg_lpe.encoders.spectral import EigenpairEncoder
 from tg_lpe.graph.eigenspaces import outer_eigenvectors
 from tg_lpe.graph.graph import Graph
-from tg_lpe.nn._util import without_autocast
+from tg_lpe.nn._util import in_chunks, without_autocast
 
 
 @register
@@ -86,10 +86,14 @@ class LPE(EigenpairEncoder):
     @without_autocast
     def encode_nodes(self, graph: Graph, node: Tensor, values: Tensor, absent: Tensor) -> Tensor:
         """Return the rows of the nodes, see :meth:`EigenpairEncoder.encode_nodes`."""
-        pairs = torch.stack([node, (values + self.epsilon[: values.size(1)])[graph.batch]], dim=2)
-        mapped = self.phi(pairs).masked_fill(absent[graph.batch].unsqueeze(2), 0.0)
-        out: Tensor = self.rho(mapped.sum(1))
-        return out
+        shifted = values + self.epsilon[: values.size(1)]
+
+        def rows(node: Tensor, graphs: Tensor) -> Tensor:
+            mapped = self.phi(torch.stack([node, shifted[graphs]], dim=2))
+            out: Tensor = self.rho(mapped.masked_fill(absent[graphs].unsqueeze(2), 0.0).sum(1))
+            return out
+
+        return in_chunks(rows, 2 * self.out_channels * values.size(1), node, graph.batch)
 
 
 def perceptron(*widths: int) -> nn.Sequential:

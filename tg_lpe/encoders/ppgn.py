@@ -11,6 +11,7 @@ from tg_lpe.encoders.base import Encoder, Encoding, Inputs
 from tg_lpe.encoders.registry import register
 from tg_lpe.graph.buckets import PaddedRows, matrices
 from tg_lpe.graph.graph import Graph, inverse_sqrt
+from tg_lpe.graph.pairs import check_pair_nodes
 from tg_lpe.nn._util import without_autocast
 
 MAX_NODES = 1024
@@ -114,10 +115,7 @@ class PPGN(Encoder):
             ``[num_padded_nodes, 2 hidden_channels]``.
         """
         largest, width = graph.max_nodes, self.hidden_channels
-        if largest > MAX_NODES:
-            raise ValueError(
-                f"PPGN holds all pairs of nodes and takes graphs of up to {MAX_NODES} nodes, got {largest}"
-            )
+        check_pair_nodes(graph, "PPGN", MAX_NODES)
         max_rows = max(largest, MAX_PAIRS // max(largest, 1))
         rows = graph.padded(max_rows=max_rows, max_padding=MAX_PADDING)
         like, u, v = self.embedding.weight, graph.tail, graph.head
@@ -173,6 +171,6 @@ class _Layer(nn.Module):
 def _normalized(graph: Graph) -> tuple[Tensor, Tensor]:
     """Entries of ``D^-1/2 A D^-1/2`` at the edges, float64, and whether their weight is positive, ``[num_edges]``."""
     one = torch.ones((), dtype=torch.float64, device=graph.device)
-    w = one.expand(graph.num_edges) if graph.conductance is None else graph.conductance.double()
+    w = graph.weights()
     scale = inverse_sqrt(graph.laplacian_diagonal(one))
     return w * scale[graph.tail] * scale[graph.head], w.detach() > 0

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from tg_lpe.arguments import check_counts, check_seed
 from tg_lpe.encoders.base import Encoder, Encoding, Inputs
 from tg_lpe.encoders.registry import register
 from tg_lpe.graph.graph import Graph, inverse_sqrt
-from tg_lpe.nn._util import without_autocast
+from tg_lpe.nn._util import in_chunks, without_autocast
 from tg_lpe.nn.gin import GINLayer, neighbour_sums
 from tg_lpe.nn.probes import RandomProbes
 
@@ -66,7 +66,8 @@ class RPEARL(Encoder):
         check_counts(out_channels=out_channels, samples=samples, powers=powers)
         check_counts(hidden_channels=hidden_channels, num_layers=num_layers)
         check_seed(seed)
-        self.out_channels, self.samples, self.powers = out_channels, samples, powers
+        self.out_channels, self.hidden_channels = out_channels, hidden_channels
+        self.samples, self.powers = samples, powers
         self.probes = RandomProbes(samples, seed)
         self.filters = nn.Sequential(nn.Linear(powers, hidden_channels), nn.LayerNorm(hidden_channels), nn.ReLU())
         widths = [hidden_channels] * num_layers + [out_channels]
@@ -77,10 +78,14 @@ class RPEARL(Encoder):
         """Encode nodes, see :meth:`Encoder.encode`; the ``generator`` draws the random numbers."""
         q = self.probes(graph, None, inputs.generator)
         scale = inverse_sqrt(graph.laplacian_diagonal(q)).unsqueeze(1)
-        bank = [q]
-        for _ in range(self.powers - 1):
-            bank.append(scale * neighbour_sums(graph, scale * bank[-1]))
-        h = self.filters(torch.stack(bank, dim=2))
-        for number, layer in enumerate(self.layers):
-            h = layer(graph, h if not number else h.relu())
-        return Encoding(h.mean(1))
+
+        def sums(q: Tensor) -> Tensor:
+            bank = [q]
+            for _ in range(self.powers - 1):
+                bank.append(scale * neighbour_sums(graph, scale * bank[-1]))
+            h = self.filters(torch.stack(bank, dim=2))
+            for number, layer in enumerate(self.layers):
+                h = layer(graph, h if not number else h.relu())
+            return h.sum(1)
+
+        return Encoding(in_chunks(sums, graph.num_nodes * self.hidden_channels, q, dim=1) / self.samples)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from tg_lpe.arguments import check_count, check_seed
 from tg_lpe.encoders.base import Encoding
-from tg_lpe.encoders.computed import ComputedEncoder
+from tg_lpe.encoders.computed import NodeEdgeEncoder
 from tg_lpe.encoders.registry import register
 from tg_lpe.graph.flow import resistive_embedding
 from tg_lpe.graph.graph import Graph
@@ -19,7 +19,7 @@ from tg_lpe.ops.random import counter_normal
 
 
 @register
-class ResistiveEmbedding(ComputedEncoder):
+class ResistiveEmbedding(NodeEdgeEncoder):
     """Project ``L^+ B`` onto ``k`` random directions: squared distances approximate effective resistances.
 
     The relative error of a squared distance is about ``sqrt(2 / k)``. The random numbers of an edge depend on its index
@@ -46,13 +46,9 @@ class ResistiveEmbedding(ComputedEncoder):
         self.k, self.seed = k, seed
         self.name = f"resistive_embedding_{seed}"
 
-    def precompute(self, graph: Graph) -> dict[str, Tensor]:
-        """Return ``node_resistive_embedding_SEED``, ``[num_nodes, k]``, with the directions of :attr:`seed`."""
-        return {f"node_{self.name}": self._embed(graph, self.seed)}
-
-    def widths(self) -> dict[str, int]:
-        """Return the widths of the tensors of :meth:`precompute` by name."""
-        return {f"node_{self.name}": self.k}
+    def compute(self, graph: Graph) -> tuple[Tensor, Tensor]:
+        """Compute the embedding with the directions of :attr:`seed`; edges have no columns."""
+        return self._embed(graph, self.seed), self.unit.new_zeros(graph.num_edges, 0)
 
     def assemble(self, graph: Graph, precomputed: Mapping[str, Tensor], generator: torch.Generator | None) -> Encoding:
         """Return the precomputed embedding, or a new one if there is a generator."""

@@ -9,7 +9,7 @@ from tg_lpe.arguments import check_counts
 from tg_lpe.encoders.registry import register
 from tg_lpe.encoders.spectral import EigenpairEncoder
 from tg_lpe.graph.graph import Graph
-from tg_lpe.nn._util import without_autocast
+from tg_lpe.nn._util import in_chunks, without_autocast
 from tg_lpe.nn.gin import GINLayer, normed_perceptron
 
 
@@ -70,11 +70,15 @@ class SignNet(EigenpairEncoder):
     @without_autocast
     def encode_nodes(self, graph: Graph, node: Tensor, values: Tensor, absent: Tensor) -> Tensor:
         """Return the rows of the nodes, see :meth:`EigenpairEncoder.encode_nodes`."""
-        both = torch.cat([node, -node], 1)
-        h = torch.stack([both, values[graph.batch].repeat(1, 2)], dim=2)
-        for number, layer in enumerate(self.layers):
-            h = layer(graph, h if not number else h.relu())
-        plus, minus = h.chunk(2, dim=1)
-        summed = (plus + minus).masked_fill(absent[graph.batch].unsqueeze(2), 0.0).sum(1)
-        out: Tensor = self.rho(summed)
+
+        def sums(node: Tensor, values: Tensor, absent: Tensor) -> Tensor:
+            both = torch.cat([node, -node], 1)
+            h = torch.stack([both, values[graph.batch].repeat(1, 2)], dim=2)
+            for number, layer in enumerate(self.layers):
+                h = layer(graph, h if not number else h.relu())
+            plus, minus = h.chunk(2, dim=1)
+            return (plus + minus).masked_fill(absent[graph.batch].unsqueeze(2), 0.0).sum(1)
+
+        width = 2 * graph.num_nodes * self.hidden_channels
+        out: Tensor = self.rho(in_chunks(sums, width, node, values, absent, dim=1))
         return out

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
-from functools import partial, reduce
 
 import torch
 from torch import Tensor, nn
@@ -15,13 +13,8 @@ from tg_lpe.encoders.spectral import EigenpairEncoder
 from tg_lpe.graph.eigenspaces import whole_eigenspaces
 from tg_lpe.graph.graph import Graph
 from tg_lpe.graph.padding import PaddedBatch
-from tg_lpe.graph.progress import warn_of_pairs
-from tg_lpe.nn._util import without_autocast
+from tg_lpe.nn._util import in_chunks, without_autocast
 from tg_lpe.nn.gin import neighbour_sums
-from tg_lpe.ops.operator import checkpointed
-
-CHUNK = 2**24
-"""Most hidden values of pairs of nodes that are in memory at once, unless a single anchor has more."""
 
 MAX_PADDING = 1.2
 """Largest ratio of the sizes of graphs that are padded to one size: the work grows with its square."""
@@ -108,7 +101,6 @@ class SPE(EigenpairEncoder):
     @without_autocast
     def encode_nodes(self, graph: Graph, node: Tensor, values: Tensor, absent: Tensor) -> Tensor:
         """Return the rows of the nodes, see :meth:`EigenpairEncoder.encode_nodes`."""
-        warn_of_pairs(graph.max_nodes, "nodes", node.device, "LPE or GramTransformer")
         # The GIN's sums over neighbours and its first map are linear, so apply them to V and phi, not to all pairs.
         rows = (1 + self.epsilon) * node + neighbour_sums(graph, node)
         filters = self.phi(values.unsqueeze(2))
@@ -125,7 +117,7 @@ class SPE(EigenpairEncoder):
         return out
 
     def _sums(self, rows: Tensor, anchors: Tensor, filters: Tensor, mask: Tensor, bias: Tensor) -> Tensor:
-        """Sum over the anchors of graphs padded to one size, chunk by chunk.
+        """Compute ``sum_v ReLU(sum_j rows_uj filters_jc anchors_vj + bias_c)`` of graphs padded to one size.
 
         Args:
             rows, anchors: ``[num_graphs, m, max_nodes]``.
@@ -136,24 +128,14 @@ class SPE(EigenpairEncoder):
         Returns:
             ``[num_graphs, max_nodes, out_channels]``.
         """
-        num_graphs, _, n = rows.shape
-        per_anchor = n * self.out_channels
-        graphs_at_once, anchors_at_once = max(1, CHUNK // (n * per_anchor)), max(1, CHUNK // per_anchor)
-        is_whole = num_graphs <= graphs_at_once and n <= anchors_at_once
-        run: Callable[..., Tensor] = _anchor_sums if is_whole else partial(checkpointed, _anchor_sums)
+        width = rows.size(2) * self.out_channels  # of an anchor
 
-        def chunks(graphs: slice) -> Iterator[Tensor]:
-            for start in range(0, n, anchors_at_once):
-                columns = slice(start, start + anchors_at_once)
-                inputs = rows[graphs], anchors[graphs, :, columns], filters[graphs], mask[graphs, :, columns]
-                yield run(*inputs, bias)
+        def of_graphs(rows: Tensor, anchors: Tensor, filters: Tensor, mask: Tensor) -> Tensor:
+            def of_anchors(anchors: Tensor, mask: Tensor) -> Tensor:
+                columns = (anchors.unsqueeze(3) * filters.unsqueeze(2)).flatten(2)  # [.., m, anchors * channels]
+                pairs = (rows.mT @ columns).unflatten(2, (anchors.size(2), -1))
+                return torch.einsum("guvc,gv->guc", torch.relu(pairs + bias), mask.squeeze(1))
 
-        groups = (slice(first, first + graphs_at_once) for first in range(0, num_graphs, graphs_at_once))
-        return torch.cat([reduce(torch.add, chunks(graphs)) for graphs in groups])
+            return in_chunks(of_anchors, len(rows) * width, anchors, mask, dim=2)
 
-
-def _anchor_sums(rows: Tensor, anchors: Tensor, filters: Tensor, mask: Tensor, bias: Tensor) -> Tensor:
-    """``sum_v ReLU(sum_j rows_uj filters_jc anchors_vj + bias_c)``, ``[num_graphs, max_nodes, out_channels]``."""
-    columns = (anchors.unsqueeze(3) * filters.unsqueeze(2)).flatten(2)  # [num_graphs, m, num_anchors * out_channels]
-    pairs = (rows.mT @ columns).unflatten(2, (anchors.size(2), -1))
-    return torch.einsum("guvc,gv->guc", torch.relu(pairs + bias), mask.squeeze(1))
+        return in_chunks(of_graphs, rows.size(2) * width, rows, anchors, filters, mask)

@@ -14,7 +14,7 @@ from tg_lpe.encoders.base import Encoder, Encoding, Inputs, check_precomputed
 from tg_lpe.encoders.registry import register
 from tg_lpe.graph.eigenspaces import bottom_eigenvectors, eigenspaces
 from tg_lpe.graph.graph import Graph
-from tg_lpe.nn._util import without_autocast
+from tg_lpe.nn._util import in_chunks, without_autocast
 from tg_lpe.nn.dot_product import token_attention
 from tg_lpe.nn.probes import with_random_signs
 
@@ -221,7 +221,7 @@ class SpectralEncoder(EigenpairEncoder):
         self.num_layers, self.heads, self.feedforward_channels = num_layers, heads, feedforward_channels
         self.flip_signs, self.dropout = flip_signs, dropout
         self.has_signs = flip_signs and tokens == "eigenvectors"
-        self.net = net
+        self.net, self.row_width = net, 2 * num_eigenpairs * max(out_channels, edge_out_channels, feedforward_channels)
         options = (num_layers, heads, feedforward_channels, dropout) if net == "transformer" else ()
         make: type[nn.Module] = TokenTransformer if net == "transformer" else TokenSet
         self.node_net = make(2, out_channels, *options) if out_channels else None
@@ -230,12 +230,14 @@ class SpectralEncoder(EigenpairEncoder):
     def encode_nodes(self, graph: Graph, node: Tensor, values: Tensor, absent: Tensor) -> Tensor:
         """Return the rows of the nodes, see :meth:`EigenpairEncoder.encode_nodes`."""
         batch = graph.batch
-        return self.node_net(torch.stack([node, values[batch]], dim=2), absent[batch])  # type: ignore[misc]
+        tokens = torch.stack([node, values[batch]], dim=2)
+        return in_chunks(self.node_net, self.row_width, tokens, absent[batch])  # type: ignore[arg-type]
 
     def encode_edges(self, graph: Graph, distance: Tensor, product: Tensor, values: Tensor, absent: Tensor) -> Tensor:
         """Return the rows of the edges, see :meth:`EigenpairEncoder.encode_edges`."""
         batch = graph.batch[graph.tail]
-        return self.edge_net(torch.stack([distance, product, values[batch]], dim=2), absent[batch])  # type: ignore[misc]
+        tokens = torch.stack([distance, product, values[batch]], dim=2)
+        return in_chunks(self.edge_net, self.row_width, tokens, absent[batch])  # type: ignore[arg-type]
 
 
 @register

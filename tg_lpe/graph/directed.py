@@ -67,7 +67,7 @@ class DirectedMatrices:
 
     def __init__(self, graph: Graph) -> None:
         self.rows = graph.padded(max_padding=1.0)
-        at, weight = self.rows.entry(*graph.edge_index.long()), _weights(graph)
+        at, weight = self.rows.entry(*graph.edge_index.long()), graph.weights()
         entries = weight.new_zeros(self.rows.num_pairs).index_put((at,), graph.spread_to_directed(weight))
         self.adjacency = matrices(self.rows.buckets, entries)
 
@@ -125,20 +125,13 @@ def _listed(graph: Graph) -> Tensor:
     at = graph.undirected_index.where(graph.undirected_index >= 0, graph.num_edges)  # self-loops go to a last column
     listed = torch.zeros(2, graph.num_edges + 1, dtype=torch.bool, device=graph.device)
     listed[(source > target).long(), at] = True
-    return listed[:, :-1] & (_weights(graph) > 0)
-
-
-def _weights(graph: Graph) -> Tensor:
-    """Return the weights of the undirected edges, float64 ``[num_edges]``."""
-    if graph.conductance is None:
-        return torch.ones(graph.num_edges, dtype=torch.float64, device=graph.device)
-    return graph.conductance.detach().double()
+    return listed[:, :-1] & (graph.weights() > 0)
 
 
 def _walks_of_large_graphs(graph: Graph, steps: int, first: Tensor, second: Tensor) -> Tensor:
     """Compute :func:`directed_walks` on the host, graph by graph and for some start nodes at a time."""
     listed = host_array(_listed(graph))
-    tail, head, weight = (host_array(values) for values in (graph.tail, graph.head, _weights(graph)))
+    tail, head, weight = (host_array(values) for values in (graph.tail, graph.head, graph.weights()))
     source = np.concatenate([tail[listed[0]], head[listed[1]]])
     target = np.concatenate([head[listed[0]], tail[listed[1]]])
     weight = np.concatenate([weight[listed[0]], weight[listed[1]]])
@@ -213,7 +206,7 @@ class MagneticSpectrum:
         """Entries ``(tail, head)`` of the magnetic Laplacian at the undirected edges, complex ``[num_edges]``."""
         graph, n = self.graph, self.graph.num_nodes
         forward, backward = host_array(_listed(graph)).astype(float)
-        tail, head, weight = (host_array(values) for values in (graph.tail, graph.head, _weights(graph)))
+        tail, head, weight = (host_array(values) for values in (graph.tail, graph.head, graph.weights()))
         weight = weight * (forward + backward) / 2
         degree = np.bincount(tail, weight, n) + np.bincount(head, weight, n)
         scale = 1 / np.sqrt(np.where(degree > 0, degree, 1.0))

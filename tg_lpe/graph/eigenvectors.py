@@ -11,7 +11,7 @@ from torch import Tensor
 from tg_lpe.arguments import check_choice, check_count
 from tg_lpe.graph.components import Array, ComponentGroup, Components
 from tg_lpe.graph.graph import Graph
-from tg_lpe.graph.solvers import DENSE_LIMIT, check_method, is_dense, sparse_eigenvectors, stacked_eigh
+from tg_lpe.graph.solvers import DENSE_LIMIT, is_dense, sparse_eigenvectors, stacked_eigh
 from tg_lpe.ops.blas import threads_for
 
 NORMALIZATIONS = (None, "sym", "rw")
@@ -73,7 +73,6 @@ def laplacian_eigenvectors(
         RuntimeError: if an iteration does not converge.
     """
     check_eigenvectors(k, normalization, which)
-    check_method(method)
     parts = Components(graph)
     scale = root_degrees(parts, normalization)
     vectors, values = np.zeros((graph.num_nodes, k)), np.full((parts.count, k), np.nan)

@@ -131,8 +131,7 @@ def electric_potentials(graph: Graph, demands: Tensor) -> Tensor:
     Raises:
         ValueError: as :meth:`Potentials.solve`.
     """
-    w = graph.conductance
-    w = torch.ones(graph.num_edges, dtype=torch.float64, device=graph.device) if w is None else w.double()
+    w = graph.weights()
     return cast(Tensor, _Solve.apply(demands.double(), w, graph, Potentials(graph)))  # type: ignore[no-untyped-call]
 
 
@@ -145,8 +144,7 @@ def with_ground(graph: Graph, conductance: float) -> Graph:
     """
     nodes = torch.arange(graph.num_nodes, device=graph.device)
     edge_index = torch.cat([torch.stack([graph.tail, graph.head]), torch.stack([nodes, len(nodes) + graph.batch])], 1)
-    w = graph.conductance
-    w = torch.ones(graph.num_edges, dtype=torch.float64, device=graph.device) if w is None else w.double()
+    w = graph.weights()
     weight = torch.cat([w, w.new_full((len(nodes),), conductance)])
     return Graph(edge_index, graph.num_nodes + graph.num_graphs, edge_weight=weight)
 

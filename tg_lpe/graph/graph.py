@@ -269,6 +269,11 @@ class Graph(Incidence):
         graph._conductance, graph._laplacians = conductance, {}
         return graph
 
+    def weights(self) -> Tensor:
+        """Return the conductances, float64 ``[num_edges]``; ones without weights."""
+        w = self.conductance
+        return torch.ones(self.num_edges, dtype=torch.float64, device=self.device) if w is None else w.double()
+
     def __repr__(self) -> str:
         weights = "unit" if self.conductance is None else str(self.conductance.dtype).removeprefix("torch.")
         return (

@@ -13,7 +13,6 @@ from tg_lpe.graph.components import Array, ComponentGroup, Components
 from tg_lpe.graph.graph import Graph
 from tg_lpe.graph.solvers import (
     DENSE_LIMIT,
-    check_method,
     heat_series,
     heat_terms,
     is_dense,
@@ -54,7 +53,6 @@ def heat_kernel_entries(
     Raises:
         ValueError: on an unknown method, or a component too large for ``method="dense"``.
     """
-    check_method(method)
     parts, times = Components(graph), tuple(map(float, times))
     nodes, edges = np.zeros((graph.num_nodes, len(times))), np.zeros((graph.num_edges, len(times)))
     for group in parts.groups:

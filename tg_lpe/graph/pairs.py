@@ -47,7 +47,8 @@ def check_pair_nodes(graph: Graph, name: str, limit: int = PAIR_NODES) -> None:
     """Raise ``ValueError`` if a graph has more than ``limit`` nodes: its pairs would take too much memory."""
     if graph.max_nodes > limit:
         raise ValueError(
-            f"{name} computes all pairs of nodes and takes graphs of up to {limit:,} nodes, got {graph.max_nodes:,}"
+            f"{name} computes all pairs of nodes and takes graphs of up to {limit:,} nodes, got {graph.max_nodes:,}; "
+            f"for larger ones: {LINEAR}"
         )
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from threading import Event, Thread
 from typing import TypeVar
 
@@ -76,21 +77,32 @@ def watched(parts: Sequence[T], seconds: float, faster: str) -> Iterator[T]:
 
 
 @contextmanager
-def ticking(seconds: float) -> Iterator[None]:
-    """Show the progress of one call that takes about ``seconds`` by the clock."""
+def unforeseen(name: str, unit: str, total: int | None = None, by_clock: bool = False) -> Iterator[tqdm]:
+    """Show the progress of work after ten seconds, and warn after a minute, unless its units are seconds."""
     done = Event()
-    with shown(math.ceil(seconds), seconds, " s") as bar:
+    with tqdm(desc=name, unit=unit, total=total, delay=SHOWN_AFTER, leave=False, disable=None) as bar:
 
-        def tick() -> None:
-            while not done.wait(1.0):
-                bar.update()
+        def watch() -> None:
+            for second in itertools.count(1):
+                if done.wait(1.0):
+                    return
+                bar.n += by_clock
+                if second >= SHOWN_AFTER:
+                    bar.refresh()
+                if second == math.ceil(WARNED_AFTER) and not by_clock:
+                    more = f"computing {name} takes more than a minute, and how much more is not known"
+                    warnings.warn(f"this graph is large: {more}; faster: {LINEAR}", stacklevel=2)
 
-        if seconds > SHOWN_AFTER:
-            Thread(target=tick, daemon=True).start()
+        Thread(target=watch, daemon=True).start()
         try:
-            yield
+            yield bar
         finally:
             done.set()
+
+
+def ticking(seconds: float) -> AbstractContextManager[tqdm]:
+    """Show the progress of one call that takes about ``seconds`` by the clock."""
+    return unforeseen("encoding", " s", math.ceil(seconds), by_clock=True)
 
 
 def entries_in_reach(matrix: csr_matrix, steps: int) -> Array:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from tg_lpe.graph.components import Array, ComponentGroup, Components
 from tg_lpe.graph.graph import Graph
-from tg_lpe.graph.solvers import check_method, is_dense
+from tg_lpe.graph.solvers import is_dense
 from tg_lpe.graph.sparse_inverse import GroundedLaplacian, check_accuracy
 from tg_lpe.ops.blas import one_thread
 
@@ -45,7 +45,6 @@ def effective_resistances(graph: Graph, *, method: str = "auto", with_edges: boo
         ValueError: on an unknown method, weights of a component that differ too much for this accuracy, a component
             too large for ``method="dense"``, or one whose factor takes too much memory.
     """
-    check_method(method)
     parts = Components(graph, with_absent=with_edges)
     nodes, edges = np.zeros(graph.num_nodes), np.full(graph.num_edges, math.inf if with_edges else 0.0)
     for group in parts.groups:
@@ -83,7 +82,6 @@ def resistance_pairs(graph: Graph, *, method: str = "auto") -> tuple[Tensor, Ten
     Raises:
         ValueError: as :func:`effective_resistances`.
     """
-    check_method(method)
     parts = Components(graph)
     values = np.full(graph.num_pairs, np.inf)
     for group in parts.groups:

@@ -15,11 +15,10 @@ from scipy.sparse import csr_matrix, diags, eye
 from scipy.sparse.csgraph import breadth_first_order
 from scipy.sparse.linalg import ArpackError, ArpackNoConvergence, LinearOperator, eigsh, splu
 from scipy.special import ive
-from tqdm import tqdm
 
 from tg_lpe.arguments import check_choice
 from tg_lpe.graph.components import Array
-from tg_lpe.graph.progress import SHOWN_AFTER, shown, warn_if_long
+from tg_lpe.graph.progress import shown, unforeseen, warn_if_long
 from tg_lpe.ops.blas import one_thread, threads_for
 
 METHODS = ("auto", "dense", "iterative")
@@ -29,9 +28,6 @@ DENSE_LIMIT = 4096
 
 RESIDUAL = 1e-8
 """Largest residual ``|S v - lambda v|`` of an eigenvector, relative to the largest eigenvalue."""
-
-DENSE_SIZE = 512
-"""Up to this number of nodes, a component is solved densely if Lanczos' method fails."""
 
 SAME_EIGENVALUE = 1e-12
 """Difference, relative to the largest eigenvalue, below which eigenvalues count as equal."""
@@ -85,8 +81,9 @@ def is_dense(num_nodes: int, method: str, limit: int) -> bool:
         limit: largest size that ``"auto"`` solves densely.
 
     Raises:
-        ValueError: if ``method="dense"`` and the component is too large.
+        ValueError: if the method is unknown, or ``"dense"`` and the component is too large.
     """
+    check_method(method)
     if method == "auto":
         return num_nodes <= limit
     if method == "dense" and num_nodes > DENSE_LIMIT:
@@ -215,13 +212,9 @@ def sparse_eigenvectors(
 
         return _with_repeated(counted(product), count, lambda value: same * value**2, project, seed, MOST_RESTARTS)
 
-    # How many products are needed is not known beforehand.
-    with tqdm(desc="eigenvectors", unit=" products", delay=SHOWN_AFTER, leave=False, disable=None) as bar:
+    with unforeseen("eigenvectors", " products") as bar:
         vectors = None if _is_narrow(matrix) else by_products()
         vectors = by_factors() if vectors is None else vectors
-    if vectors is None and n <= DENSE_SIZE:
-        lifted = matrix.toarray() + (0.0 if top else 2 * bound) * np.outer(null, null)
-        vectors = stacked_eigh(lifted[None], count, top)[1][0]
     if vectors is None:
         which = "largest" if top else "smallest"
         raise RuntimeError(f"the {count} {which} eigenvectors of a graph of {n} nodes did not converge")

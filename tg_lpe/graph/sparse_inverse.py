@@ -13,7 +13,7 @@ from scipy.sparse.linalg import spilu, splu
 from tqdm import tqdm
 
 from tg_lpe.graph.components import Array, ComponentGroup
-from tg_lpe.graph.progress import LINEAR, SHOWN_AFTER, ticking, warn_if_long
+from tg_lpe.graph.progress import LINEAR, ticking, unforeseen, warn_if_long
 from tg_lpe.ops.blas import one_thread
 
 LARGEST_FRONT = 16384
@@ -27,6 +27,9 @@ RELAXED = 32
 
 PRODUCTS_A_SECOND = 6e9
 """Multiplications a second in factors and their inverse, for estimates."""
+
+FRONT_SECONDS = 2.5e-5
+"""Seconds for each front of the inverse, in addition to its multiplications."""
 
 ACCURACY = 1e-5
 """Largest relative error of resistances."""
@@ -84,13 +87,14 @@ class GroundedLaplacian:
         self.part, self.factor = part, None
         with suppress(RuntimeError):  # a pivot rounds to zero
             # SciPy only exposes SuperLU's order with a factorisation: an incomplete one drops all but the diagonal.
-            order = spilu(matrix, drop_tol=1.0, fill_factor=1, permc_spec="MMD_AT_PLUS_A", **options).perm_c
-            self.nodes = others[np.argsort(order)]
-            matrix = laplacian[self.nodes][:, self.nodes].tocsc()
-            self.fronts = _fronts(matrix)
+            with unforeseen("an elimination order", " nodes", n - 1) as bar:
+                order = spilu(matrix, drop_tol=1.0, fill_factor=1, permc_spec="MMD_AT_PLUS_A", **options).perm_c
+                self.nodes = others[np.argsort(order)]
+                matrix = laplacian[self.nodes][:, self.nodes].tocsc()
+                self.fronts = _fronts(matrix, bar)
             work = sum(len(columns) * float(len(columns) + len(border)) ** 2 for columns, border in self.fronts)
             self.seconds = work / PRODUCTS_A_SECOND
-            warn_if_long(2 * self.seconds, LINEAR)
+            warn_if_long(2 * self.seconds + FRONT_SECONDS * len(self.fronts), LINEAR)
             with one_thread(), ticking(self.seconds):
                 self.factor = splu(matrix, permc_spec="NATURAL", **options)
         if self.factor is None or (self.factor.perm_r != np.arange(n - 1)).any():
@@ -120,7 +124,7 @@ class GroundedLaplacian:
         lower, pivots = self.factor.L.tocoo(), self.factor.U.diagonal()
         diagonal, edges = np.zeros(n), np.zeros(len(part.tail))
         blocks, waiting = {-1: (np.zeros(0, np.int64), np.zeros((0, 0)))}, Counter(above)
-        with one_thread(), ticking(self.seconds):
+        with one_thread(), ticking(self.seconds + FRONT_SECONDS * len(fronts)):
             for number, entries in reversed([*enumerate(_split(front_of[lower.col], len(fronts)))]):
                 columns, border = fronts[number]
                 rows, own = np.concatenate([columns, border]), len(columns)
@@ -153,19 +157,21 @@ def _split(front_of: Array, count: int) -> list[Array]:
     return np.split(order, front_of[order].searchsorted(np.arange(1, count + 1)))[:count]
 
 
-def _fronts(matrix: csc_matrix) -> list[tuple[Array, Array]]:
+def _fronts(matrix: csc_matrix, bar: tqdm) -> list[tuple[Array, Array]]:
     """Find the fronts of the Cholesky factor, each before the one with its border: columns, and further rows."""
     n = matrix.shape[0]
     below: list[list[Array]] = [[] for _ in range(n)]
     borders, sizes = [], [1] * n  # the number of columns that are eliminated into a column
-    for column in tqdm(range(n), desc="ordering", unit=" nodes", delay=SHOWN_AFTER, disable=None):
+    for column in range(n):
+        bar.update()
         rows = matrix.indices[matrix.indptr[column] : matrix.indptr[column + 1]]
         border = np.unique(np.concatenate([rows[rows > column], *below[column]]))
         below[column] = []
         borders.append(border)
         if len(border) >= LARGEST_FRONT:
             raise ValueError(
-                f"the sparse factor of a component of {n + 1} nodes needs matrices of more than {LARGEST_FRONT} rows"
+                f"the sparse factor of a component of {n + 1} nodes needs matrices of more than {LARGEST_FRONT} rows; "
+                f"faster: {LINEAR}"
             )
         if len(border) == n - column - 1:  # all remaining columns are joined to each other
             break

@@ -1,8 +1,9 @@
-"""Helpers of modules: reset weights, switch autocast off, sign-invariant forms of encodings."""
+"""Helpers of modules: reset weights, switch autocast off, bound memory; the feed-forward net of attention layers."""
 
 from __future__ import annotations
 
 import functools
+import time
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
@@ -10,6 +11,11 @@ import torch
 from torch import Tensor, nn
 
 from tg_lpe.graph.graph import Graph
+from tg_lpe.graph.progress import LINEAR, unforeseen, warn_if_long
+from tg_lpe.ops.operator import checkpointed, is_exporting
+
+CHUNK = 2**27
+"""Most hidden values of a perceptron that are in memory at once: 512 MiB."""
 
 
 def reset_all(module: nn.Module) -> None:
@@ -74,17 +80,30 @@ def without_autocast(method: F) -> F:
     return cast(F, run)
 
 
-def pair_forms(pe: Tensor, edge_index: Tensor) -> Tensor:
-    """Compute ``|phi_i - phi_j|`` and ``phi_i * phi_j`` for each edge, independent of the sign of each column.
-
-    `Rethinking Graph Transformers with Spectral Attention <https://arxiv.org/abs/2106.03893>`_, eqs. (7)-(8).
+def in_chunks(run: Callable[..., Tensor], width: int, *inputs: Tensor, dim: int = 0) -> Tensor:
+    """Apply a function to some rows of its inputs at a time, and again in the backward pass, which bounds memory.
 
     Args:
-        pe: encoding of the nodes, ``[num_nodes, k]``.
-        edge_index: int64 ``[2, num_edges]``.
-
-    Returns:
-        ``[num_edges, 2 k]``.
+        run: the function.
+        width: number of hidden values of a row.
+        inputs: its arguments.
+        dim: the dimension of their rows. The results are joined if it is 0, and else added.
     """
-    i, j = pe[edge_index[0]], pe[edge_index[1]]
-    return torch.cat([(i - j).abs(), i * j], dim=1)
+    count, at_once = inputs[0].size(dim), max(1, CHUNK // max(width, 1))
+    if is_exporting() or count <= at_once:
+        return run(*inputs)
+    results, start, total = [], time.perf_counter(), -(-count // at_once)
+    with unforeseen("an encoding", " parts", total) as bar:
+        for chunk in zip(*(x.split(at_once, dim) for x in inputs), strict=True):
+            results.append(checkpointed(run, *chunk))
+            bar.update()
+            if len(results) == 1:
+                warn_if_long(total * (time.perf_counter() - start), LINEAR)
+    return torch.cat(results) if dim == 0 else torch.stack(results).sum(0)
+
+
+def feed_forward(channels: int, dropout: float) -> nn.Sequential:
+    """Return a net with one hidden layer of twice the width, with ReLU and dropout."""
+    return nn.Sequential(
+        nn.Linear(channels, 2 * channels), nn.ReLU(), nn.Dropout(dropout), nn.Linear(2 * channels, channels)
+    )

@@ -12,7 +12,6 @@ from tg_lpe.ops.segment import RowGroups
 NORMS = Registry("norm")
 """Classes with ``__init__(channels)`` and ``forward(x, graphs)``, where ``graphs`` has the graph of each row."""
 
-
 LARGEST = 30.0
 """Bounded norms clamp values to this number of standard deviations in evaluation."""
 
@@ -177,9 +176,6 @@ class UnitColumns(nn.Module):
 
     floor = 1e-12
 
-    def reset_parameters(self) -> None:
-        """Do nothing: there are no parameters."""
-
     def forward(self, x: Tensor, graphs: RowGroups) -> Tensor:
         """Scale ``x``, ``[num_rows, channels]``, graph by graph."""
         length = torch.threshold(graphs.sum(x.square()), self.floor**2, 1.0).sqrt()
@@ -196,9 +192,6 @@ class NoNorm(nn.Module):
 
     def __init__(self, channels: int) -> None:
         super().__init__()
-
-    def reset_parameters(self) -> None:
-        """Do nothing: there are no parameters."""
 
     def forward(self, x: Tensor, graphs: RowGroups | None = None) -> Tensor:
         """Return ``x``."""

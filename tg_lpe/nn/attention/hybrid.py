@@ -9,12 +9,12 @@ from torch import Tensor, nn
 
 from tg_lpe.arguments import check_choice, check_flags, check_options, check_shares
 from tg_lpe.graph.graph import Graph
+from tg_lpe.nn._util import feed_forward
 from tg_lpe.nn.attention.edge import make_local
 from tg_lpe.nn.attention.gatedgcn import GatedGCN
 from tg_lpe.nn.attention.global_attention import GLOBAL_ATTENTIONS
 from tg_lpe.nn.attention.local import Local
 from tg_lpe.nn.attention.registry import AttentionLayer, SharedState, check_arguments, register_attention
-from tg_lpe.nn.feed_forward import feed_forward
 from tg_lpe.nn.norms import NORMS
 
 

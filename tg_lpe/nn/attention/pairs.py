@@ -9,11 +9,10 @@ from torch import Tensor, nn
 
 from tg_lpe.arguments import check_count, check_flags, check_heads, check_shares
 from tg_lpe.graph.graph import Graph
-from tg_lpe.nn._util import Resettable
+from tg_lpe.nn._util import Resettable, feed_forward
 from tg_lpe.nn.attention.bias import PairState
 from tg_lpe.nn.attention.global_attention import key_mask
 from tg_lpe.nn.attention.registry import AttentionLayer, SharedState, register_attention
-from tg_lpe.nn.feed_forward import feed_forward
 from tg_lpe.nn.norms import NORMS
 from tg_lpe.ops.operator import reference_gradients
 

@@ -12,9 +12,8 @@ from torch.nn import functional
 from tg_lpe.arguments import check_choice, check_flags, check_heads, check_no_effect, check_positive, check_shares
 from tg_lpe.graph.buckets import SMALL_NODES, PaddedRows, matrices
 from tg_lpe.graph.graph import Graph
-from tg_lpe.nn._util import Resettable
+from tg_lpe.nn._util import Resettable, feed_forward
 from tg_lpe.nn.attention.registry import AttentionLayer, SharedState, register_attention
-from tg_lpe.nn.feed_forward import feed_forward
 from tg_lpe.nn.norms import NORMS
 from tg_lpe.ops.attention import SCORE_BOUND
 
