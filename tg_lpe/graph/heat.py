@@ -24,9 +24,6 @@ from tg_lpe.ops.blas import threads_for
 HEAT_NODES = 1024
 """Up to this number of nodes, ``method="auto"`` computes all eigenvectors of a component."""
 
-FASTER = "smaller times, since the work grows with the square root of the largest; or RandomWalk with few steps"
-"""The faster choice that a warning names."""
-
 EDGE_VALUES = 2**22
 """Largest number of products of edges, nodes and times in memory for the entries at edges (32 MiB)."""
 
@@ -131,4 +128,5 @@ def _iterated(
     bound = max(_bound(parts, part), 1e-300)
     matrix = (part.sparse_matrix(parts.diagonal) / (bound / 2) - eye(part.size)).tocsr()
     tail, head = (part.tail, part.head) if with_edges else (part.tail[:0], part.head[:0])
-    return polynomial_entries(matrix, heat_series(times, bound), True, tail, head, FASTER)
+    faster = "smaller times, since the work grows with the square root of the largest; or RandomWalk with few steps"
+    return polynomial_entries(matrix, heat_series(times, bound), True, tail, head, faster)

@@ -5,10 +5,9 @@ from __future__ import annotations
 import itertools
 import math
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from threading import Event, Thread
-from typing import TypeVar
 
 import numpy as np
 import torch
@@ -16,8 +15,6 @@ from scipy.sparse import csr_matrix
 from tqdm import tqdm
 
 from tg_lpe.graph.components import Array
-
-T = TypeVar("T")
 
 SHOWN_AFTER = 10.0
 """Progress is shown for computations that are estimated to take more seconds than this."""
@@ -33,9 +30,7 @@ SAMPLED = 32
 """Number of nodes from which the time of sparse walks is estimated."""
 
 MANY_PAIRS = 2**28
-"""A warning names a faster choice if a layer computes more pairs on a processor. Attention with 128 channels then takes
-three seconds a layer on one core, and 14 in training.
-"""
+"""A warning names a faster choice if a layer computes more pairs on a processor, in some three seconds on one core."""
 
 
 @contextmanager
@@ -67,7 +62,7 @@ def warn_of_pairs(number: int, unit: str, device: torch.device, faster: str) -> 
     warnings.warn(f"{pairs}, which takes long; faster: {faster}", stacklevel=2)
 
 
-def watched(parts: Sequence[T], seconds: float, faster: str) -> Iterator[T]:
+def watched(parts: range, seconds: float, faster: str) -> Iterator[int]:
     """Iterate over parts of equal length, which take about ``seconds`` in all; warn before, and show progress."""
     warn_if_long(seconds, faster)
     with shown(len(parts), seconds, " parts") as bar:

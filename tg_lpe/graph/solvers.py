@@ -213,7 +213,7 @@ def sparse_eigenvectors(
         return _with_repeated(counted(product), count, lambda value: same * value**2, project, seed, MOST_RESTARTS)
 
     with unforeseen("eigenvectors", " products") as bar:
-        vectors = None if _is_narrow(matrix) else by_products()
+        vectors = None if is_narrow(matrix) else by_products()
         vectors = by_factors() if vectors is None else vectors
     if vectors is None:
         which = "largest" if top else "smallest"
@@ -230,7 +230,7 @@ def sparse_eigenvectors(
     return ritz, vectors
 
 
-def _is_narrow(matrix: csr_matrix) -> bool:
+def is_narrow(matrix: csr_matrix) -> bool:
     """Return whether few nodes lie at each distance from a peripheral node, as in meshes: sparse factors are small."""
     n, node, widest = matrix.shape[0], 0, 0
     matrix = abs(matrix)  # SciPy reads the real part of a complex matrix

@@ -14,6 +14,7 @@ from tqdm import tqdm
 
 from tg_lpe.graph.components import Array, ComponentGroup
 from tg_lpe.graph.progress import LINEAR, ticking, unforeseen, warn_if_long
+from tg_lpe.graph.solvers import is_narrow
 from tg_lpe.ops.blas import one_thread
 
 LARGEST_FRONT = 16384
@@ -85,6 +86,9 @@ class GroundedLaplacian:
         laplacian = part.sparse_matrix(diagonal)
         matrix = laplacian[others][:, others].tocsc()
         self.part, self.factor = part, None
+        # No thread runs while SuperLU orders the nodes, so estimate that from those that branch, within cycles.
+        branching = 0 if is_narrow(laplacian) else min(int((np.diff(matrix.indptr) > 3).sum()), len(part.tail) - n)
+        warn_if_long(2e-8 * branching**2, LINEAR)
         with suppress(RuntimeError):  # a pivot rounds to zero
             # SciPy only exposes SuperLU's order with a factorisation: an incomplete one drops all but the diagonal.
             with unforeseen("an elimination order", " nodes", n - 1) as bar:
