@@ -37,8 +37,7 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from tg_lpe.encoders import Positions
-from tg_lpe.encoders.positions import LearnedCut
-from tg_lpe.graph.subspace import AMPLIFICATION, BELOW_ONE, FIRST_LAYERS, Cut
+from tg_lpe.graph.subspace import AMPLIFICATION, BELOW_ONE, FIRST_LAYERS, LearnedCut
 
 K, COLUMNS, GOAL, MOST = 8, 16, 0.995, 4096
 CARD = """# {name}
@@ -165,7 +164,7 @@ class Run:
         self.x, self.ritz = noise * counts.sqrt().unsqueeze(2), torch.zeros(len(graphs), columns).double()
         self.missing, self.loop, self.length = torch.ones(len(graphs)).double(), 0, FIRST_LAYERS
 
-    def step(self, rule: Cut, k: int, amplification: float, longest: int = MOST) -> Tensor:
+    def step(self, rule: LearnedCut, k: int, amplification: float, longest: int = MOST) -> Tensor:
         """Run a loop, and return the share of the first ``k`` eigenvectors in the span, ``[num_graphs]``."""
         if self.loop:
             cut = rule(self.ritz, self.missing, k).clamp(max=BELOW_ONE)
@@ -174,7 +173,7 @@ class Run:
                 2, min(2 * self.length, int((math.acosh(amplification) / largest.acosh()).median()), longest)
             )
         else:
-            cut = rule.first().double().expand(len(self.values))
+            cut = rule.start.double().expand(len(self.values))
         columns = polynomial(self.values, cut, self.length).unsqueeze(2) * self.x
         q = torch.linalg.qr(columns / torch.linalg.vector_norm(columns, dim=1, keepdim=True)).Q
         with torch.no_grad():
@@ -210,7 +209,7 @@ def fit(rule: LearnedCut, graphs: list[Spectrum], steps: int, seed: int = 0) -> 
 
 
 @torch.no_grad()
-def course(rule: Cut, graph: Spectrum, amplification: float, seed: int) -> list[tuple[int, float]]:
+def course(rule: LearnedCut, graph: Spectrum, amplification: float, seed: int) -> list[tuple[int, float]]:
     """Return layers and share of the first columns after each loop, until the share is reached."""
     run, layers, found = Run([graph], COLUMNS, torch.Generator().manual_seed(seed)), 0, []
     while not found or (found[-1][1] < GOAL and layers < MOST):
@@ -221,7 +220,7 @@ def course(rule: Cut, graph: Spectrum, amplification: float, seed: int) -> list[
 
 
 def compared(
-    rules: dict[str, tuple[Cut, float]], families: dict[str, list[Spectrum]], seeds: int
+    rules: dict[str, tuple[LearnedCut, float]], families: dict[str, list[Spectrum]], seeds: int
 ) -> list[dict[str, Any]]:
     """Return a row for each rule: layers by family, their mean relative to the first rule, and shares by loop."""
     rows, first = [], []
@@ -252,7 +251,7 @@ def main() -> None:
     smallest = LearnedCut().requires_grad_(False)  # untrained
     torch.manual_seed(0)
     cut = fit(LearnedCut().double(), graphs, steps)
-    rules: dict[str, tuple[Cut, float]] = {
+    rules: dict[str, tuple[LearnedCut, float]] = {
         "smallest Ritz value, amplification 1,000": (smallest, 1e3),
         "smallest Ritz value": (smallest, AMPLIFICATION),
         "learned cut": (cut, AMPLIFICATION),

@@ -7,6 +7,7 @@ from typing import Literal
 
 import torch
 from torch import Tensor, nn
+from torch_geometric.data import Data
 
 from tg_lpe.arguments import check_count, check_counts, check_seed, check_shares
 from tg_lpe.encoders.base import Encoder, Encoding
@@ -15,40 +16,9 @@ from tg_lpe.encoders.computed import ComputedEncoder
 from tg_lpe.encoders.registry import register
 from tg_lpe.graph.components import component_labels
 from tg_lpe.graph.graph import Graph
-from tg_lpe.graph.subspace import Cut, Subspace, leading_subspace, looped_subspace
+from tg_lpe.graph.subspace import LearnedCut, Subspace, leading_subspace, looped_subspace
 from tg_lpe.nn.probes import with_random_signs
-
-
-class LearnedCut(nn.Module, Cut):
-    """Learned cut of each loop of the filter, from the Ritz values of the previous loop.
-
-    ``cut = last + tanh(f) (kth - last)``, where ``last`` is the smallest Ritz value, ``kth`` is the ``k``-th largest,
-    and ``f`` is a net with one hidden layer. The net reads the distance of the smallest Ritz value from one, the
-    distances of the ``k``-th and of the largest Ritz value from the smallest, and the estimated missing share. At
-    construction ``f = 0``: the cut is the smallest Ritz value.
-
-    Args:
-        hidden_channels: width of the hidden layer.
-    """
-
-    def __init__(self, hidden_channels: int = 16) -> None:
-        super().__init__()
-        self.start = nn.Parameter(torch.zeros(()))
-        self.hidden, self.out = nn.Linear(4, hidden_channels), nn.Linear(hidden_channels, 1)
-        for parameter in (self.start, self.out.weight, self.out.bias):
-            nn.init.zeros_(parameter)
-
-    def first(self) -> Tensor:
-        """Return the cut of the first loop, a parameter."""
-        return self.start
-
-    def forward(self, values: Tensor, missing: Tensor, k: int) -> Tensor:
-        """Return the cut of the next loop, ``[num_components]``, see :class:`tg_lpe.graph.subspace.Cut`."""
-        last, kth, first = values[:, -1], values[:, k - 1], values[:, 0]
-        below = (1 - last).clamp(min=1e-8)
-        terms = [below.log10() / 3, (kth - last) / below, (first - last) / below, missing.clamp(min=1e-8).log10() / 4]
-        inputs = torch.stack(terms, dim=1).to(self.start.dtype)
-        return last + self.out(self.hidden(inputs).tanh()).squeeze(1).tanh().to(last) * (kth - last)
+from tg_lpe.ops.segment import scatter_sum
 
 
 @register
@@ -69,7 +39,7 @@ class Positions(ComputedEncoder):
     With ``loops="auto"``, loops run until the columns have converged to the eigenvectors, which depend on no weight and
     have no gradient. :meth:`precompute` returns them as ``node_positions``, ``[num_nodes, k]``. With a number of loops,
     the filter stops after that many, also on small graphs. Gradients then reach edge weights and the learned rule for
-    the cut.
+    the cut, :class:`~tg_lpe.graph.subspace.LearnedCut`.
 
     Args:
         k: number of columns, ``out_channels``.
@@ -83,9 +53,6 @@ class Positions(ComputedEncoder):
             no path joins count as orthogonal.
         min_nodes: graphs of fewer nodes are encoded by zeros. In a table of many small graphs the arbitrary signs of
             columns are noise to a model; in one large graph they are not.
-
-    Attributes:
-        cut: rule for the cut of each loop, :class:`LearnedCut`.
 
     Raises:
         ValueError: if an argument is out of range.
@@ -128,7 +95,11 @@ class Positions(ComputedEncoder):
             return {}
         if graph.max_nodes < self.min_nodes:
             return {"node_positions": self.unit.new_zeros(graph.num_nodes, self.k)}
-        subspace = leading_subspace(
+        return {"node_positions": self.cast(_of_mean_square_one(self._subspace(graph)))}
+
+    def _subspace(self, graph: Graph, start: Tensor | None = None) -> Subspace:
+        """Run the loops until they converge."""
+        return leading_subspace(
             graph,
             self.k,
             tolerance=self.tolerance,
@@ -136,8 +107,37 @@ class Positions(ComputedEncoder):
             seed=self.seed,
             dtype=torch.float64 if self.unit.dtype == torch.float64 else torch.float32,
             cut=self.cut,
+            start=start,
         )
-        return {"node_positions": self.cast(_of_mean_square_one(subspace))}
+
+    @torch.no_grad()
+    def update(self, graph: Graph | Data, old: Tensor) -> Tensor:
+        """Compute the columns of a graph that has changed a little, ``[num_nodes, k]``, close to those before.
+
+        The loops start from the old columns, and at new nodes from the mean over the neighbours. In each component, the
+        new columns are rotated to fit the old ones best at the old nodes (orthogonal Procrustes), so that a model
+        trained on the old columns can read them. A column may then mix several eigenvectors.
+
+        Args:
+            graph: the graph after the change; its new nodes come last.
+            old: the columns before, ``[num_old_nodes, k]``.
+        """
+        graph = Graph.from_data(graph) if isinstance(graph, Data) else graph
+        if self.loops != "auto" or old.dim() != 2 or old.size(1) != self.k or len(old) > graph.num_nodes:
+            raise ValueError(
+                f"update needs loops='auto' and old columns [num_old_nodes, {self.k}] of at most {graph.num_nodes} "
+                f"nodes, got loops={self.loops!r} and {list(old.shape)}"
+            )
+        start = nn.functional.pad(old.double(), (0, 0, 0, graph.num_nodes - len(old)))
+        degree = graph.laplacian_diagonal(start).unsqueeze(1)
+        start[len(old) :] = (start - graph.laplacian(start) / degree.clamp(min=1e-300))[len(old) :]
+        subspace = self._subspace(graph, start)
+        new, label = _of_mean_square_one(subspace), subspace.component
+        rows, columns = new[: len(old)], old.to(new).unsqueeze(2).unbind(1)
+        products = [scatter_sum(rows * column, label[: len(old)], len(subspace.share)) for column in columns]
+        u, _, v = torch.linalg.svd(torch.stack(products, dim=2))
+        turned = sum(column * row[label] for column, row in zip(new.split(1, 1), (u @ v).unbind(1), strict=True))
+        return self._positions(graph, {"node_positions": turned})
 
     def widths(self) -> dict[str, int]:
         """Return the widths of the tensors of :meth:`precompute` by name."""

@@ -5,22 +5,18 @@ normalized adjacency, in one pass over the edges, and adds a multiple of them. T
 the cut. The number of layers grows with the diameter of the graph. A loop ends with similarity layers, which
 orthogonalise the columns. `Graph Transformers Dream of Electric Flow <https://arxiv.org/abs/2410.16699>`_, Lemmas 6
 to 8.
-
-:func:`leading_subspace` loops until the columns converge, without gradient. :func:`looped_subspace` runs a given number
-of loops, with gradients to the edge weights and to the rule that chooses the cut.
 """
 
 from __future__ import annotations
 
 import math
 import warnings
-from abc import ABC, abstractmethod
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from scipy.linalg import eigh
-from torch import Tensor
+from torch import Tensor, nn
 
 from tg_lpe.graph.components import Array, ComponentGroup, Components
 from tg_lpe.graph.eigenvectors import canonical_signs, root_degrees
@@ -29,7 +25,6 @@ from tg_lpe.graph.incidence import inverse_sqrt
 from tg_lpe.graph.progress import unforeseen
 from tg_lpe.graph.solvers import stacked_eigh
 from tg_lpe.ops import edges
-from tg_lpe.ops.edges import AdjacencyRows
 from tg_lpe.ops.operator import host_array
 from tg_lpe.ops.random import counter_normal
 from tg_lpe.ops.segment import scatter_sum
@@ -60,25 +55,29 @@ BELOW_ONE = 1 - 1e-12
 """The largest cut: at one the filter would amplify nothing."""
 
 
-class Cut(ABC):
-    """Choose the cut of each loop: eigenvalues of the normalized adjacency below the cut are damped."""
+class LearnedCut(nn.Module):
+    """Choose the cut of each loop of the filter: it damps eigenvalues of the normalized adjacency below the cut.
 
-    @abstractmethod
-    def first(self) -> Tensor:
-        """Choose the cut of the first loop, a scalar."""
+    ``cut = last + tanh(f) (kth - last)``, where ``last`` is the smallest Ritz value, ``kth`` is the ``k``-th largest,
+    and ``f`` is a net with one hidden layer. The net reads the distance of the smallest Ritz value from one, the
+    distances of the ``k``-th and of the largest Ritz value from the smallest, and the estimated missing share. At
+    construction ``f = 0``: the cut is the smallest Ritz value. The cut of the first loop is the parameter ``start``.
+    """
 
-    @abstractmethod
-    def __call__(self, values: Tensor, missing: Tensor, k: int) -> Tensor:
-        """Choose the cut of the next loop.
+    def __init__(self) -> None:
+        super().__init__()
+        self.start = nn.Parameter(torch.zeros(()))
+        self.hidden, self.out = nn.Linear(4, 16), nn.Linear(16, 1)
+        for parameter in (self.start, self.out.weight, self.out.bias):
+            nn.init.zeros_(parameter)
 
-        Args:
-            values: Ritz values of the columns, descending, ``[num_components, num_columns]``.
-            missing: estimated share of the ``k`` eigenvectors that the columns miss, ``[num_components]``.
-            k: number of wanted eigenvectors.
-
-        Returns:
-            The cuts, ``[num_components]``.
-        """
+    def forward(self, values: Tensor, missing: Tensor, k: int) -> Tensor:
+        """Return the cut of the next loop, ``[num_components]``; Ritz values are ``[num_components, num_columns]``."""
+        last, kth, first = values[:, -1], values[:, k - 1], values[:, 0]
+        below = (1 - last).clamp(min=1e-8)
+        terms = [below.log10() / 3, (kth - last) / below, (first - last) / below, missing.clamp(min=1e-8).log10() / 4]
+        inputs = torch.stack(terms, dim=1).to(self.start.dtype)
+        return last + self.out(self.hidden(inputs).tanh()).squeeze(1).tanh().to(last) * (kth - last)
 
 
 class Subspace(NamedTuple):
@@ -107,7 +106,8 @@ def leading_subspace(
     max_layers: int = 4096,
     seed: int = 0,
     dtype: torch.dtype = torch.float32,
-    cut: Cut | None = None,
+    cut: LearnedCut | None = None,
+    start: Tensor | None = None,
 ) -> Subspace:
     """Find the ``k`` leading non-trivial eigenvectors of the normalized adjacency of each component.
 
@@ -129,6 +129,7 @@ def leading_subspace(
         seed: seed of the random columns.
         dtype: dtype of the filtered columns, float32 or float64.
         cut: rule for the cut; by default zero, and then the smallest Ritz value, which is never too high.
+        start: columns near the eigenvectors, ``[num_nodes, k]``; more than 24 layers are run, to find others.
 
     Returns:
         The eigenvectors, their eigenvalues and the estimated share.
@@ -140,17 +141,19 @@ def leading_subspace(
         if group.size == 1:
             continue
         if group.size <= max(EXACT_NODES, 2 * num_columns):
-            root = np.sqrt(parts.diagonal[group.nodes])
-            matrix = group.matrices(parts.diagonal, root_degrees(parts, "sym"))
+            root, width = np.sqrt(parts.diagonal[group.nodes]), min(k, group.size - 1)
             null = 2 * root / np.sqrt((root * root).sum(1, keepdims=True))  # lifts the null vector to 4, above all
             # In repeated eigenvalues, the basis follows from the rounding here, and recorded encodings hold it.
-            eigenvalues, basis = stacked_eigh(matrix + null[:, :, None] * null[:, None, :], min(k, group.size - 1))
-            count = eigenvalues.shape[1]
-            values[group.components, :count], vectors[group.nodes, :count] = eigenvalues, basis
+            matrix = group.matrices(parts.diagonal, root_degrees(parts, "sym")) + null[:, :, None] * null[:, None, :]
+            values[group.components, :width], vectors[group.nodes, :width] = stacked_eigh(matrix, width)
             continue
         for part in group.each():
             number, component = part.components[0], _Filter(parts, part, dtype, graph.device)
-            looped = component.run(k, num_columns, tolerance, max_layers, seed, cut)
+            x = counter_normal(seed, group.size, num_columns, component.null)
+            if start is not None:  # a small random part keeps columns apart that are equal or zero
+                x[:, :k] *= 1e-3 / math.sqrt(group.size)
+                x[:, :k] += nn.functional.normalize(start[part.nodes[0]].to(x), dim=0)
+            looped = component.run(x, k, tolerance, max_layers, cut, 0 if start is None else 3 * FIRST_LAYERS)
             vectors[part.nodes[0]], values[number], share[number], layers[number] = looped
     if (low := share < 1 - 2 * tolerance).any():
         warnings.warn(
@@ -183,20 +186,16 @@ class _Filter:
         self.null = torch.from_numpy(np.sqrt(diagonal / diagonal.sum())).to(device, dtype)
 
     def run(
-        self, k: int, num_columns: int, tolerance: float, max_layers: int, seed: int, rule: Cut | None
+        self, x: Tensor, k: int, tolerance: float, max_layers: int, rule: LearnedCut | None, least_layers: int
     ) -> tuple[Array, Array, float, int]:
         """Loop the filter until the first ``k`` columns converge; return the fields of :class:`Subspace`."""
-        x = counter_normal(seed, self.null.numel(), num_columns, self.null)
-        x /= torch.linalg.vector_norm(x, dim=0)
-        cut, length, layers = 0.0 if rule is None else float(rule.first()), FIRST_LAYERS, 0
+        cut, length, layers = 0.0 if rule is None else float(rule.start), FIRST_LAYERS, 0
         with unforeseen("positions", " layers", max_layers) as bar:
             while True:
-                x, values, missing, mixed, is_exact = self.ritz(self.filtered(x, cut, length), k)
+                x, values, missing, mixed = self.ritz(self.filtered(x, cut, length), k)
                 layers += length
                 bar.update(length)
-                if is_exact and values[k - 1] - values[-1] <= 64 * torch.finfo(x.dtype).eps:
-                    missing = mixed = 0.0  # any vectors of the last eigenspace are as good
-                if missing + mixed < tolerance or layers >= max_layers:
+                if (missing + mixed < tolerance and layers > least_layers) or layers >= max_layers:
                     break
                 state = torch.from_numpy(values.copy()).unsqueeze(0), torch.tensor([missing], dtype=torch.float64)
                 cut = min(max(float(values[-1] if rule is None else rule(*state, k)), LOWEST_CUT), BELOW_ONE)
@@ -211,7 +210,7 @@ class _Filter:
         Overwrites ``x``.
         """
         centre, radius = (cut - 1) / 2, (cut + 1) / 2
-        rows = AdjacencyRows(self.rows.crow, self.rows.col, self.rows.value * (-2 / radius))
+        rows = edges.AdjacencyRows(self.rows.crow, self.rows.col, self.rows.value * (-2 / radius))
         diagonal = torch.full_like(self.null, -2 * centre / radius)
         # The null vector of I - P grows faster than all columns, so its rounding errors are removed every few layers.
         largest = (1 - centre) / radius
@@ -227,18 +226,16 @@ class _Filter:
         """Make the columns orthogonal to the null vector, in place."""
         return x.addr_(self.null, self.null @ x, alpha=-1)
 
-    def ritz(self, x: Tensor, k: int) -> tuple[Tensor, Array, float, float, bool]:
+    def ritz(self, x: Tensor, k: int) -> tuple[Tensor, Array, float, float]:
         """Replace the columns by Ritz vectors of ``P`` in their span, orthogonal to the null vector.
 
         Returns:
             The vectors; their Ritz values in descending order, float64; the estimated share of the first ``k``
-            eigenvectors that all columns miss; the share that the columns after the first ``k`` contain; and whether
-            the first ``k`` columns are eigenvectors up to rounding.
+            eigenvectors that all columns miss; and the share that the columns after the first ``k`` contain.
         """
         x = self.without_null(x)
         x /= torch.linalg.vector_norm(x, dim=0)
-        zero = torch.zeros_like(self.null)
-        product = edges.laplacian(self.rows, zero, x).neg_()
+        product = edges.laplacian(self.rows, torch.zeros_like(self.null), x).neg_()
         gram, projected = _inner(x, x), _inner(x, product)
         values, mix = eigh((projected + projected.T) / 2, gram)
         values, mix = values[::-1], torch.from_numpy(mix[:, ::-1].copy()).to(x)
@@ -251,7 +248,10 @@ class _Filter:
         differences = np.maximum(values[:k, None] - values[None, k:], 1e-70)
         turned = np.outer(norms[:k], norms[k:]) / differences / gaps[:, None]
         mixed = np.minimum(turned**2, 1.0)[differences > REPEATED * gaps[:, None]].sum() / k
-        return x, values, float(missing), float(mixed), bool(norms[:k].max() <= 10 * torch.finfo(x.dtype).eps)
+        eps = torch.finfo(x.dtype).eps
+        if norms[:k].max() <= 10 * eps and values[k - 1] - values[-1] <= 64 * eps:
+            return x, values, 0.0, 0.0  # any vectors of the last eigenspace are as good
+        return x, values, float(missing), float(mixed)
 
 
 def _inner(x: Tensor, y: Tensor) -> Array:
@@ -260,7 +260,7 @@ def _inner(x: Tensor, y: Tensor) -> Array:
     return host_array(sum(a.double().T @ b.double() for a, b in pieces))  # type: ignore[arg-type]
 
 
-def looped_subspace(graph: Graph, k: int, loops: int, *, seed: int = 0, like: Tensor, cut: Cut) -> Subspace:
+def looped_subspace(graph: Graph, k: int, loops: int, *, seed: int = 0, like: Tensor, cut: LearnedCut) -> Subspace:
     """Run a given number of loops of the filter on each component of a batch, with gradients.
 
     The loops are those of :func:`leading_subspace`, run on all components at once, small ones included. They have 8
@@ -288,7 +288,7 @@ def looped_subspace(graph: Graph, k: int, loops: int, *, seed: int = 0, like: Te
     batch = _Batch(graph, parts, like, num_columns)
     x = counter_normal(seed, int(parts.size.max(initial=1)), num_columns, like)[batch.local]
     limit = like.new_full((parts.count,), float("inf"))
-    edge = cut.first().to(like).expand(parts.count)
+    edge = cut.start.to(like).expand(parts.count)
     layers = torch.zeros_like(batch.dimensions)
     for loop in range(loops):
         longest = FIRST_LAYERS << loop
