@@ -183,7 +183,7 @@ def test_what_takes_a_minute_on_a_hub_names_what_is_faster(name: str, monkeypatc
     monkeypatch.setattr(progress, "WARNED_AFTER", 0.01)
     monkeypatch.setattr(progress, "Event", Hasty)
     monkeypatch.setattr(_util, "CHUNK", 2**20)
-    size = 2_000 if name == "SPE" else 8_000
+    size = {"SPE": 2_000, "Positions": 40_000}.get(name, 8_000)
     star = torch.stack([torch.zeros(size - 1, dtype=torch.int64), torch.arange(1, size)])
     with pytest.warns(UserWarning, match="; faster: .*LinearTransformerPE"), torch.no_grad():
         getattr(encoders, name)()(torch.zeros(size, 1), star, num_nodes=size)
