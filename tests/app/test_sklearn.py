@@ -55,17 +55,17 @@ def test_it_works_in_pipelines() -> None:
     columns = ColumnTransformer([("m", MoleculeEncoder(), "smiles"), ("n", "passthrough", ["dose"])])
     assert columns.fit_transform(table).shape == (6, 129)
     assert columns.get_feature_names_out()[0] == "m__molecule_encoder_0"
-    scores = cross_val_score(make_pipeline(clone(MoleculeEncoder()), Ridge()), SMILES, np.arange(6.0), cv=2)
-    assert np.isfinite(scores).all()
+    assert np.isfinite(cross_val_score(make_pipeline(clone(MoleculeEncoder()), Ridge()), SMILES, range(6), cv=2)).all()
 
 
 def test_what_cannot_be_encoded_is_named() -> None:
-    encoder = MoleculeEncoder()
     with pytest.raises(NotFittedError):
-        encoder.transform(SMILES)
+        MoleculeEncoder().transform(SMILES)
     with pytest.warns(UserWarning, match="3 of 4 rows are NaN: 'x' at place 1"):
-        rows = encoder.fit(SMILES).transform(["CCO", "x", None, "[Au]"])
+        rows = MoleculeEncoder().fit(SMILES).transform(["CCO", "x", None, "[Au]"])
     assert np.isnan(rows).all(1).tolist() == [False, True, True, True]
+    with pytest.raises(ValueError, match="a single one that reads molecules alone, got Predictor of y"):
+        MoleculeEncoder(zoo.load_many(["transformer-zinc12k", "san-zinc12k"])).fit(SMILES)
     nodes = GraphTransformer(encoder=GramTransformer(out_channels=4), hidden_channels=8, readout={"level": "node"})
     with pytest.raises(ValueError, match="predicts nodes"):
         MoleculeEncoder(Predictor(nodes.eval())).fit_transform(SMILES)

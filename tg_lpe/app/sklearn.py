@@ -21,8 +21,7 @@ __all__ = ["MoleculeEncoder"]
 class MoleculeEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """Encode molecules by what the read-out of a trained model reads, as a fingerprint that was learned.
 
-    It has no labels of the new molecules and is not trained further. It works in scikit-learn's ``Pipeline`` and
-    ``ColumnTransformer``, with ``clone`` and ``cross_val_score``, and can be pickled.
+    It is not trained further. It works in scikit-learn's pipelines and column transformers, cloned and pickled.
 
     Args:
         model: the name of a model in the zoo, a run folder or checkpoint, or a
@@ -47,9 +46,11 @@ class MoleculeEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         """Load the model; the molecules and labels are not read.
 
         Raises:
-            FileNotFoundError: if the model is missing.
+            FileNotFoundError, ValueError: if the model is missing, or reads further columns, or is several models.
         """
         given = self.model if isinstance(self.model, Predictor) else load(self.model)
+        if given.others or given.extra_columns:
+            raise ValueError(f"the model must be a single one that reads molecules alone, got {given}")
         model = copy.deepcopy(given.model)
         data = {name: value for name, value in given.data.items() if name != "ranges"}  # no warnings of other molecules
         self.predictor_ = Predictor(model, data=data)
@@ -83,5 +84,4 @@ class MoleculeEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     def get_feature_names_out(self, input_features: Any = None) -> NDArray[np.object_]:
         """Return the names of the columns."""
-        check_is_fitted(self)
         return np.array(self.predictor_.columns, dtype=object)

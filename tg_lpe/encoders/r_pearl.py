@@ -86,6 +86,6 @@ class RPEARL(Encoder):
             h = self.filters(torch.stack(bank, dim=2))
             for number, layer in enumerate(self.layers):
                 h = layer(graph, h if not number else h.relu())
-            return h.sum(1)
+            return h.mean(1) * (h.size(1) / self.samples)
 
-        return Encoding(in_chunks(sums, graph.num_nodes * self.hidden_channels, q, dim=1) / self.samples)
+        return Encoding(in_chunks(sums, graph.num_nodes * self.hidden_channels, q, dim=1))

@@ -67,7 +67,7 @@ class DirectedMatrices:
 
     def __init__(self, graph: Graph) -> None:
         self.rows = graph.padded(max_padding=1.0)
-        at, weight = self.rows.entry(*graph.edge_index.long()), graph.weights()
+        at, weight = self.rows.entry(*graph.edge_index.long()), graph.weights().detach()
         entries = weight.new_zeros(self.rows.num_pairs).index_put((at,), graph.spread_to_directed(weight))
         self.adjacency = matrices(self.rows.buckets, entries)
 

@@ -78,11 +78,10 @@ def unforeseen(name: str, unit: str, total: int | None = None, by_clock: bool = 
     with tqdm(desc=name, unit=unit, total=total, delay=SHOWN_AFTER, leave=False, disable=None) as bar:
 
         def watch() -> None:
-            for second in itertools.count(1):
-                if done.wait(1.0):
-                    return
+            for second in itertools.takewhile(lambda _: not done.wait(1.0), itertools.count(1)):
                 bar.n += by_clock
                 if second >= SHOWN_AFTER:
+                    bar.delay = 0  # close() clears what was shown
                     bar.refresh()
                 if second == math.ceil(WARNED_AFTER) and not by_clock:
                     more = f"computing {name} takes more than a minute, and how much more is not known"

@@ -43,10 +43,8 @@ def reset_parts(module: nn.Module) -> None:
     parameters = [name for name, parameter in module.named_parameters(recurse=False) if parameter is not None]
     reset = getattr(module, "_reset_parameters", None)  # the name in torch's attention and transformer
     if parameters and not callable(reset):
-        raise NotImplementedError(
-            f"{type(module).__name__} has the parameters {parameters} but no method reset_parameters(), which would "
-            "draw them"
-        )
+        lacking = "no method reset_parameters(), which would draw them"
+        raise NotImplementedError(f"{type(module).__name__} has the parameters {parameters} but {lacking}")
     for part in module.children():
         reset_all(part)
     if callable(reset):
@@ -92,14 +90,15 @@ def in_chunks(run: Callable[..., Tensor], width: int, *inputs: Tensor, dim: int 
     count, at_once = inputs[0].size(dim), max(1, CHUNK // max(width, 1))
     if is_exporting() or count <= at_once:
         return run(*inputs)
-    results, start, total = [], time.perf_counter(), -(-count // at_once)
+    results, start, total = list[Tensor](), time.perf_counter(), -(-count // at_once)
     with unforeseen("an encoding", " parts", total) as bar:
-        for chunk in zip(*(x.split(at_once, dim) for x in inputs), strict=True):
+        for number, chunk in enumerate(zip(*(x.split(at_once, dim) for x in inputs), strict=True)):
             results.append(checkpointed(run, *chunk))
+            results = results if dim == 0 else [functools.reduce(torch.add, results)]
             bar.update()
-            if len(results) == 1:
+            if not number:
                 warn_if_long(total * (time.perf_counter() - start), LINEAR)
-    return torch.cat(results) if dim == 0 else torch.stack(results).sum(0)
+    return torch.cat(results)
 
 
 def feed_forward(channels: int, dropout: float) -> nn.Sequential:
