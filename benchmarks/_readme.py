@@ -224,6 +224,8 @@ MOLECULENET_ROWS = {
     "`LPE`": "LPE",
     "(2,1)-GT": "(2,1)-GT, GramTransformer, not pretrained",
     "fingerprints": "fingerprints",
+    "encoder": "MoleculeEncoder",
+    "both": "both",
 }
 
 

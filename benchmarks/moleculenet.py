@@ -9,8 +9,8 @@ start from ZINC, a model of each row is first trained on the penalised logP of Z
 without the head are the start of all seeds. Both trainings read ogb's features of atoms and bonds.
 
 The row "fingerprints" is a control without a graph: for each label column, a random forest of scikit-learn with 500
-trees on counts of the 2,048 Morgan fragments of radius 2, fitted to the training part; --add keeps the other rows.
-"MoleculeEncoder" is the same forest on the columns of tg_lpe.app.sklearn, and "both" on all columns.
+trees on counts of the 2,048 Morgan fragments of radius 2. "MoleculeEncoder" is the same forest on the columns of
+tg_lpe.app.sklearn, and "both" on all columns. --add keeps the other rows.
 
 Every other run is one `tg-lpe train` command with its own folder under --out. Complete runs are not repeated, a stopped
 run is resumed, and a run of another process is skipped: start the command several times to use several cores, or again
@@ -60,8 +60,7 @@ ROWS = {
     f"(2,1)-GT, {NOT_PRETRAINED}": [*ENCODERS[NOT_PRETRAINED], "--model", "TupleTransformer"],
 }
 """Options of the trainings from scratch and on ZINC."""
-FORESTS, TREES = ("fingerprints", "MoleculeEncoder", "both"), 500
-"""Random forests, which are no training of tg-lpe."""
+FORESTS, TREES = ("fingerprints", "MoleculeEncoder", "both"), 500  # no training of tg-lpe
 
 MODEL = ["--model.hidden_channels", "64", "--model.num_layers", "4", "--model.attention_options.dropout", "0.1"]
 UNSCALED = ["--task.mean", "[0]", "--task.std", "[1]"]  # as in the runs of the table
