@@ -48,7 +48,7 @@ PRIMAL = {"global_attention": "primal", "global_options": {"rank": 3, "num_rows"
 
 TRAININGS: dict[str, dict[str, Any]] = {
     "signs and averages": {
-        "encoder": {"class": "LaplacianEigenvectors", "k": 3},
+        "encoder": {"class": "LaplacianEigenvectors", "k": 4},
         "model": {"readout": {"pooling": "both", "norm": "running"}, "pe_options": {"norm": True}},
         "loop": {"recalibrate": 12, "clip": 0.1},
     },

@@ -40,7 +40,7 @@ def assert_close(got: list[list[float]], expected: list[list[float]]) -> None:
     for row, other in epochs:
         assert row[0] == pytest.approx(other[0], rel=1e-5)
     for row, other in zip(got, expected, strict=True):
-        assert row == pytest.approx(other, rel=3e-3)
+        assert row == pytest.approx(other, rel=1e-3)
 
 
 @pytest.mark.usefixtures("one_thread")
