@@ -221,7 +221,7 @@ def encodings(part: str, graphs: list[Data]) -> list[tuple[Tensor | None, ...]]:
 
 def with_encodings(row: str, name: str, args: argparse.Namespace) -> dict[str, list[Data]]:
     """Return the graphs of a grid by purpose, with what a row reads as ``pe``, ``edge_pe`` and ``potentials``."""
-    found = args.draws_of(name, args)[0]
+    found = draws_of(name, args)[0]
     for purpose, graphs in found.items():
         read = [
             cached(args.data / f"{name}-{purpose}-{slug(part)}.pt", partial(encodings, part, graphs))
@@ -337,25 +337,13 @@ def run(row: str, backbone: str, seed: int, args: argparse.Namespace) -> list[di
     train(model, model.loss, graphs, 2 if args.quick else args.epochs)
     about = {"row": row, "backbone": backbone, "norm": args.norm, "seed": seed, "seconds": time.process_time() - start}
     about["parameters"] = sum(weight.numel() for weight in model.parameters())
-    return [{"grid": name, **about, **args.figures(model.eval(), parts)} for name, parts in grids.items()]
+    return [{"grid": name, **about, **figures(model.eval(), parts)} for name, parts in grids.items()]
 
 
 def main() -> None:
     if importlib.util.find_spec("pandapower") is None:
         sys.exit("flow.py needs pandapower: pip install -r benchmarks/flow-requirements.txt")
-    command(__doc__, "flow.json", SMALL, LARGE, draws_of, figures)
-
-
-def command(
-    description: str | None,
-    json: str,
-    small: list[str],
-    large: list[str],
-    draws_of: Callable[[str, argparse.Namespace], tuple[dict[str, list[Data]], dict[str, int]]],
-    figures: Callable[[Callable[[Data], tuple[Tensor, Tensor]], dict[str, list[Data]]], dict[str, Any]],
-) -> None:
-    """Train on small networks, test on large ones, and write the figures."""
-    parser = Parser(description, "up to three small networks, 2 epochs", json)
+    parser = Parser(__doc__, "three small grids, 2 epochs", "flow.json")
     parser.add_argument("--data", type=Path, metavar="DIR", help="of grids and encodings (default: in --out)")
     parser.add_argument("--rows", nargs="+", choices=PARTS, default=list(PARTS), metavar="NAME")
     parser.add_argument("--backbones", nargs="+", choices=BACKBONES, default=list(BACKBONES), metavar="NAME")
@@ -363,10 +351,9 @@ def command(
     parser.add_argument("--epochs", type=int, default=30, help="(default: %(default)s)")
     parser.add_options("--seeds", "--collect")
     args = parser.parse_args()
-    args.draws_of, args.figures = draws_of, figures
-    args.grids, args.data = [*small, *large], args.data or args.out / "grids"
+    args.grids, args.data = [*SMALL, *LARGE], args.data or args.out / "grids"
     if args.quick:
-        args.grids, args.rows, args.backbones = small[:3], ["none", "flow", "walks", "R-PEARL"], ["gine"]
+        args.grids, args.rows, args.backbones = SMALL[:3], ["none", "flow", "walks", "R-PEARL"], ["gine"]
     for seed, row, backbone in () if args.collect else product(args.seeds, args.rows, args.backbones):
         file = args.out / backbone / f"{slug(row)}-s{seed}.json"
         if not file.exists():
