@@ -11,7 +11,8 @@ times at once to use more cores.
 The columns of links hide edges of email, without features, and of Cora, with features (_links.py). BREC trains nothing:
 its figure is the share of pairs of graphs that a model with random weights tells apart, by the protocol of brec.py.
 Encodings that depend on the basis of eigenvectors are unreliable there, which counts as not told apart. The columns of
-spanning trees and power grids are read from the files of algorithms.py and flow.py, whose models are GINE.
+spanning trees and power grids are read from the files of algorithms.py and flow.py, whose models are GINE. The rows of
+GPSE need the weights that gpse.py trains.
 
 All complete trainings are collected into a JSON file with a cell for each row and column: figures over the seeds, and
 the paired differences to no encoding and to random walks (docs/compare.md). --add keeps the cells of the file that were
@@ -37,8 +38,9 @@ import brec
 import torch
 from _arguments import Parser
 from _links import Links
-from _readme import GRID_COLUMNS
+from _readme import FEW, GRID_COLUMNS
 from _results import RESULTS, write_results
+from gpse import WEIGHTS, RetrainedGPSE
 from torch import Tensor
 from torch_geometric.data import Data
 
@@ -115,7 +117,11 @@ ROWS: dict[str, Candidate] = {
     "whitened gram-k16 and positions": whitened(PLACE),
 }
 
-ROW_ORDER = [*ROWS, "electric flow"]
+GPSE = {"class": RetrainedGPSE.__name__}
+GPSE_ROWS = {"GPSE": Candidate(GPSE), "whitened GPSE": whitened(GPSE)}
+ROW_ORDER = [*ROWS, *GPSE_ROWS, "electric flow"]
+if WEIGHTS.exists():
+    ROWS |= GPSE_ROWS
 
 DENSE = ["PPGN", "RRWP, pairs", "Gram, pairs"]
 """Rows that hold all pairs of nodes, so they are only for small graphs."""
@@ -197,6 +203,7 @@ PEPTIDES = {"folder": "peptides", "canonical": False, "features": "ogb", "target
 
 COLUMNS: dict[str, Column] = {
     "zinc12k": Column(partial(molecules, folder="zinc12k", train=10_000, rest=1_000, name="zinc12k"), 20),
+    FEW: Column(partial(molecules, folder="zinc12k", train=1_000, rest=1_000, name="zinc12k"), 60, batch_size=32),
     "qm9, gap": Column(partial(molecules, folder="qm9", train=20_000, rest=5_000, name="qm9", targets=["gap"]), 10),
     "molhiv": Column(
         partial(molecules, folder="molhiv", train=10_000, rest=5_000, name="molhiv", features="ogb"),
