@@ -19,7 +19,7 @@ def test_tables_are_those_of_the_results(tmp_path: Path) -> None:
 def test_python_runs() -> None:
     pytest.importorskip("rdkit")
     names = run_blocks(python_blocks(README), "readme")
-    assert names["data"].pe.shape == (6, 16)
+    assert names["batch"].pe.shape == (30, 16)  # all four rings
     assert names["model"].predict(names["molecules"]).outside == ()
 
 
