@@ -591,8 +591,9 @@ TABLES: dict[str, Table] = {
         drop_empty=True,
     ),
     "readable": Table(
-        f"graphs: {{kind}} | {cells(('walks', 'heat', 'resistance', 'cycles', 'eigenvectors'))}",
-        lambda entry: {name: f"{value:.2f}" for name, value in entry.items() if isinstance(value, float)},
+        f"graphs: {{kind}} | {cells(('walks', 'heat', 'resistance', 'cycles', 'eigenvectors'))}"
+        " | structure, from walks: {structure}",
+        lambda entry: {name: minus(f"{value:.2f}") for name, value in entry.items() if isinstance(value, float)},
     ),
     "grid, shares": Table(
         f"encoding: {{row}} | others beaten, %: {{mean}} | {cells(tuple(GRID_KINDS))} | data sets: {{count}}"
