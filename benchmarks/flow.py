@@ -15,7 +15,7 @@ learns four labels, and the figures are R2, averaged over the draws of a grid:
 
 "whole flow" is R2 of the active power itself. "outages" is the average precision of finding overloaded branches after
 outages of a line, by loading over limit: the known loading before, and the predicted change. The limit is 1.2 times the
-loading before and a tenth of the mean. Without training, "DC alone" adds nothing, and "DC of losses" adds the DC flow
+loading before and a tenth of the mean. "DC, untrained" adds nothing, and "flow of losses, untrained" adds the DC flow
 of the losses r f^2 of DC flows f, which the slack bus supplies. Of the trained rows, "DC" reads potentials, flows and
 losses of DC power flow, "flow of losses" those of the second, too, and "flow" learns its demands, by ElectricFlow.
 """
@@ -360,11 +360,11 @@ def main() -> None:
             file.parent.mkdir(parents=True, exist_ok=True)
             write_json(file, {"results": run(row, backbone, seed, args)})
             show({"row": row, "backbone": backbone, "seed": seed})
-    results = []
+    results, untrained = [], ("DC, untrained", "flow of losses, untrained")
     for share, grid in product((0, 1), args.grids):
         parts = with_encodings("flow of losses", grid, args)
         found, seconds = timed(partial(figures, partial(of_losses, share=share), parts))
-        results.append({"grid": grid, "row": "DC of losses" if share else "DC alone", "seconds": seconds, **found})
+        results.append({"grid": grid, "row": untrained[share], "seconds": seconds, **found})
     for file in sorted(args.out.glob("*/*-s[0-9]*.json")):
         results += read_json(file)["results"]
     write_results(args.json, results, draws={name: draws_of(name, args)[1] for name in args.grids})
