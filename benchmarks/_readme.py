@@ -465,10 +465,6 @@ TABLES: dict[str, Table] = {
         arrange=pivot("row", "of", "{val_mae:.3f} / {test_mae:.3f}", budgets),
     ),
     "qm9_gap_random_10": Table("encoding: {label} | test MAE: {error ±}", arrange=worst_first),
-    "zinc12k_15": Table(
-        "encoding: {label} | test MAE: {error ±} | after relabelling: {relabelled ±} | seeds: {num_seeds}",
-        arrange=worst_first,
-    ),
     "zinc12k_15_fixed": Table(
         "encoding, nodes alone: {what} | test MAE: {error ±} | seeds: {num_seeds}",
         lambda entry: {"what": entry["row"].replace(", nodes alone", "")},
