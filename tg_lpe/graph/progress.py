@@ -47,7 +47,7 @@ def shown(total: float, seconds: float, unit: str = " products") -> Iterator[tqd
 def warn_if_long(seconds: float, faster: str) -> None:
     """Warn before a computation that is estimated to take more than a minute, and name a faster choice."""
     if seconds > WARNED_AFTER:
-        about = f"{seconds / 60:.0f} minutes" if seconds < 7200 else f"{seconds / 3600:.0f} hours"
+        about = f"{math.ceil(seconds / 60)} minutes" if seconds < 7200 else f"{seconds / 3600:.0f} hours"
         warnings.warn(f"this graph is large, and takes about {about}; faster: {faster}", stacklevel=2)
 
 
