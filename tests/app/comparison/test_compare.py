@@ -18,7 +18,7 @@ from torch_geometric.data import Data
 import tg_lpe
 from tg_lpe.app.cli import main
 from tg_lpe.app.comparison import Candidate, Comparison, compare
-from tg_lpe.app.comparison.data import splits_of
+from tg_lpe.app.datasets.splits import splits_of
 from tg_lpe.app.prediction import load
 from tg_lpe.app.training import JointTraining, TrainConfig
 from tg_lpe.data import GraphSplits, random_node_masks

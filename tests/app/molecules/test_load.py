@@ -18,7 +18,6 @@ from tg_lpe.app.molecules import (
     MoleculeReader,
     MoleculeSplits,
     SkippedMolecule,
-    SolubilityNormalization,
     _molecule,
     _pool,
     constrained_solubility,
@@ -55,14 +54,6 @@ def test_smi_folder(write_folder: Write, tmp_path: Path) -> None:
     assert (splits.report.num_read, splits.report.num_kept, splits.report.skipped) == (7, 7, ())
     assert abs(splits.train.y.mean().item()) < 1e-6
     assert sorted(path.name for path in folder.iterdir()) == sorted(SMI)
-
-
-@pytest.mark.parametrize(("name", "constants"), [("zinc", "ZINC"), ("qm9-solubility", "QM9")])
-def test_named_normalization(write_folder: Write, tmp_path: Path, name: str, constants: str) -> None:
-    folder = write_folder({**SMI, "train.smi": "CCO\nC[CH2]\nN#N.CC[NH]\n"})
-    splits = load(tmp_path, folder, name=name)
-    assert splits.normalization == getattr(SolubilityNormalization, constants)
-    assert [data.num_nodes for data in splits.train] == ([3, 2, 3] if name == "qm9-solubility" else [3, 2, 5])
 
 
 @pytest.mark.parametrize("name", [None, "zinc12k"])

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-from helpers import unparsed
 from torch import Tensor
 from torch_geometric.data import Data
 
@@ -158,25 +157,6 @@ def test_from_pairs_of_nodes_to_triples(capsys: pytest.CaptureFixture[str]) -> N
             assert before[name].shape != after[name].shape or (after[name] - before[name]).abs().max() > 1e-3, name
     assert main([*triples, "--model.num_layers", "1", "--out", "short"]) == 1
     assert "--start pairs: the layers do not fit: num_layers is 1 here and 2 there" in capsys.readouterr().err
-
-
-@pytest.mark.usefixtures("files", "threads")
-def test_options_of_the_encoder_belong_to_the_class_of_the_start(capsys: pytest.CaptureFixture[str]) -> None:
-    """The other options are those of the trained encoder."""
-    small = ["--model.hidden_channels", "8", "--model.num_layers", "1"]
-    train = ["train", "large.csv", *COMMON, "--target", "size", *small]
-    assert main([*train, "--encoder", "ResistiveEmbedding", "--encoder.k", "5", "--out", "first"]) == 0
-    assert main([*train, "--encoder", "none", "--out", "bare"]) == 0
-    started = [*train, "--start", "first"]
-    assert main([*started, "--encoder.seed", "3", "--out", "second"]) == 0
-    encoder = json.loads(Path("second", "config.json").read_text())["encoder"]
-    assert (encoder["class"], encoder["k"], encoder["seed"]) == ("ResistiveEmbedding", 5, 3)
-    for options, message in (
-        (["--start", "first", "--encoder.num_filters", "2"], "--encoder.num_filters"),
-        (["--start", "bare", "--encoder.steps", "5"], "--encoder.steps 5"),
-        (["--start", "nowhere", "--encoder.steps", "5"], "'nowhere' is no checkpoint"),
-    ):
-        assert message in unparsed(capsys, *train, *options)
 
 
 @pytest.mark.usefixtures("files", "threads")

@@ -2,20 +2,8 @@
 
 from __future__ import annotations
 
-import pytest
-
 from tg_lpe import zoo
-from tg_lpe.app.training.units import common_unit, figures_text, units_text
-
-
-def test_columns_of_one_unit_stand_together() -> None:
-    told = units_text(["homo", "mu", "gap"], ["Hartree", "Debye", "Hartree"])
-    assert told == "homo, gap in Hartree; mu in Debye"
-    assert (
-        common_unit(["Hartree", "Hartree"]) == "Hartree" and common_unit(["Hartree", "Debye"]) == common_unit([]) == ""
-    )
-    with pytest.raises(ValueError, match="zip"):
-        units_text(["homo", "gap"], ["Hartree"])
+from tg_lpe.app.training.units import figures_text
 
 
 def test_figures_of_a_card_have_units() -> None:

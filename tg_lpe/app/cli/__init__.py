@@ -1,4 +1,4 @@
-"""The command line: ``tg-lpe train | compare | pretrain | encode | predict | report | zoo | demo``.
+"""The command line: ``tg-lpe train | compare | pretrain | encode | predict | report | zoo``.
 
 Each command is a module with two functions: ``parse(parser, words)`` declares and parses its options, ``run(args)``
 does the work. Only the module of the requested command is imported.
@@ -29,7 +29,6 @@ COMMANDS = {
     "predict": "predict for the molecules in a file with one or several trained models",
     "report": "compare runs: print a table, and write a page with figures",
     "zoo": "list the checkpoints that ship with the package",
-    "demo": "pretrain an encoder, train with four encodings and compare them, on molecules that ship with RDKit",
 }
 """Commands with their descriptions."""
 
@@ -51,17 +50,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     words = list(sys.argv[1:] if argv is None else argv) or ["--help"]
     name = " ".join(["tg-lpe", *(word for word in words[:1] if word in COMMANDS)])
-    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115 (it is None if it was closed)
     try:
-        if sys.stdout is None:
-            raise ValueError("standard output is closed")
         if isinstance(sys.stdout, io.TextIOWrapper):
             sys.stdout.reconfigure(errors="backslashreplace")  # of characters that a terminal lacks
-        for word in words:
-            if word != word.encode(errors="ignore").decode():
-                raise ValueError(f"{word!r} is not UTF-8")
         status = _run(*words)
-        sys.stdout.flush()
+        print(end="", flush=True)
         return status
     except KeyboardInterrupt:
         print(f"\n{name}: stopped{CONTINUES.get(words[0], '')}", file=sys.stderr)

@@ -11,10 +11,11 @@ import torch
 from jsonargparse import Namespace
 
 from tg_lpe.app.cli.options import add_config, add_reading
-from tg_lpe.app.cli.parser import Parser
+from tg_lpe.app.cli.parser import Parser, as_option
 from tg_lpe.app.cli.pretrained import features_of, vocabulary_for, vocabulary_of
-from tg_lpe.app.datasets import load_block_model, load_node_graph
+from tg_lpe.app.datasets import load_block_model, load_folder, load_node_graph
 from tg_lpe.app.datasets.block_models import BLOCK_MODELS
+from tg_lpe.app.datasets.splits import graph_files
 from tg_lpe.app.prediction import Predictor
 from tg_lpe.checkpoints.checkpoint import Checkpoint
 from tg_lpe.data import GraphSplits
@@ -35,15 +36,16 @@ def add_data(parser: Parser, has_preset: bool = True) -> None:
         "source",
         metavar="SOURCE",
         help=f"the data: a named data set with its conventions ({', '.join(SOURCES)}); a file or folder of molecules "
-        "(.smi, .csv, .tsv, .txt, .sdf, .mol, also compressed as .gz, .bz2, .xz, .zip; .parquet); an .npz "
-        "file with one graph and classes of its nodes (--seed picks one of its published splits); or "
-        f"{' or '.join(GENERATED)}, drawn from --split_seed",
+        "(.smi, .csv, .tsv, .txt, .sdf, .mol, also compressed as .gz, .bz2, .xz, .zip; .parquet); the root folder of a "
+        "data set that PyTorch Geometric or OGB has processed; an .npz file with one graph and classes of its nodes "
+        f"(--seed picks one of its published splits); or {' or '.join(GENERATED)}, drawn from --split_seed",
     )
     add_config(parser, has_preset)
     group.add_argument(
         "--data",
         metavar="DIR",
-        help="folder of a named data set: train/val/test as .smi, .csv, ...; for qm9 its table; nci needs none",
+        help="folder of a named data set: train/val/test as .smi, .csv, ..., or the root folder that PyTorch Geometric "
+        "or OGB wrote; for qm9 also its table; nci needs none",
     )
     add_reading(group)
     group.add_argument(
@@ -66,7 +68,7 @@ def add_data(parser: Parser, has_preset: bool = True) -> None:
         "--graphs",
         type=int,
         metavar="N",
-        help="number of training graphs: the first N molecules (default: all); for pattern and cluster the number to "
+        help="number of training graphs: the first N (default: all); for pattern and cluster the number to "
         "draw (default: 10000), with validation and test sets in proportion",
     )
     group.add_argument("--directed", action="store_true", help="keep the directions of edges in an .npz file")
@@ -78,31 +80,47 @@ def load_data(
 ) -> GraphSplits:
     """Load the data that the arguments name, with atom types as a pretrained encoder or model numbers them."""
     seed = args.get("data_seed", args.seed) if args.split_seed is None else args.split_seed
-    is_graph = args.source.lower().endswith(".npz")
-    if args.directed and not is_graph:
-        raise ValueError(f"--directed would have no effect with {args.source}; it is for .npz files")
-    if is_graph or args.source in GENERATED:
-        splits = _load_graphs(args, chosen, seed, targets)
+    has_folder, is_graph = args.source in SOURCES and args.source != "nci", args.source.lower().endswith(".npz")
+    for name, is_read in (("data", has_folder or args.data == args.source), ("directed", is_graph)):
+        if args[name] and not is_read:
+            kind = "named data sets" if name == "data" else ".npz files"
+            raise ValueError(f"{as_option(name, args[name])} would have no effect with {args.source}; it is for {kind}")
+    folder = args.data if has_folder else args.source
+    if folder is not None and graph_files(folder):
+        _refuse_options_of_molecules(args, {**targets, "targets": None})
+        splits = load_folder(folder, seed, targets["targets"] or ())
+    elif is_graph or args.source in GENERATED:
+        _refuse_options_of_molecules(args, {**targets, "graphs": args.graphs if is_graph else None})
+        splits = _load_graphs(args, chosen, seed)
     else:
         splits = _load_molecules(args, chosen, start, seed, targets)
+    return splits if args.source in GENERATED else _as_asked(args, splits)
+
+
+def _as_asked(args: Namespace, splits: GraphSplits) -> GraphSplits:
+    """Keep the first training graphs; raise ``ValueError`` if options are for a random split and this is another."""
     split = splits.split or {}
-    if args.split_seed is not None and args.source not in GENERATED and not split.keys() & {"seed", "number"}:
+    asked = "--split random" if args.split == "random" else f"--split_seed {args.split_seed}"
+    if (args.split == "random" or args.split_seed is not None) and not split.keys() & {"seed", "number"}:
         reason = f"{args.source}, whose split is {split.get('kind')}: only random splits have a seed"
-        raise ValueError(f"--split_seed {args.split_seed} would have no effect with {reason}")
-    return splits
+        raise ValueError(f"{asked} would have no effect with {reason}")
+    if args.graphs is None:
+        return splits
+    if not 1 <= args.graphs <= len(splits.train):
+        raise ValueError(f"--graphs must be 1 to {len(splits.train)}, the size of the training set, got {args.graphs}")
+    return replace(splits, train=splits.train.copy(torch.arange(args.graphs)))
 
 
-def _load_graphs(
-    args: Namespace, chosen: Mapping[str, Any] | Checkpoint | None, seed: int, targets: Mapping[str, Any]
-) -> GraphSplits:
+def _refuse_options_of_molecules(args: Namespace, others: Mapping[str, Any]) -> None:
+    """Raise ``ValueError`` for the first given option that graphs do not read."""
+    names = ("smiles_column", "split", "split_column", "cache", "features", "canonical", "folds")
+    for name, value in {**{name: args.get(name) for name in names}, **others}.items():
+        if value not in (None, [], (), "random") and (value is not False or name == "canonical"):
+            raise ValueError(f"{as_option(name, value)} would have no effect with {args.source}; it is for molecules")
+
+
+def _load_graphs(args: Namespace, chosen: Mapping[str, Any] | Checkpoint | None, seed: int) -> GraphSplits:
     """Draw the graphs of a block model, or load a graph with classes of its nodes and pick or draw a split."""
-    names = ("data", "smiles_column", "split", "split_column", "cache", "features", "canonical")
-    options = {**{name: args[name] for name in names}, "folds": args.get("folds"), **targets}
-    options = {"target" if name == "targets" else name: value for name, value in options.items()}
-    for name, value in {**options, **({} if args.source in GENERATED else {"graphs": args.graphs})}.items():
-        if value not in (None, [], ()) and (value is not False or name == "canonical"):
-            text = " ".join(value) if isinstance(value, list) else value
-            raise ValueError(f"--{name} {text} would have no effect with {args.source}; it is for molecules")
     if args.source in GENERATED:
         return load_block_model(args.source, seed, args.graphs)
     data = load_node_graph(args.source, undirected=not args.directed)
@@ -126,13 +144,11 @@ def _load_molecules(
     """Load the molecules that the arguments name, with one seed for all random draws."""
     from tg_lpe.app.molecules import load_molecules
 
-    is_named, has_folder = args.source in SOURCES, args.source in SOURCES and args.source != "nci"
+    is_named = args.source in SOURCES
     if not is_named and not Path(args.source).exists():
         named = ", ".join((*SOURCES, *GENERATED))
         raise ValueError(f"the source must be one of {named}, or an existing file or folder; got {args.source!r}")
-    if args.data not in (None, args.source) and not has_folder:
-        raise ValueError(f"--data {args.data} would have no effect with {args.source}; it is for named data sets")
-    if args.data is None and has_folder:
+    if args.data is None and is_named and args.source != "nci":
         content = "its properties, such as properties.csv" if args.source == "qm9" else "train, val and test"
         raise ValueError(f"{args.source} needs --data DIR, a folder with {content}")
     features: Any = args.features or ("ogb" if args.source == "molhiv" else "types")
@@ -144,7 +160,7 @@ def _load_molecules(
             raise ValueError(f"model {args.start} was trained with --features {trained}, got --features {features}")
         features = trained
     of_encoder = vocabulary_for(chosen, features) if isinstance(chosen, Checkpoint) else None
-    splits = load_molecules(
+    return load_molecules(
         args.data if args.data is not None else args.source,
         name=args.source if is_named else None,
         smiles_column=args.smiles_column,
@@ -159,8 +175,3 @@ def _load_molecules(
         progress=not args.quiet,
         **targets,
     )
-    if args.graphs is None:
-        return splits
-    if not 1 <= args.graphs <= len(splits.train):
-        raise ValueError(f"--graphs must be 1 to {len(splits.train)}, the size of the training set, got {args.graphs}")
-    return replace(splits, train=splits.train.copy(torch.arange(args.graphs)))

@@ -41,7 +41,6 @@ def parse(parser: Parser, words: Sequence[str]) -> Namespace:
     parser.add_argument("output", metavar="OUT", help=".csv file; - for standard output")
     add_import(parser)
     add_reading(parser)
-    parser.add_argument("--strict", action="store_true", help="stop at the first molecule that cannot be read")
     parser.add_argument("--refused", metavar="FILE", help="csv file that lists the refused molecules with the reasons")
     parser.add_argument(
         "--coverage",
@@ -72,7 +71,6 @@ def run(args: Namespace) -> None:
         args.output,
         smiles_column=args.smiles_column,
         refused=args.refused,
-        strict=args.strict,
         batch_size=args.batch_size,
         num_workers=workers,
         canonical=args.canonical,

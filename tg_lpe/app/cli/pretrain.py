@@ -39,7 +39,6 @@ from tg_lpe.checkpoints.checkpoint import Checkpoint
 from tg_lpe.checkpoints.files import check_writable
 from tg_lpe.data import DataSpec
 from tg_lpe.data.seeding import seeded
-from tg_lpe.encoders.base import Encoder
 from tg_lpe.encoders.registry import ENCODERS
 
 
@@ -114,32 +113,24 @@ def _run_pretraining(
     splits = load_data(args, chosen, targets=())
     is_blind = isinstance(config, KernelPretrainConfig) and not config.read_features
     spec = DataSpec(max_nodes=splits.spec.max_nodes) if is_blind else splits.spec
-    without_widths = chosen
     if isinstance(chosen, dict):
         arguments = arguments_of(ENCODERS[chosen["class"]])
         chosen = {**chosen, **{name: width for name, width in widths.items() if name in arguments}}
+    label = encoder_label(chosen)
     with seeded(config.seed):
         try:
             encoder = start_encoder(chosen, spec)
-        except ValueError:  # an encoder without parameters may refuse the widths: report the missing parameters
-            _check_learns(start_encoder(without_widths, spec))
-            raise
-    _check_learns(encoder)
+        except ValueError as error:
+            raise ValueError(f"{label} cannot be pretrained on these targets: {error}") from error
     settings = {
         "encoder": encoder.config_dict(),
         "pretrained": chosen.name if isinstance(chosen, Checkpoint) else None,
         "loop": config.to_dict(),
         "data": {"source": os.path.normpath(args.source), **splits.describe()},
     }
-    label = encoder_label(chosen)
 
     def begin(folder: RunFolder) -> TrainingLoop:
         loop: TrainingLoop = training(config, encoder, splits, folder, device, progress=not args.quiet)
         return loop
 
     return run_training(args, f"{command}-{label}", command, settings, begin), label
-
-
-def _check_learns(encoder: Encoder) -> None:
-    if not any(True for _ in encoder.parameters()):
-        raise ValueError(f"{type(encoder).__name__} has no parameters to learn: choose another --encoder")

@@ -17,8 +17,8 @@ from torch_geometric.data import InMemoryDataset
 from tqdm import tqdm
 
 from tg_lpe.app.comparison.candidates import Candidate, candidates_of
-from tg_lpe.app.comparison.data import splits_of
 from tg_lpe.app.comparison.table import FIGURES, Comparison
+from tg_lpe.app.datasets.splits import splits_of
 from tg_lpe.app.report.format import figure_text
 from tg_lpe.app.training import JointTraining, TrainConfig, build_model, check_training, figures_by_part, task_for
 from tg_lpe.app.training.batches import batch_loader
@@ -165,14 +165,10 @@ class Grid:
             try:
                 encoder, vocabulary = candidate.encoder, getattr(self.splits, "vocabulary", None)
                 if isinstance(encoder, Checkpoint) and vocabulary is not None and encoder.module.reads & {"x"}:
-                    types = next(
-                        (data["atom_types"] for _, data in encoder.descriptions if data.get("atom_types")), None
-                    )
-                    if types not in (None, list(vocabulary)):
-                        orders = f"the order {', '.join(types)}, but the data have the order {', '.join(vocabulary)}"
-                        raise ValueError(
-                            f"{encoder.name} reads atom types in {orders}: pretrain an encoder on the data"
-                        )
+                    types = [data["atom_types"] for _, data in encoder.descriptions if data.get("atom_types")]
+                    if types and types[0] != list(vocabulary):
+                        orders = f"{', '.join(types[0])}, and the data have {', '.join(vocabulary)}"
+                        raise ValueError(f"{encoder.name} numbers the atom types {orders}: pretrain it on the data")
                 model = self.build(Cell(name, self.seeds[0])).eval()
                 check_training(model, self.splits, self.task)
                 if model.encoder is not None and model.encoder.is_fitted:
@@ -223,7 +219,7 @@ def compare(
 
     Args:
         data: splits, such as those of :func:`~tg_lpe.app.molecules.load_molecules`; or a dataset or sequence of graphs,
-            or one graph with labels of its nodes, see :func:`~tg_lpe.app.comparison.data.splits_of`.
+            or one graph with labels of its nodes, see :func:`~tg_lpe.app.datasets.splits.splits_of`.
         encodings: the rows: names such as ``"walks"``, encoder classes or encoders, or a mapping from names of your
             choice to these, see :func:`candidates_of`; :data:`ENCODINGS` if absent.
         task: the task or its name; chosen from the labels if absent.

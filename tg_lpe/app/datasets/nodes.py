@@ -16,7 +16,6 @@ from tg_lpe.arguments import outside_nodes
 
 _ARRAYS = ("edge_index", "y")
 _SPARSE = ("x_indptr", "x_indices", "x_shape")
-_MASKS = ("train_mask", "val_mask", "test_mask")
 
 
 def load_node_graph(path: str | Path, *, undirected: bool = True) -> Data:
@@ -35,13 +34,10 @@ def load_node_graph(path: str | Path, *, undirected: bool = True) -> Data:
         several. :func:`tg_lpe.data.random_node_masks` draws a split.
 
     Raises:
-        FileNotFoundError: if there is no such file.
-        ValueError: if the file is no archive or lacks an array, an array of integers holds other values, or shapes do
-            not fit.
+        ValueError: if there is no such archive, it lacks an array, an array of integers holds other values, or shapes
+            do not fit.
     """
     path = Path(path)
-    if not path.is_file():
-        raise FileNotFoundError(f"there is no file {path}")
     try:
         with np.load(path, allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}
@@ -62,8 +58,9 @@ def load_node_graph(path: str | Path, *, undirected: bool = True) -> Data:
     data = Data(x=x, edge_index=(to_undirected if undirected else coalesce)(edge_index, num_nodes=num_nodes), y=y)
     if x is None:
         data.num_nodes = num_nodes
-    for name in _MASKS if any(name in arrays for name in _MASKS) else ():
-        data[name] = _mask(path, name, arrays, num_nodes)
+    for name in sorted(arrays.keys() & {"train_mask", "val_mask", "test_mask"}):  # GraphSplits.of_masks checks them
+        mask = torch.from_numpy(arrays[name])
+        data[name] = mask.T.squeeze(1) if mask.dim() == 2 else mask
     return data
 
 
@@ -88,18 +85,6 @@ def _features(path: Path, arrays: dict[str, np.ndarray]) -> torch.Tensor | None:
     if x.dtype.kind not in "biuf" or x.ndim != 2:
         raise ValueError(f"{path}: x must be numbers [num_nodes, num_features], got {x.dtype} {x.shape}")
     return torch.from_numpy(x.astype(np.float32))
-
-
-def _mask(path: Path, name: str, arrays: dict[str, np.ndarray], num_nodes: int) -> torch.Tensor:
-    """Return the mask of one part of each published split, bool ``[num_nodes]`` or ``[num_nodes, num_splits]``."""
-    mask = arrays.get(name)
-    first = arrays.get(_MASKS[0])
-    is_bool = mask is not None and mask.dtype == np.bool_ and mask.ndim in (1, 2) and mask.shape[-1] == num_nodes
-    if mask is None or first is None or not is_bool or mask.shape != first.shape:
-        form = "none" if mask is None else f"{mask.dtype} {mask.shape}"
-        allowed = f"[{num_nodes}] or [num_splits, {num_nodes}], as all of {', '.join(_MASKS)}"
-        raise ValueError(f"{path}: {name} must be bool {allowed}, got {form}")
-    return torch.from_numpy(mask[0] if mask.ndim == 2 and len(mask) == 1 else mask.T.copy())
 
 
 def _whole_numbers(path: Path, arrays: dict[str, np.ndarray], names: Sequence[str]) -> list[torch.Tensor]:

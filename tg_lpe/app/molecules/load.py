@@ -28,9 +28,6 @@ from tg_lpe.checkpoints.files import digest_of_file
 from tg_lpe.data import TargetSpec
 from tg_lpe.data.splits import PARTS
 
-_PUBLISHED = ("zinc", "qm9", "qm9-solubility", "zinc12k", "molhiv")
-"""Sets whose published graphs are reproduced."""
-
 _LOGGER = logging.getLogger("tg_lpe.app.molecules")
 
 
@@ -118,7 +115,8 @@ def _resolved(
     return replace(
         given,
         vocabulary=(given.vocabulary or listed_types) if given.features == "types" else None,
-        canonical=True if given.canonical is None and given.name not in _PUBLISHED else given.canonical,
+        # Other names are of sets whose published graphs are reproduced.
+        canonical=True if given.canonical is None and given.name in (None, "nci") else given.canonical,
         split=given.split or "random",
         fold=given.fold and (given.fold[0], given.fold[1]),
         seed=0 if not is_single or given.split in OF_KIN else given.seed,

@@ -15,7 +15,7 @@ from tqdm import tqdm
 from tg_lpe.app.prediction.intervals import Intervals
 from tg_lpe.app.prediction.predictions import Predictions
 from tg_lpe.app.prediction.predictor import BATCH_SIZE, Predictor
-from tg_lpe.app.training.outputs import new_names
+from tg_lpe.app.training.outputs import digits, new_names
 from tg_lpe.checkpoints.files import check_writable, replacing
 
 if TYPE_CHECKING:
@@ -41,7 +41,6 @@ def predict_file(
     *,
     smiles_column: str | None = None,
     refused: str | Path | None = None,
-    strict: bool = False,
     batch_size: int = BATCH_SIZE,
     num_workers: int = 0,
     canonical: bool | None = None,
@@ -64,7 +63,6 @@ def predict_file(
         out: csv file to write, or ``"-"`` for standard output.
         smiles_column: column of the SMILES; ``smiles`` or a common variant if absent.
         refused: csv file to write with ``line``, ``smiles`` and ``reason`` of the refused molecules.
-        strict: whether to stop at the first refused molecule.
         batch_size, canonical, coverage: as in :meth:`Predictor.predict`.
         num_workers: processes that read SMILES besides this one.
         progress: whether to show a progress bar, or a line for each tenth of the file if stderr is no terminal.
@@ -75,7 +73,7 @@ def predict_file(
     Raises:
         FileNotFoundError, ModuleNotFoundError: if ``source`` does not exist, or RDKit is not installed.
         ValueError: if a file is named twice, ``source`` is malformed, holds no molecule or lacks a column that the
-            model reads, or ``strict`` is set and a molecule is refused.
+            model reads.
         OSError: if ``out`` or ``refused`` cannot be written, or is a folder; this is checked first.
     """
     from tg_lpe.app.molecules.files import MoleculeFile
@@ -97,12 +95,9 @@ def predict_file(
     with ExitStack() as stack, closing(frames), bar:
         table, listed = _opened(stack, out), None if refused is None else _opened(stack, refused)
         for part, frame, reasons in frames:
-            if strict and len(reasons):
-                line, smiles, reason = reasons.iloc[0]
-                raise ValueError(f"{file.name}:{line}: {smiles!r}: {reason}")
             for written, to in ((frame, table), (reasons, listed)):
                 if to is not None:
-                    written.to_csv(to, header=not part.start, index=False, lineterminator="\n", float_format=_digits)
+                    written.to_csv(to, header=not part.start, index=False, lineterminator="\n", float_format=digits)
             num_refused, num_outside = num_refused + len(part.refused), num_outside + len(part.outside)
             bar.update(part.num_graphs)
             done = part.start + part.num_graphs
@@ -151,7 +146,3 @@ def _opened(stack: ExitStack, path: str | Path) -> IO[str]:
         return sys.stdout
     temporary = stack.enter_context(replacing(Path(path).resolve()))
     return stack.enter_context(temporary.open("w", newline="", encoding="utf-8"))
-
-
-def _digits(number: object) -> str:
-    return str(number).removesuffix(".0")  # with the fewest digits that identify it in its dtype

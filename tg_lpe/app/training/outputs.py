@@ -59,9 +59,9 @@ def new_names(names: Sequence[str], others: Sequence[str]) -> list[str]:
     return result
 
 
-def digits(values: Tensor) -> list[list[str]]:
-    """Format each number of ``[num_rows, num_columns]`` with the fewest digits that identify it in its dtype."""
-    return [[str(number).removesuffix(".0") for number in row] for row in values.detach().cpu().numpy()]
+def digits(number: object) -> str:
+    """Format a number with the fewest digits that identify it in its dtype."""
+    return str(number).removesuffix(".0")
 
 
 def write_outputs(
@@ -78,7 +78,8 @@ def write_outputs(
         smiles: SMILES of each row, or empty.
     """
     outputs, labels = task.rows(precise(outputs, labels), labels)
-    values, targets = digits(task.predict(outputs)), digits(labels)
+    parts = (part.detach().cpu().numpy() for part in (task.predict(outputs), labels))
+    values, targets = ([[digits(number) for number in row] for row in part] for part in parts)
     columns, classes = target["columns"], target.get("classes") or [()] * len(target["columns"])
     names = [*columns, *new_names(output_columns(task, target, task.out_channels), columns)]
     with replacing(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:

@@ -23,10 +23,6 @@ class PairedDifference(NamedTuple):
     """Mean over the rows."""
     mean_error: float | None
     """Standard error of the mean over the rows, for the given trained weights; ``None`` for one row."""
-    median: float
-    """Median over the rows."""
-    median_error: float | None
-    """Standard error of the median over the rows; ``None`` for one row."""
     by_seed: tuple[float, ...]
     """The mean over the rows for each seed."""
     seed_error: float | None
@@ -46,8 +42,7 @@ def paired_difference(errors: Tensor | Sequence[Any], reference: Tensor | Sequen
 
     The errors of several trainings on one row are correlated, so the differences of a row are first averaged over the
     seeds. With these averages :math:`d_i`, the standard error of the mean over :math:`n` rows is
-    :math:`s(d) / \sqrt{n}`. The standard error of the median is half the distance between the two order statistics
-    whose ranks are :math:`\sqrt{n} / 2` below and above the middle.
+    :math:`s(d) / \sqrt{n}`.
 
     Args:
         errors: errors of the model, such as absolute errors, ``[num_seeds, num_rows]`` or ``[num_rows]``.
@@ -59,8 +54,8 @@ def paired_difference(errors: Tensor | Sequence[Any], reference: Tensor | Sequen
 
     Example:
         >>> from tg_lpe.app.training import paired_difference
-        >>> paired_difference([0.1, 0.2, 0.4], [0.2, 0.4, 0.5]).median
-        -0.1
+        >>> round(paired_difference([0.1, 0.2, 0.4], [0.2, 0.4, 0.5]).mean, 6)
+        -0.133333
     """
     model, other = (torch.as_tensor(values, dtype=torch.float64, device="cpu") for values in (errors, reference))
     if model.shape != other.shape or not 1 <= model.dim() <= 2 or not model.numel():
@@ -70,18 +65,13 @@ def paired_difference(errors: Tensor | Sequence[Any], reference: Tensor | Sequen
         if number := int((~values.isfinite()).sum()):
             raise ValueError(f"{name} must be finite, got {number:,} that are not")
     by_seed = (model - other).reshape(-1, model.size(-1))
-    rows = by_seed.mean(0).sort().values
-    means, num_rows = by_seed.mean(1), rows.numel()
-    ranks = (int(num_rows / 2 + side * math.sqrt(num_rows) / 2) for side in (-1, 1))
-    low, high = (min(max(rank, 0), num_rows - 1) for rank in ranks)
+    rows, means = by_seed.mean(0), by_seed.mean(1)
     return PairedDifference(
         mean=float(rows.mean()),
         mean_error=_standard_error(rows),
-        median=float(rows[[(num_rows - 1) // 2, num_rows // 2]].mean()),
-        median_error=float(rows[high] - rows[low]) / 2 if num_rows > 1 else None,
         by_seed=tuple(means.tolist()),
         seed_error=_standard_error(means),
-        num_rows=num_rows,
+        num_rows=rows.numel(),
     )
 
 
