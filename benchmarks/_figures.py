@@ -60,6 +60,7 @@ GRID_NAMES = {
     "whitened cycles": "Whitened CycleCounts",
     "distances": "ShortestPath",
     "R-PEARL": "RPEARL",
+    "whitened GPSE, retrained": "Whitened GPSE, retrained",
     "Gram, pairs": "GramTransformer, pairs",
 }
 """Names of rows in the picture."""

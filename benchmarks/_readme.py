@@ -342,9 +342,8 @@ GRID_SHOWN = (
     "whitened universal-k32",
     "GramTransformer",
     "LinearTransformer",
-    "whitened-walks",
-    "GPSE",
-    "whitened GPSE",
+    "GPSE, retrained",
+    "whitened GPSE, retrained",
     "electric flow",
 )
 

@@ -118,7 +118,7 @@ ROWS: dict[str, Candidate] = {
 }
 
 GPSE = {"class": RetrainedGPSE.__name__}
-GPSE_ROWS = {"GPSE": Candidate(GPSE), "whitened GPSE": whitened(GPSE)}
+GPSE_ROWS = {"GPSE, retrained": Candidate(GPSE), "whitened GPSE, retrained": whitened(GPSE)}
 ROW_ORDER = [*ROWS, *GPSE_ROWS, "electric flow"]
 if WEIGHTS.exists():
     ROWS |= GPSE_ROWS
