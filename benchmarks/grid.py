@@ -45,7 +45,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from tg_lpe.app.comparison import ENCODINGS, Candidate, compare
-from tg_lpe.app.comparison.grid import MODEL, default_config, seconds_a_graph
+from tg_lpe.app.comparison.grid import MODEL, default_config
 from tg_lpe.app.comparison.table import REFERENCES
 from tg_lpe.app.datasets.block_models import load_block_model
 from tg_lpe.app.datasets.nodes import load_node_graph
@@ -372,26 +372,11 @@ def main() -> None:
             results += fill_brec(args.rows, args, folder)
         else:
             results += (fill_links if name in LINKS else fill)(name, args.rows, args, folder)
-    earlier = read_json(args.json) if args.add else {"results": [], "costs": {}}
-    found = sorted([*earlier["results"], *results], key=lambda cell: len(cell["seeds"]))
+    earlier = read_json(args.json)["results"] if args.add else []
+    found = sorted([*earlier, *results], key=lambda cell: len(cell["seeds"]))
     results = list({(cell["column"], cell["row"]): cell for cell in found}.values())
     results.sort(key=lambda cell: (list(GRID_COLUMNS).index(cell["column"]), ROW_ORDER.index(cell["row"])))
-    is_measured = args.quick or (args.collect and not args.add)
-    costs = encoding_costs(10 if args.quick else 100) if is_measured else earlier["costs"]
-    write_results(args.json, results, costs=costs)
-
-
-def encoding_costs(number: int = 100) -> dict[str, float]:
-    """Measure the seconds to encode a graph of 20 to 40 nodes, by row, in one process with batches of 32."""
-    splits = cycles(Path(), 5, 6 * number)
-    graphs, costs = whole(splits.test[:number]), dict[str, float]()
-    for row, candidate in ROWS.items():
-        if candidate.encoder is not None:
-            encoder = start_encoder(candidate.encoder, splits.spec)
-            if not encoder.is_fitted:
-                encoder.fit(splits.train, generator=torch.Generator().manual_seed(0))
-            costs[row] = seconds_a_graph(encoder.eval(), graphs, 32, "cpu")
-    return costs
+    write_results(args.json, results)
 
 
 def fill(name: str, rows: list[str], args: argparse.Namespace, out: Path) -> list[dict[str, Any]]:

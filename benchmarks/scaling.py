@@ -1,99 +1,100 @@
-"""Encode one graph of a million or ten million nodes: time, and memory.
+"""Measure every encoder on large graphs: seconds and memory, or what it says beforehand.
 
-    python benchmarks/scaling.py [--quick] [--json FILE]
+    python benchmarks/scaling.py [--quick] [--data DIR] [--graphs NAME ...] [--encoders NAME ...] [--add] [--json FILE]
 
-The linear transformer with 8 columns and 9 layers runs on a 2-D grid, whose neighbours are close in memory, and on a
-random graph of degree 10 with its nodes in random order and in reverse Cuthill-McKee order. Each size runs in a
-separate process, so that its peak memory can be measured. All sizes run three times in turn, so that other load affects
-all sizes; a row is the median of its three runs.
+The graphs are a star and a power law (preferential attachment, four edges a node), each of a million nodes; a clique of
+3,000 nodes beside 100,000 small components; and the dependencies of Debian's packages, in DIR/nodes/debian.npz. Each
+encoder runs once with its default arguments in a process of its own, on one thread and in 8 GiB of address space, until
+it is done, warns that it takes more than a minute and what is faster, or has taken a minute. Seconds are those of the
+processor.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import statistics
+import resource
+import subprocess
+import time
+import warnings
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from _arguments import Parser
-from _measure import in_own_process, peak_gib, timed
-from _results import show, write_results
-from scipy.sparse import coo_matrix, csr_matrix
-from scipy.sparse.csgraph import reverse_cuthill_mckee
+from _arguments import OPTIONS, Parser
+from _measure import in_own_process, peak_gib
+from _results import earlier_rows, show, write_results
 from torch import Tensor
 
-from tg_lpe import Graph, LinearTransformer
-from tg_lpe.data.synthetic import grid_edges, random_regular_edges
-from tg_lpe.encoders import Inputs
+from tg_lpe import encoders
+from tg_lpe.encoders.registry import ENCODERS
 
-K, LAYERS, DEGREE = 8, 9, 10
-GRAPHS = ("grid", "random", "random, reordered")
-REORDERED_NODES = 1_000_000
-"""Largest size with a reordering, which would take longest above it."""
-
-SIZES, ROUNDS = (1_000_000, 10_000_000), 3
+SIZES = {"debian": 63_678, "clique": 403_000, "star": 10**6, "power law": 10**6}
+OF_OTHERS = ("Combined", "FromTransform", "Whitened")
+LIMIT = 60
 
 
-def edges_of(kind: str, num_nodes: int) -> tuple[Tensor, int]:
-    """Return the edges of a graph of about the given size, each once, and the exact number of nodes."""
-    if kind == "grid":
-        side = round(num_nodes**0.5)
-        return grid_edges(side), side * side
-    edges = random_regular_edges(num_nodes, DEGREE, torch.Generator().manual_seed(0))
-    if kind == "random, reordered":
-        ends = edges.numpy()
-        ones = np.ones(edges.size(1), dtype=np.int8)
-        order = reverse_cuthill_mckee(csr_matrix(coo_matrix((ones, (ends[0], ends[1])), (num_nodes,) * 2)))
-        place = torch.empty(num_nodes, dtype=torch.int64)
-        place[torch.from_numpy(order.astype(np.int64))] = torch.arange(num_nodes)
-        edges = place[edges]
-    return edges, num_nodes
+def edges_of(name: str, size: int, data: str) -> Tensor:
+    """Return the edges of a graph of about the given size, each once."""
+    if name == "star":
+        return torch.stack([torch.zeros(size - 1, dtype=torch.int64), torch.arange(1, size)])
+    if name == "clique":
+        first = torch.arange(3 * size // 403, size - 3, 4)
+        small = [torch.stack([first + a, first + b]) for a, b in ((0, 1), (1, 2), (2, 0), (2, 3))]
+        return torch.cat([torch.combinations(torch.arange(3 * size // 403)).T, *small], 1)
+    if name == "debian":
+        return torch.from_numpy(np.load(Path(data, "nodes", "debian.npz"))["edge_index"]).long()
+    draw, place = np.random.default_rng(0), np.arange(8 * size)  # each new edge ends where an earlier one does
+    place[1::2] = draw.random(4 * size) * place[1::2]
+    while (place[place] != place).any():
+        place = place[place]
+    return torch.from_numpy(draw.permutation(size)[place // 8].reshape(-1, 2).T.copy())
 
 
-def encoder() -> LinearTransformer:
-    """Make the encoder with initial weights: a low-pass filter and some orthogonalisation at each layer."""
-    torch.manual_seed(0)
-    return LinearTransformer(k=K, num_blocks=LAYERS // 3, num_loops=3).eval().requires_grad_(False)
-
-
-def measure(kind: str, num_nodes: int, repeats: int) -> dict[str, Any]:
-    """Measure times and memory of one graph."""
-    edges, num_nodes = edges_of(kind, num_nodes)
-    model = encoder()
-    graph, built = timed(lambda: Graph(edges, num_nodes))
-    probes = model.probes(graph, None, None)
-    with torch.inference_mode():
-        _, *times = (timed(lambda: model.encode(graph, Inputs(), probes=probes))[1] for _ in range(repeats + 1))
-    return {
-        "graph": kind,
-        "num_nodes": num_nodes,
-        "num_edges": graph.num_edges,
-        "build_seconds": built,
-        "seconds": statistics.median(times),
-        "spread": [min(times), max(times)],
-        "peak_gib": peak_gib(),
-    }
+@torch.inference_mode()
+def encode(name: str, size: int, data: str, encoder: str) -> dict[str, Any]:
+    """Encode a graph in this process."""
+    torch.set_num_threads(1)
+    resource.setrlimit(resource.RLIMIT_AS, (2**33, 2**33))
+    warnings.filterwarnings("error", "this graph is large, and takes")
+    edge_index, said = edges_of(name, size, data), "done"
+    made, start = getattr(encoders, encoder)().eval(), time.process_time()
+    resource.setrlimit(resource.RLIMIT_CPU, (int(start) + LIMIT, int(start) + LIMIT))
+    try:
+        made(torch.zeros(size, 1), edge_index, num_nodes=size)
+    except (UserWarning, ValueError) as error:
+        said = str(error).partition("takes about ")[2].partition(";")[0] or "refused"
+    except (RuntimeError, MemoryError):
+        said = "memory"
+    return {"seconds": time.process_time() - start, "peak_gib": peak_gib(), "said": said}
 
 
 def main() -> None:
-    parser = Parser(__doc__, "1,000 nodes, once", "scaling.json")
-    parser.add_argument("--one", nargs=2, metavar=("GRAPH", "NODES"), help=argparse.SUPPRESS)
+    parser = Parser(__doc__, "a star of 1,000 nodes, two encoders", "scaling.json")
+    parser.add_argument("--data", default=".", metavar="DIR", help="folder of all data")
+    parser.add_argument("--graphs", nargs="+", choices=SIZES, default=list(SIZES), help="(default: all)")
+    parser.add_argument("--encoders", nargs="+", choices=list(ENCODERS), help="(default: all)")
+    parser.add_argument("--add", **OPTIONS["--add"])
+    parser.add_argument("--one", nargs=3, help=argparse.SUPPRESS)
     args = parser.parse_args()
-    if args.one:
-        print(json.dumps(measure(args.one[0], int(args.one[1]), repeats=5)))
+    if args.one is not None:
+        name, size, encoder = args.one
+        print(json.dumps(encode(name, int(size), args.data, encoder)))
         return
-
-    sizes = (1_000,) if args.quick else SIZES
-    wanted = [(kind, size) for kind in GRAPHS for size in sizes if size <= REORDERED_NODES or kind != GRAPHS[-1]]
-    found: dict[tuple[str, int], list[dict[str, Any]]] = {row: [] for row in wanted}
-    for kind, size in wanted * (1 if args.quick else ROUNDS):
-        found[kind, size].append(in_own_process(__file__, "--one", kind, str(size)))
-    rows = [sorted(rounds, key=lambda row: row["seconds"])[len(rounds) // 2] for rounds in found.values()]
-    for row in rows:
-        show(row)
-    write_results(args.json, rows)
+    rows = earlier_rows(args.json) if args.add else []
+    every = [name for name in ENCODERS if name not in OF_OTHERS]
+    names = ["LPE", "RandomWalk"] if args.quick else args.encoders or every
+    for name in ["star"] if args.quick else args.graphs:
+        size = 1024 if args.quick else SIZES[name]
+        for encoder in names:
+            try:
+                found = in_own_process(__file__, "--data", args.data, "--one", name, str(size), encoder)
+            except subprocess.CalledProcessError:
+                found = {"seconds": LIMIT, "peak_gib": None, "said": "over a minute"}
+            rows.append({"graph": name, "num_nodes": size, "encoder": encoder, **found})
+            show(rows[-1])
+            write_results(args.json, rows)
 
 
 if __name__ == "__main__":
