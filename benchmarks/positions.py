@@ -1,6 +1,6 @@
 """Measure positions: the share of leading eigenvectors that they hold, their worth for communities, and their time.
 
-    python benchmarks/positions.py [share | communities | large] [--quick] [--json FILE]
+    python benchmarks/positions.py [share | communities | large | updates] [--quick] [--json FILE]
 
 - share: the share of the first eight eigenvectors of the normalized adjacency (from SciPy's `eigsh`) that eight columns
   hold, and the seconds of both; nine families of graphs with 100 to 100,000 nodes, three seeds.
@@ -8,6 +8,7 @@
   tenth of the nodes is labelled; five seeds.
 - large: seconds and share for a million nodes, compared with `eigsh`, `lobpcg` and PyG's transform; with --device
   DEVICE, such as cuda, also positions on that device, from edge arrays to arrays of positions.
+- updates: seconds and share of `Positions.update` for 100,000 nodes and 1 % more, compared with new positions.
 
 Seconds are processor time; with OMP_NUM_THREADS=1 that of one thread, independent of other load. On another device they
 are wall time.
@@ -18,6 +19,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -35,12 +37,12 @@ from torch_geometric.nn import SAGEConv
 from torch_geometric.transforms import AddLaplacianEigenvectorPE
 
 from tg_lpe import AddPositionalEncoding, Graph, LinearTransformerPE
-from tg_lpe.encoders import LaplacianEigenvectors, RandomWalk, load_encoder
+from tg_lpe.encoders import LaplacianEigenvectors, Positions, RandomWalk, load_encoder
 from tg_lpe.graph.subspace import leading_subspace
 
 K, CPU = 8, time.process_time
 SHIPPED = "positions-k16"
-PARTS = ("share", "communities", "large")
+PARTS = ("share", "communities", "large", "updates")
 
 
 def connected(u: np.ndarray, v: np.ndarray, num_nodes: int) -> csr_matrix:
@@ -276,6 +278,27 @@ def large(size: int, device: str | None) -> Iterator[dict[str, Any]]:
             yield row | {"share": share_of(exact, columns), "seconds": seconds}
 
 
+def grown(adjacency: csr_matrix) -> csr_matrix:
+    """Add one in a hundred nodes, each joined to both ends of an edge."""
+    upper, n = triu(adjacency, 1).tocoo(), adjacency.shape[0]
+    chosen, new = np.random.default_rng(0).integers(0, upper.nnz, n // 100), n + np.arange(n // 100)
+    u = np.concatenate([upper.row, upper.row[chosen], upper.col[chosen]])
+    return connected(u, np.concatenate([upper.col, new, new]), n + n // 100)
+
+
+def updates(size: int) -> Iterator[dict[str, Any]]:
+    """Return two rows for each family: share and seconds of an update, and of columns computed anew."""
+    for family, k in (*LARGE, ("road", 8)):
+        before, encoder = connected(*FAMILIES[family](size, 0), size), Positions(k, 0)
+        after, old = grown(before), encoder(None, incidence(before)).node
+        exact = by_eigsh(family, normalized(after)[0], 1e-8, k)
+        for method, run in (("update", partial(encoder.update, old=old)), ("anew", partial(encoder, None))):
+            columns, seconds = timed(partial(run, incidence(after)), CPU)
+            share = share_of(exact, np.linalg.qr(getattr(columns, "node", columns).double().numpy())[0])
+            row = {"family": family, "k": k, "nodes": after.shape[0], "method": method}
+            yield row | {"share": share, "seconds": seconds}
+
+
 def main() -> None:
     parser = Parser(__doc__, "graphs of 500 nodes, one seed", "positions_{part}.json")
     parser.add_argument("part", nargs="?", choices=PARTS, default="share", help="(default: %(default)s)")
@@ -286,6 +309,7 @@ def main() -> None:
         "share": lambda: share([500] if args.quick else [100, 1000, 10_000, 100_000], min(seeds, 3)),
         "communities": lambda: communities(500 if args.quick else 5_000, seeds),
         "large": lambda: large(3000 if args.quick else 1_000_000, args.device),
+        "updates": lambda: updates(3000 if args.quick else 100_000),
     }
     rows = []
     for row in parts[args.part]():
