@@ -351,8 +351,7 @@ def test_directed_encodings_solve_it(make: Callable[[], Encoder], task: Callable
 
 
 @pytest.mark.parametrize(
-    ("make", "task"),
-    [(RandomWalk, path_ends), (RRWP, cycle_neighbours), (RRWP, signed_distances)],
+    ("make", "task"), [(RandomWalk, path_ends), (RRWP, cycle_neighbours), (RRWP, signed_distances)]
 )
 def test_others_guess(make: type[Encoder], task: Callable) -> None:
     """Of two mirror images with equal rows one is right at best."""

@@ -193,9 +193,7 @@ def test_random_signs(make: Callable[[], Encoder]) -> None:
 
 
 test_refusals = refusals(
-    LPE,
-    ({"num_eigenpairs": 6, "num_largest": 6}, "num_largest must"),
-    ({"epsilon": -1.0}, "epsilon must"),
+    LPE, ({"num_eigenpairs": 6, "num_largest": 6}, "num_largest must"), ({"epsilon": -1.0}, "epsilon must")
 )
 
 

@@ -11,13 +11,7 @@ import tg_lpe
 from tg_lpe.graph.padding import PaddedBatch
 
 options_of_padding = st.sampled_from(
-    [
-        {},
-        {"max_rows": 8},
-        {"max_rows": 30},
-        {"max_padding": 1.25},
-        {"max_padding": 1.0},
-    ]
+    [{}, {"max_rows": 8}, {"max_rows": 30}, {"max_padding": 1.25}, {"max_padding": 1.0}]
 )
 batches = st.lists(st.one_of(graphs(exponents=(-3.0, 3.0)), st.sampled_from(corner_cases())), max_size=6)
 

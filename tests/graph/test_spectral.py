@@ -9,17 +9,7 @@ import networkx as nx
 import numpy as np
 import pytest
 import torch
-from helpers import (
-    Graph,
-    batch_of,
-    corner_cases,
-    few,
-    from_networkx,
-    graph_of,
-    graphs,
-    refusals,
-    relative_error,
-)
+from helpers import Graph, batch_of, corner_cases, few, from_networkx, graph_of, graphs, refusals, relative_error
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor

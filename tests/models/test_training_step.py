@@ -101,10 +101,7 @@ def test_one_graph_is_compiled_as_a_whole(attention: str) -> None:
         pytest.param(
             {**TYPES, "attention_options": {"norm": "graph"}, "readout": {"pooling": "both"}}, marks=pytest.mark.slow
         ),
-        pytest.param(
-            {"attention_options": {"norm": "layer"}, "readout": {"level": "node"}},
-            marks=pytest.mark.slow,
-        ),
+        pytest.param({"attention_options": {"norm": "layer"}, "readout": {"level": "node"}}, marks=pytest.mark.slow),
     ],
 )
 def test_compiled_as_a_whole(options: dict[str, Any], scatter: bool, request: pytest.FixtureRequest) -> None:

@@ -109,10 +109,7 @@ class TestBias(AttentionTestCase):
 class TestPairs(AttentionTestCase):
     name = "pairs"
     half_tolerance = 0.2  # without a norm 0.02; here graphs of one node are divided by next to nothing
-    variants: ClassVar[list[dict[str, Any]]] = [
-        *({**variant, "pair_channels": 3} for variant in NORM_VARIANTS),
-        {},
-    ]
+    variants: ClassVar[list[dict[str, Any]]] = [*({**variant, "pair_channels": 3} for variant in NORM_VARIANTS), {}]
 
     def expected(self, layer: Any, h: Tensor, e: Tensor, edge_index: Tensor, batch: Tensor) -> tuple[Tensor, Tensor]:
         """The equations of Ma et al. on all pairs of nodes at once; the features of pairs are compared here."""

@@ -60,12 +60,7 @@ FULL: dict[str, Any] = {"full": True, "gamma": 0.3}
 
 class TestSpectralAttention(AttentionTestCase):
     name = "spectral"
-    variants: ClassVar[list[dict[str, Any]]] = [
-        {},
-        {"norm": "none"},
-        FULL,
-        {**FULL, "softmax": "separate"},
-    ]
+    variants: ClassVar[list[dict[str, Any]]] = [{}, {"norm": "none"}, FULL, {**FULL, "softmax": "separate"}]
 
     def expected(self, layer: Any, h: Tensor, e: Tensor, edge_index: Tensor, batch: Tensor) -> tuple[Tensor, Tensor]:
         feature = None if layer.shared.embedding is None else layer.shared.embedding.weight[0]

@@ -15,13 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tg_lpe.ops import segment
-from tg_lpe.ops.segment import (
-    RowGroups,
-    gather_sum,
-    group_pointers,
-    scatter_sum,
-    segment_sum,
-)
+from tg_lpe.ops.segment import RowGroups, gather_sum, group_pointers, scatter_sum, segment_sum
 
 DTYPES = (torch.float32, torch.float64)
 indices = st.integers(1, 6).flatmap(

@@ -211,8 +211,7 @@ PAIRS: dict[str, tuple[tuple[nx.Graph, nx.Graph], dict[str, bool]]] = {
 
 
 @pytest.mark.parametrize(
-    "pair, name, expected",
-    [(pair, name, apart) for pair, (_, known) in PAIRS.items() for name, apart in known.items()],
+    "pair, name, expected", [(pair, name, apart) for pair, (_, known) in PAIRS.items() for name, apart in known.items()]
 )
 def test_known_pairs(pair: str, name: str, expected: bool) -> None:
     parts = [data_of(graph) for graph in PAIRS[pair][0]]

@@ -383,7 +383,7 @@ def node_splits(data: Data, seed: int) -> GraphSplits:
         ValueError: as in :meth:`GraphSplits.of_masks`, or if a split is drawn and ``seed`` is no integer of at least 0.
     """
     masks = data.get("train_mask")
-    if masks is None:
+    if all(data.get(f"{part}_mask") is None for part in PARTS):
         splits = GraphSplits.of_masks(random_node_masks(data, seed))
         return replace(splits, split={"kind": "random", "seed": seed})
     number, data = 0, copy.copy(data)

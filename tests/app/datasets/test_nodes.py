@@ -47,10 +47,8 @@ def test_features_edges_and_classes(archive: Path) -> None:
         ({"edge_index": ARRAYS["edge_index"] + 1}, r"pass edge_index - 1$"),
         ({"x_indices": X.indices + 1}, "CSR matrix"),
         ({"y": np.array([{"a": 1}] * 5, dtype=object)}, "plain arrays"),
-        ({"y": np.array([0.2, 0.7, 1.9, 1, 0])}, "y must"),
         ({"y": np.array([0, np.nan, 1, 1, 0])}, "y must"),
         ({"y": np.array(["a"] * 5)}, "y must"),
-        ({"x_indptr": np.array([0, 3, 2, 3, 6, 7])}, "CSR matrix"),
         ({"x_indptr": X.indptr + (np.arange(6) == 0)}, "CSR matrix"),
         ({"x_shape": np.array([5])}, "CSR matrix"),
         ({"x_data": np.ones(3)}, "CSR matrix"),
@@ -65,7 +63,7 @@ def test_archives_that_do_not_fit(tmp_path: Path, changes: dict[str, np.ndarray 
 
 
 def test_files_that_are_no_archives(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"absent\.npz is not an \.npz archive"):
+    with pytest.raises(ValueError, match=r"there is no file .*absent\.npz"):
         load_node_graph(tmp_path / "absent.npz")
     (tmp_path / "text.npz").write_text("no archive")
     with pytest.raises(ValueError, match=r"not an \.npz archive"):
@@ -117,9 +115,9 @@ def test_published_splits(tmp_path: Path) -> None:
         ({"x": X.toarray(), "x_indptr": X.indptr}, "features must be either x or .* got both"),
         ({"x_indptr": X.indptr}, "lacks x_indices, x_shape"),
         ({"train_mask": masks()["train_mask"]}, "val_mask must be bool"),
+        ({"test_mask": masks()["test_mask"]}, "train_mask must be bool"),
         (masks() | {"test_mask": np.ones(5)}, "test_mask must be bool"),
         (masks(2) | {"val_mask": masks(2)["val_mask"][:, :4]}, "val_mask must be bool"),
-        (masks() | {"train_mask": np.ones(4, dtype=bool)}, "train_mask must be bool"),
     ],
 )
 def test_features_and_masks_that_do_not_fit(tmp_path: Path, more: dict[str, np.ndarray], message: str) -> None:

@@ -12,13 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from tg_lpe.app.molecules import (
-    MoleculeSplits,
-    SkippedMolecule,
-    constrained_solubility,
-    load_molecules,
-    read_molecules,
-)
+from tg_lpe.app.molecules import MoleculeSplits, SkippedMolecule, constrained_solubility, load_molecules, read_molecules
 from tg_lpe.app.molecules._build import scaffold_split
 from tg_lpe.app.molecules.solubility import NORMALIZATIONS
 from tg_lpe.app.training.tasks import Multiclass, task_for

@@ -202,11 +202,7 @@ def test_settings_without_effect_do_not_separate_runs(
     ("shared", "change", "words"),
     [
         ({}, {"encoder": {**GRAM, "edge_out_channels": 0}}, ["edge_encoding True", "edge_encoding False"]),
-        (
-            {"pe_options": {"norm": False}},
-            {"pe_options": {"norm": True}},
-            ["norm False", "norm True"],
-        ),
+        ({"pe_options": {"norm": False}}, {"pe_options": {"norm": True}}, ["norm False", "norm True"]),
         (
             {},
             {"encoder": {"class": "GramTransformer", "conductances": "fixed"}},

@@ -50,7 +50,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     words = list(sys.argv[1:] if argv is None else argv) or ["--help"]
     name = " ".join(["tg-lpe", *(word for word in words[:1] if word in COMMANDS)])
+    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115 (it is None if it was closed)
     try:
+        if sys.stdout is None:
+            raise ValueError("standard output is closed")
         if isinstance(sys.stdout, io.TextIOWrapper):
             sys.stdout.reconfigure(errors="backslashreplace")  # of characters that a terminal lacks
         status = _run(*words)

@@ -28,6 +28,8 @@ SOURCES = ("zinc", "zinc12k", "qm9", "qm9-solubility", "nci", "molhiv")
 GENERATED = tuple(BLOCK_MODELS)
 """Datasets that are generated."""
 
+ChosenEncoder = Mapping[str, Any] | Checkpoint | None
+
 
 def add_data(parser: Parser, has_preset: bool = True) -> None:
     """Add the argument SOURCE and the options of the data."""
@@ -75,9 +77,7 @@ def add_data(parser: Parser, has_preset: bool = True) -> None:
     group.add_argument("--cache", metavar="DIR", help="folder for processed molecules (default: ~/.cache/tg_lpe)")
 
 
-def load_data(
-    args: Namespace, chosen: Mapping[str, Any] | Checkpoint | None, start: Predictor | None = None, **targets: Any
-) -> GraphSplits:
+def load_data(args: Namespace, chosen: ChosenEncoder, start: Predictor | None = None, **targets: Any) -> GraphSplits:
     """Load the data that the arguments name, with atom types as a pretrained encoder or model numbers them."""
     seed = args.get("data_seed", args.seed) if args.split_seed is None else args.split_seed
     has_folder, is_graph = args.source in SOURCES and args.source != "nci", args.source.lower().endswith(".npz")
@@ -86,24 +86,26 @@ def load_data(
             kind = "named data sets" if name == "data" else ".npz files"
             raise ValueError(f"{as_option(name, args[name])} would have no effect with {args.source}; it is for {kind}")
     folder = args.data if has_folder else args.source
-    if folder is not None and graph_files(folder):
-        _refuse_options_of_molecules(args, {**targets, "targets": None})
-        splits = load_folder(folder, seed, targets["targets"] or ())
-    elif is_graph or args.source in GENERATED:
-        _refuse_options_of_molecules(args, {**targets, "graphs": args.graphs if is_graph else None})
-        splits = _load_graphs(args, chosen, seed)
+    is_folder = folder not in (None, "nci", *GENERATED) and bool(graph_files(folder))
+    if is_folder and args.source in ("zinc", "qm9-solubility"):
+        raise ValueError(f"{args.source} computes its label from SMILES, which the graphs in {folder} lack")
+    if is_folder or is_graph or args.source in GENERATED:
+        splits = _load_graphs(args, chosen, seed, targets, folder if is_folder else None)
     else:
         splits = _load_molecules(args, chosen, start, seed, targets)
+    if is_folder and args.source in ("zinc12k", "molhiv") and len(splits.target.columns) != 1:
+        raise ValueError(f"{args.source} has one label, but graphs in {folder} have {len(splits.target.columns)}")
     return splits if args.source in GENERATED else _as_asked(args, splits)
 
 
 def _as_asked(args: Namespace, splits: GraphSplits) -> GraphSplits:
     """Keep the first training graphs; raise ``ValueError`` if options are for a random split and this is another."""
     split = splits.split or {}
-    asked = "--split random" if args.split == "random" else f"--split_seed {args.split_seed}"
-    if (args.split == "random" or args.split_seed is not None) and not split.keys() & {"seed", "number"}:
-        reason = f"{args.source}, whose split is {split.get('kind')}: only random splits have a seed"
-        raise ValueError(f"{asked} would have no effect with {reason}")
+    reason = f"{args.source}, whose split is {split.get('kind')}: only random splits have a seed"
+    if args.split == "random" and split.get("kind") != "random":
+        raise ValueError(f"--split random would have no effect with {reason}")
+    if args.split_seed is not None and not split.keys() & {"seed", "number"}:
+        raise ValueError(f"--split_seed {args.split_seed} would have no effect with {reason}")
     if args.graphs is None:
         return splits
     if not 1 <= args.graphs <= len(splits.train):
@@ -111,16 +113,22 @@ def _as_asked(args: Namespace, splits: GraphSplits) -> GraphSplits:
     return replace(splits, train=splits.train.copy(torch.arange(args.graphs)))
 
 
-def _refuse_options_of_molecules(args: Namespace, others: Mapping[str, Any]) -> None:
-    """Raise ``ValueError`` for the first given option that graphs do not read."""
+def _load_graphs(
+    args: Namespace, chosen: ChosenEncoder, seed: int, targets: Mapping[str, Any], folder: str | None
+) -> GraphSplits:
+    """Read a folder, draw the graphs of a block model, or load a graph with classes of its nodes; refuse options."""
     names = ("smiles_column", "split", "split_column", "cache", "features", "canonical", "folds")
-    for name, value in {**{name: args.get(name) for name in names}, **others}.items():
-        if value not in (None, [], (), "random") and (value is not False or name == "canonical"):
+    options = {**{name: args.get(name) for name in names}, **targets}
+    if folder is not None:
+        del options["targets"]
+    elif args.source not in GENERATED:
+        options["graphs"] = args.graphs
+    for name, value in options.items():
+        is_random = (name, value) == ("split", "random") and args.source not in GENERATED  # see _as_asked
+        if value not in (None, [], ()) and (value is not False or name == "canonical") and not is_random:
             raise ValueError(f"{as_option(name, value)} would have no effect with {args.source}; it is for molecules")
-
-
-def _load_graphs(args: Namespace, chosen: Mapping[str, Any] | Checkpoint | None, seed: int) -> GraphSplits:
-    """Draw the graphs of a block model, or load a graph with classes of its nodes and pick or draw a split."""
+    if folder is not None:
+        return load_folder(folder, seed, targets["targets"] or ())
     if args.source in GENERATED:
         return load_block_model(args.source, seed, args.graphs)
     data = load_node_graph(args.source, undirected=not args.directed)
@@ -135,11 +143,7 @@ def _load_graphs(args: Namespace, chosen: Mapping[str, Any] | Checkpoint | None,
 
 
 def _load_molecules(
-    args: Namespace,
-    chosen: Mapping[str, Any] | Checkpoint | None,
-    start: Predictor | None,
-    seed: int,
-    targets: Mapping[str, Any],
+    args: Namespace, chosen: ChosenEncoder, start: Predictor | None, seed: int, targets: Mapping[str, Any]
 ) -> GraphSplits:
     """Load the molecules that the arguments name, with one seed for all random draws."""
     from tg_lpe.app.molecules import load_molecules

@@ -107,9 +107,7 @@ def add_target(parser: Parser) -> None:
         help="column with the weight of each molecule in the training loss, at least 0; other figures are not weighted",
     )
     target.add_argument(
-        "--computed",
-        choices=("penalised_logp",),
-        help="predict the penalised logP, computed from the molecule",
+        "--computed", choices=("penalised_logp",), help="predict the penalised logP, computed from the molecule"
     )
 
 
@@ -175,8 +173,7 @@ def _train(args: Namespace, chosen: Mapping[str, Any] | Checkpoint | None, devic
     check_training(model, splits, task)
     encoder = model.encoder
     if encoder is not None and not encoder.is_fitted:
-        number = f"{len(splits.train):,}"
-        print(f"{label} takes its statistics from the training part: {number} graphs", file=sys.stderr)
+        print(f"{label} takes its statistics from the training part: {len(splits.train):,} graphs", file=sys.stderr)
     settings = {
         **describe_model(model),
         "pretrained": chosen.name if isinstance(chosen, Checkpoint) else None,

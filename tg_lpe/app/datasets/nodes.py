@@ -38,6 +38,8 @@ def load_node_graph(path: str | Path, *, undirected: bool = True) -> Data:
             do not fit.
     """
     path = Path(path)
+    if not path.is_file():
+        raise ValueError(f"there is no file {path}")
     try:
         with np.load(path, allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}

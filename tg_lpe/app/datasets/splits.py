@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +13,7 @@ import torch
 from torch_geometric.data import Batch, Data
 from torch_geometric.data.data import DataEdgeAttr, DataTensorAttr
 from torch_geometric.data.storage import GlobalStorage
+from torch_geometric.utils import index_to_mask
 
 from tg_lpe.arguments import ArgumentError
 from tg_lpe.data import GraphDataset, GraphSplits, TargetSpec, random_split
@@ -57,19 +59,21 @@ def graph_files(folder: str | Path) -> list[Path]:
     """List the files of graphs in the folder of a data set, or of one part of it such as ``subset``.
 
     Returns:
-        ``train.pt``, ``val.pt`` and ``test.pt``, or one file; nothing if there is no folder ``processed``.
+        ``train.pt``, ``val.pt`` and ``test.pt``, or one file; nothing without ``processed`` or beside tables of rows.
 
     Raises:
         ValueError: if the folder holds several data sets, or one without processed graphs.
     """
     root = Path(folder)
+    if any(root.glob("train.*")) or any(root.glob("properties.*")):
+        return []
     found = [path for name in ("processed", "*/processed") for path in sorted(root.glob(name))]
     if len(found) > 1:
         raise ValueError(f"{folder} holds several data sets: name one, {' or '.join(str(p.parent) for p in found)}")
-    if not found and (any(root.glob("train.*")) or not [*root.glob("raw"), *root.glob("*/raw")]):
+    if not found and not [*root.glob("raw"), *root.glob("*/raw")]:
         return []
-    files = {path.stem: path for path in (found or [root])[0].glob("*.pt")}
-    files = {name: path for name, path in files.items() if name not in ("pre_transform", "pre_filter")}
+    listed = [path for path in (found or [root])[0].glob("*.pt") if path.stem not in ("pre_transform", "pre_filter")]
+    files = {path.stem.removesuffix("_data"): path for path in listed}
     parts = [files[part] for part in PARTS if part in files]
     if len(parts) == len(PARTS) or len(files) == 1:
         return parts or [*files.values()]
@@ -90,10 +94,18 @@ def read_graphs(file: Path) -> GraphDataset:
         if "x" in data:  # other attributes would be copied into each batch
             names = (*DIGESTED, *(f"{part}_mask" for part in PARTS))
             data = Data(**{name: data[name] for name in names if name in data})
-        return GraphDataset(data, slices and {name: each for name, each in slices.items() if name in data})
+        slices = slices and {name: each for name, each in slices.items() if name in data}
+        for name in sorted({*data.keys()} - {"num_nodes"}):
+            size = data[name].dim() and data[name].size(data.__cat_dim__(name, data[name]))
+            steps = slices[name].diff(prepend=torch.tensor([0]), append=torch.tensor([size])) if slices else size
+            if slices and (len(steps) != len(slices["edge_index"]) + 1 or (steps < 0).any()):
+                raise ValueError(f"the slices of {name} do not fit")
+        return GraphDataset(data, slices)
     except Exception as error:  # torch raises many types
-        reason = str(error).partition("\n")[0]
-        raise ValueError(f"{file} holds no graphs (Data) that can be read without unpickling: {reason}") from error
+        refused = re.search(r"GLOBAL (\S+)", str(error))
+        first = re.sub("Weights only load failed.*", "it is damaged", str(error).partition("\n")[0])
+        reason = f"it holds {refused[1]}" if refused else first
+        raise ValueError(f"{file} has no graphs to read, make it again with PyG 2.7 or newer: {reason}") from error
 
 
 def load_folder(folder: str | Path, seed: int = 0, targets: Sequence[str] = ()) -> GraphSplits:
@@ -117,8 +129,15 @@ def load_folder(folder: str | Path, seed: int = 0, targets: Sequence[str] = ()) 
     graphs = [read_graphs(file) for file in files]
     listed = sorted(files[0].parent.parent.glob("split/*/train.csv.gz"))  # by OGB
     if listed:
-        rows = [listed[0].with_name(f"{part}.csv.gz") for part in ("train", "valid", "test")]
-        graphs = [graphs[0][np.loadtxt(file, np.int64, ndmin=1).tolist()] for file in rows]
+        names = ("train.csv.gz", "valid.csv.gz", "test.csv.gz")
+        rows = [torch.from_numpy(np.loadtxt(listed[0].with_name(name), np.int64, ndmin=1)) for name in names]
+        if len(graphs[0]) > 1:
+            graphs = [graphs[0][numbers] for numbers in rows]
+        else:  # of nodes
+            graph = graphs[0][0]
+            for part, numbers in zip(PARTS, rows, strict=True):
+                graph[f"{part}_mask"] = index_to_mask(numbers, graph.num_nodes)
+            graphs = [GraphDataset(graph, None)]
     splits = splits_of(graphs[0], seed) if len(graphs) == 1 else GraphSplits.of(*graphs)
     columns, level = splits.target.columns, splits.target.level
     units = PYG_QM9_UNITS if files[0].name == "data_v3.pt" and len(columns) == len(PYG_QM9_UNITS) else {}

@@ -130,9 +130,7 @@ class MoleculeSplits(GraphSplits):
 
 
 def spec_of(
-    datasets: Iterable[MoleculeDataset],
-    node_types: int | tuple[int, ...],
-    edge_types: int | tuple[int, ...],
+    datasets: Iterable[MoleculeDataset], node_types: int | tuple[int, ...], edge_types: int | tuple[int, ...]
 ) -> DataSpec:
     """Describe the sizes of molecules with known numbers of categories."""
     largest = max(int(dataset.slices["x"].diff().max()) for dataset in datasets)

@@ -33,14 +33,7 @@ from tg_lpe.app.training.outputs import Outputs, class_names, output_columns, re
 from tg_lpe.app.training.run_folder import RunFolder
 from tg_lpe.app.training.tasks import Regression, Task
 from tg_lpe.app.training.units import units_text
-from tg_lpe.arguments import (
-    ArgumentError,
-    check_choice,
-    check_count,
-    check_form,
-    check_shares,
-    check_type,
-)
+from tg_lpe.arguments import ArgumentError, check_choice, check_count, check_form, check_shares, check_type
 from tg_lpe.checkpoints.checkpoint import DATA, DESCRIPTION, CheckpointMixin
 from tg_lpe.checkpoints.files import write_json
 from tg_lpe.data.storage import GraphChunk, in_halves, iterate_chunks, with_attribute

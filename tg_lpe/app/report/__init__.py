@@ -7,13 +7,4 @@ from tg_lpe.app.report.page import write_report
 from tg_lpe.app.report.runs import Run, read_run
 from tg_lpe.app.report.table import Row, Spread, Table, compare, comparison_table
 
-__all__ = [
-    "Row",
-    "Run",
-    "Spread",
-    "Table",
-    "compare",
-    "comparison_table",
-    "read_run",
-    "write_report",
-]
+__all__ = ["Row", "Run", "Spread", "Table", "compare", "comparison_table", "read_run", "write_report"]
