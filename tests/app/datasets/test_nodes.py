@@ -63,7 +63,7 @@ def test_archives_that_do_not_fit(tmp_path: Path, changes: dict[str, np.ndarray 
 
 
 def test_files_that_are_no_archives(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"there is no file .*absent\.npz"):
+    with pytest.raises(FileNotFoundError, match=r"there is no file .*absent\.npz"):
         load_node_graph(tmp_path / "absent.npz")
     (tmp_path / "text.npz").write_text("no archive")
     with pytest.raises(ValueError, match=r"not an \.npz archive"):

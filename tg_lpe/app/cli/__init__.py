@@ -57,7 +57,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if isinstance(sys.stdout, io.TextIOWrapper):
             sys.stdout.reconfigure(errors="backslashreplace")  # of characters that a terminal lacks
         status = _run(*words)
-        print(end="", flush=True)
+        sys.stdout.flush()
         return status
     except KeyboardInterrupt:
         print(f"\n{name}: stopped{CONTINUES.get(words[0], '')}", file=sys.stderr)

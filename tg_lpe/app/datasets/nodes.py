@@ -34,12 +34,12 @@ def load_node_graph(path: str | Path, *, undirected: bool = True) -> Data:
         several. :func:`tg_lpe.data.random_node_masks` draws a split.
 
     Raises:
-        ValueError: if there is no such archive, it lacks an array, an array of integers holds other values, or shapes
-            do not fit.
+        FileNotFoundError, ValueError: if there is no such archive, it lacks an array, an array of integers holds other
+            values, or shapes do not fit.
     """
     path = Path(path)
     if not path.is_file():
-        raise ValueError(f"there is no file {path}")
+        raise FileNotFoundError(f"there is no file {path}")
     try:
         with np.load(path, allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}
