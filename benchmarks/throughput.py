@@ -95,12 +95,12 @@ def cpu_rows(dataset: Any, graphs: list[Data], few: list[Data], encoders: dict[s
 
 
 def main() -> None:
-    parser = Parser(__doc__, "a tenth of the work", "throughput.json")
+    parser = Parser(__doc__, "100 graphs, two rounds", "throughput.json")
     parser.add_argument("--data", metavar="DIR", help="folder of ZINC molecules (train/val/test.smi)")
     parser.add_argument("--device", type=torch.device, help="measure one large Batch there, such as cuda")
     args = parser.parse_args()
 
-    num_graphs, repeats = (500, 5) if args.quick else (5000, 15)
+    num_graphs, repeats = (100, 2) if args.quick else (5000, 15)
     train = load_molecules(args.data or "nci", name="zinc" if args.data else "nci").train
     dataset = train.copy(torch.arange(min(num_graphs, len(train))))  # copy the subset, so that it has its own storage
     graphs = [dataset[i] for i in range(len(dataset))]

@@ -9,6 +9,7 @@ import os
 import resource
 import time
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -27,7 +28,7 @@ from fuzz.graphs import DEFECTS, malformed_graph, random_graph
 from fuzz.readers import all_readers
 from fuzz.targets import Output, Target, all_targets, in_turn
 
-TARGETS = {dtype: all_targets(dtype) for dtype in (torch.float32, torch.float64)}
+targets_of = cache(all_targets)
 REGISTERED = (*ENCODERS, *MODELS, *ATTENTIONS)  # now: other tests register classes of their own
 SEEDS = int(os.environ.get("TG_LPE_FUZZ", "12"))
 MEMORY = 4 * 2**30
@@ -50,7 +51,7 @@ def test_graphs(seed: int) -> None:
         graph = malformed_graph(rng, 40, dtype)
     else:
         graph = random_graph(rng, max_graphs=6 if SEEDS < 100 else 256, dtype=dtype)
-    assert judge.try_graph(seed, TARGETS[dtype], graph) == []
+    assert judge.try_graph(seed, targets_of(dtype), graph) == []
 
 
 @pytest.mark.parametrize("seed", [1, 3, 6, 9] if SEEDS < 100 else range(SEEDS // 3))  # the four are small files
@@ -64,10 +65,10 @@ def test_every_defect() -> None:
 
 
 def test_all_that_is_registered_is_called() -> None:
-    names = " ".join(target.name for target in TARGETS[torch.float32])
+    names = " ".join(target.name for target in targets_of(torch.float32))
     assert all(name in names for name in (*REGISTERED, "tuple_tokens", "AddLaplacianEigenvectors"))
-    called = {target.name for seed in range(60) for target in in_turn(TARGETS[torch.float32], seed)}
-    assert called == {target.name for target in TARGETS[torch.float32]}
+    called = {target.name for seed in range(60) for target in in_turn(targets_of(torch.float32), seed)}
+    assert called == {target.name for target in targets_of(torch.float32)}
 
 
 def busy(graph: Any, seed: int) -> list[Output]:
