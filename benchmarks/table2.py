@@ -41,7 +41,6 @@ PAPER: dict[str, dict[str, Any]] = {
 }
 """The six published cells: mean and standard deviation over four seeds."""
 
-SETS = ("zinc", "qm9")
 SOURCES = {"qm9": "qm9-solubility"}
 """Names of the data on the command line, if they differ."""
 
@@ -54,7 +53,7 @@ ROWS: dict[str, list[str]] = {
 """Options of the training, or of its pretraining."""
 
 PRETRAINED = ("linear-transformer", "linear-transformer-features")
-CELLS = [f"{name}-{row}" for name in SETS for row in ROWS]
+CELLS = [f"{name}-{row}" for name in ("zinc", "qm9") for row in ROWS]
 
 
 def main() -> None:
