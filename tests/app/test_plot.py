@@ -102,9 +102,7 @@ test_refused_graphs = refusals(
 )
 
 
-@pytest.mark.parametrize(
-    "encoder", [RandomWalk(steps=2), LaplacianEigenvectors(k=2), load_encoder("heat-k8")], ids=repr
-)
+@pytest.mark.parametrize("encoder", [RandomWalk(steps=2), LaplacianEigenvectors(k=2)], ids=repr)
 def test_every_graph_is_drawn(encoder: Encoder) -> None:
     pytest.importorskip("matplotlib")
     for case in corner_cases():

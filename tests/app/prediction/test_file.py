@@ -130,14 +130,14 @@ def test_what_cannot_be_written_is_found_before_any_work(
 
 
 def test_memory_does_not_grow_with_the_file(tmp_path: Path, zinc: Predictor, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of Python's own objects; a molecule is 100 bytes long here, so 5,000 more of them are half a megabyte."""
+    """Of Python's own objects; a molecule is 250 bytes long here, so 2,000 more of them are half a megabyte."""
     from tg_lpe.app.molecules import files
 
     monkeypatch.setattr(Predictor, "_run", lambda self, chunk: chunk.batch.new_zeros(chunk.num_graphs, 1).float())
-    monkeypatch.setattr(files, "CHUNK", 500)
+    monkeypatch.setattr(files, "CHUNK", 200)
     peaks = []
-    for number in (1_000, 6_000, 6_000):
-        (tmp_path / "in.smi").write_text(f"CCO {'x' * 100}\n" * number, encoding="utf-8")
+    for number in (400, 2_400, 2_400):
+        (tmp_path / "in.smi").write_text(f"CCO {'x' * 250}\n" * number, encoding="utf-8")
         tracemalloc.start()
         predict_file(zinc, tmp_path / "in.smi", tmp_path / "out.csv", progress=False)
         peaks.append(tracemalloc.get_traced_memory()[1])

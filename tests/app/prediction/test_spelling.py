@@ -16,7 +16,7 @@ pytest.importorskip("rdkit")
 
 from rdkit import Chem, RDConfig
 
-NUM_MOLECULES = 200
+NUM_MOLECULES = 100
 SPELLINGS = ("order",) * 3 + ("kekulised",) * 2 + ("hydrogens",) * 2 + ("mapped",) * 2 + ("mapped hydrogens",)
 
 
@@ -39,8 +39,9 @@ def test_ten_spellings_of_a_molecule_get_one_prediction() -> None:
     model, draw = zoo.load("transformer-zinc12k"), random.Random(0)
     file = Path(RDConfig.RDDataDir, "NCI", "first_5K.smi")
     lines = [line.split()[0] for line in file.read_text(encoding="utf-8").splitlines()]
-    (read,) = model.reader.read(lines[: 2 * NUM_MOLECULES], batch_size=len(lines), num_workers=0)
-    molecules = [smiles for smiles, why in zip(read.smiles, read.reasons, strict=True) if why is None][:NUM_MOLECULES]
+    (read,) = model.reader.read(lines[: 4 * NUM_MOLECULES], batch_size=len(lines), num_workers=0)
+    molecules = [smiles for smiles, why in zip(read.smiles, read.reasons, strict=True) if why is None]
+    molecules = molecules[: 2 * NUM_MOLECULES : 2]
     assert len(molecules) == NUM_MOLECULES
     spelled = [text for smiles in molecules for text in spellings(smiles, draw)]
     with warnings.catch_warnings():
@@ -53,5 +54,5 @@ def test_ten_spellings_of_a_molecule_get_one_prediction() -> None:
         spelled = [text for smiles in aliphatic for text in spellings(smiles, draw)]
         plain = model.predict(spelled, canonical=False).values
         expected = model.predict(aliphatic, canonical=False).values.repeat_interleave(len(SPELLINGS), 0)
-    assert len(aliphatic) > 40
+    assert len(aliphatic) > 20
     torch.testing.assert_close(plain, expected, rtol=1e-5, atol=3e-5)

@@ -269,7 +269,7 @@ OPTIONS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 """Arguments of the model and settings of the loop, mostly against noise and overfitting."""
 
 
-@pytest.mark.parametrize(("name", "stop"), [("none", 1), ("none", 3), ("none", 4), *((name, 2) for name in OPTIONS)])
+@pytest.mark.parametrize(("name", "stop"), [("none", 1), ("none", 4), *((name, 2) for name in OPTIONS)])
 @pytest.mark.usefixtures("one_thread")
 def test_a_run_is_decided_by_its_seed_and_can_be_resumed(
     splits: MoleculeSplits, tmp_path: Path, name: str, stop: int
@@ -297,8 +297,8 @@ def test_a_run_is_decided_by_its_seed_and_can_be_resumed(
         assert torch.equal(torch.get_rng_state(), before)
     assert_same_run(folders[0].path, folders[1].path)
     assert_same_run(folders[0].path, folders[2].path)
-    without = train(splits, EXACT).fit()
-    assert (without == read_json(folders[0].result)) == (name == "none"), "the options have an effect"
+    if name != "none":
+        assert train(splits, EXACT).fit() != read_json(folders[0].result), "the options have an effect"
 
 
 def recorded(training: JointTraining) -> list[dict[str, Tensor]]:
