@@ -4,15 +4,14 @@
 
 A Gram transformer with 8 channels for nodes, 16 layers and 4 filters encodes random graphs with three edges per node,
 without locality. The list of edges is written as an `.npy` file, sorted into a folder and encoded. Each step runs in a
-separate process, so that its peak memory can be measured. The peak includes pages of the mapped edges, which the system
-frees when it needs memory. `--edges 200000000` takes 12 GiB in addition to these pages, and 5 GB of disk. Times are
-processor times summed over threads, so other load matters little; with `OMP_NUM_THREADS=1` they are those of one core.
+fork of the script, so that its peak memory can be measured. The peak includes pages of the mapped edges, which the
+system frees when it needs memory. `--edges 200000000` takes 12 GiB in addition to these pages, and 5 GB of disk. Times
+are processor times summed over threads, so other load matters little; with `OMP_NUM_THREADS=1` they are those of one
+core.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import math
 import shutil
 import tempfile
@@ -77,11 +76,7 @@ def main() -> None:
     parser = Parser(__doc__, "30,000 edges", "edges_on_disk.json")
     parser.add_argument("--edges", type=int, nargs="+", default=[3_000_000, 30_000_000], help="(default: %(default)s)")
     parser.add_argument("--folder", type=Path, help="for the edges, removed afterwards (default: a temporary one)")
-    parser.add_argument("--step", nargs=2, help=argparse.SUPPRESS)
     args = parser.parse_args()
-    if args.step is not None:
-        print(json.dumps(step(args.step[0], args.folder, int(args.step[1]))))
-        return
     rows = []
     for wanted in [30_000] if args.quick else args.edges:
         num_nodes = wanted // EDGES_A_NODE
@@ -91,7 +86,7 @@ def main() -> None:
             write_edges(folder / "edges.npy", num_nodes)
 
             def run(name: str, folder: Path = folder, num_nodes: int = num_nodes) -> dict[str, Any]:
-                return dict(in_own_process(__file__, "--step", name, str(num_nodes), "--folder", str(folder)))
+                return dict(in_own_process(step, name, folder, num_nodes))
 
             built, encoded = run("build"), run("encode")
             memory = run("memory") if wanted <= IN_MEMORY else None

@@ -4,19 +4,17 @@
 
 The graphs are a star and a power law (preferential attachment, four edges a node), each of a million nodes; a clique of
 3,000 nodes beside 100,000 small components; and the dependencies of Debian's packages, in DIR/nodes/debian.npz. Each
-encoder runs once with its default arguments in a process of its own, on one thread and in 8 GiB of address space, until
+encoder runs once with its default arguments in a fork of the script, on one thread and in 8 GiB of address space, until
 it is done, warns that it takes more than a minute and what is faster, or has taken a minute. Seconds are those of the
 processor.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import resource
-import subprocess
 import time
 import warnings
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any
 
@@ -76,12 +74,7 @@ def main() -> None:
     parser.add_argument("--graphs", nargs="+", choices=SIZES, default=list(SIZES), help="(default: all)")
     parser.add_argument("--encoders", nargs="+", choices=list(ENCODERS), help="(default: all)")
     parser.add_argument("--add", **OPTIONS["--add"])
-    parser.add_argument("--one", nargs=3, help=argparse.SUPPRESS)
     args = parser.parse_args()
-    if args.one is not None:
-        name, size, encoder = args.one
-        print(json.dumps(encode(name, int(size), args.data, encoder)))
-        return
     rows = earlier_rows(args.json) if args.add else []
     every = [name for name in ENCODERS if name not in OF_OTHERS]
     names = ["RandomWalk"] if args.quick else args.encoders or every
@@ -89,8 +82,8 @@ def main() -> None:
         size = 1024 if args.quick else SIZES[name]
         for encoder in names:
             try:
-                found = in_own_process(__file__, "--data", args.data, "--one", name, str(size), encoder)
-            except subprocess.CalledProcessError:
+                found = in_own_process(encode, name, size, args.data, encoder)
+            except BrokenProcessPool:
                 found = {"seconds": LIMIT, "peak_gib": None, "said": "over a minute"}
             rows.append({"graph": name, "num_nodes": size, "encoder": encoder, **found})
             show(rows[-1])

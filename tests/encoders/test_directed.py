@@ -76,15 +76,12 @@ class TestMagneticLaplacian(Dense):
         return MagneticLaplacian(self.k, self.q, self.times)
 
     def spectra(self, adjacency: np.ndarray) -> list[tuple[np.ndarray, np.ndarray, list[list[int]]]]:
-        """Eigenvalues, eigenvectors and columns of eigenspaces, written out entry by entry."""
-        n, found = len(adjacency), []
+        """Eigenvalues, eigenvectors and columns of eigenspaces."""
+        weight, found = (adjacency + adjacency.T) / 2, []
+        scale = 1 / np.sqrt(np.where(weight.any(1), weight.sum(1), 1.0))
+        turns = (adjacency > 0).astype(float) - (adjacency.T > 0)
         for q in self.q:
-            laplacian = np.eye(n, dtype=complex)
-            degree = (adjacency.sum(0) + adjacency.sum(1)) / 2
-            for u, v in np.argwhere(adjacency + adjacency.T > 0):
-                turn = 2 * np.pi * q * (int(adjacency[u, v] > 0) - int(adjacency[v, u] > 0))
-                weight = (adjacency[u, v] + adjacency[v, u]) / 2
-                laplacian[u, v] -= weight * np.exp(1j * turn) / np.sqrt(degree[u] * degree[v])
+            laplacian = np.eye(len(weight)) - scale[:, None] * weight * scale * np.exp(2j * np.pi * q * turns)
             values, vectors = np.linalg.eigh(laplacian)
             found.append((values, vectors, [space for space in equal_values(values) if space[-1] < self.k]))
         return found
