@@ -50,35 +50,39 @@ WRONG: dict[str, tuple[object, ...]] = {
 MAY_BE_ZERO = {"columns", "edge_dim", "edge_out_channels", "in_channels", "num_largest", "pair_out_channels", "seed"}
 
 
-def wrong_values() -> list[Any]:
-    """Every class with each argument that is a number or a name, and values that it may not have.
+def wrong_for(name: str, parameter: inspect.Parameter) -> list[object]:
+    """Values that an argument of a class may not have."""
+    may_be_zero = parameter.name in MAY_BE_ZERO or name.startswith("Spectral")
+    values = WRONG.get(re.split(r"\W", str(parameter.annotation))[0], ())
+    return [value for value in values if value != 0 or not may_be_zero]
 
-    Of layers, those that a model passes from its options.
-    """
+
+def wrong_values() -> list[Any]:
+    """Every class with each argument that is a number or a name. Of layers, those that a model passes from options."""
     return [
-        pytest.param(registry[name], needed, parameter.name, value, id=f"{name}-{parameter.name}-{value!r}")
+        pytest.param(registry[name], needed, parameter.name, values, id=f"{name}-{parameter.name}")
         for registry, needed in ((ENCODERS, {}), (MODELS, {}), (ATTENTIONS, LAYER), (GLOBAL_ATTENTIONS, LAYER))
         for name in registry
         for parameter in inspect.signature(registry[name]).parameters.values()
-        for value in WRONG.get(re.split(r"\W", str(parameter.annotation))[0], ())
         if parameter.name not in {*needed, "pair_channels"}
         if not str(parameter.annotation).startswith("float | Sequence")
-        if value != 0 or not (parameter.name in MAY_BE_ZERO or name.startswith("Spectral"))
+        if (values := wrong_for(name, parameter))
     ]
 
 
-@pytest.mark.parametrize(("cls", "needed", "name", "value"), wrong_values())
-def test_wrong_values(cls: type, needed: dict[str, int], name: str, value: object) -> None:
+@pytest.mark.parametrize(("cls", "needed", "name", "values"), wrong_values())
+def test_wrong_values(cls: type, needed: dict[str, int], name: str, values: list[object]) -> None:
     """Numbers of other libraries, too, are refused at once: a checkpoint could not hold them after the training."""
     what = name.replace("num_node_types", "node types").replace("num_edge_types", "edge types")
-    with pytest.raises((ValueError, TypeError), match=f"{what}|{name}"):
-        cls(**{**needed, name: value})
+    for value in values:
+        with pytest.raises((ValueError, TypeError), match=f"{what}|{name}"):
+            cls(**{**needed, name: value})
 
 
 def test_every_kind_of_class_has_flags() -> None:
     """The test above would pass if it found none."""
     names = {case.id for case in flags()}
-    cases = {case.id for case in wrong_values()}
+    cases = {f"{case.id}-{value!r}" for case in wrong_values() for value in case.values[3]}
     assert {"GraphTransformer-in_channels--1", "GramTransformer-num_node_types-0"} <= cases
     assert "LaplacianEigenvectors-which-'no name'" in cases
     assert {"LinearTransformer-update_incidence", "spectral-full"} <= names
