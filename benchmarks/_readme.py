@@ -216,22 +216,18 @@ def comparison_fields(entry: Entry) -> Entry:
     }
 
 
-MOLECULENET_ROWS = {
-    "none": "none",
-    "random-walk": "random-walk",
-    "`gram-k16`, frozen": "gram-k16, frozen, nodes alone",
-    "`LPE`": "LPE",
-    "(2,1)-GT": "(2,1)-GT, GramTransformer, not pretrained",
-    "fingerprints": "fingerprints",
-    "encoder": "MoleculeEncoder",
-    "both": "both",
-}
+def moleculenet_rows(content: Entry) -> Entries:
+    """Show the rows of benchmarks/moleculenet.py: figures, errors of differences, and seconds of complete rows."""
 
+    def figure(entry: Entry) -> str:
+        error = entry.get("difference_error")
+        return f"{entry['test']:.3f}" + ("" if error is None else f" ± {error:.3f}")
 
-def from_both_starts(entry: Entry) -> str:
-    """Show a row of benchmarks/moleculenet.py: from scratch / from ZINC."""
-    figure = f"test_{entry['metric']}"
-    return " / ".join(f"{entry[start][figure]:.3f}" for start in ("scratch", "zinc") if entry[start])
+    seconds: dict[str, list[float]] = {}
+    for entry in results(content):
+        seconds.setdefault(entry["row"], []).append(entry["seconds"])
+    of_all = {row: sum(each) for row, each in seconds.items() if len(each) == len(seconds["default"])}
+    return [{**row, "total": of_all.get(row["row"])} for row in pivot("row", "set", figure)(content)]
 
 
 def table2_fields(entry: Entry) -> Entry:
@@ -490,8 +486,9 @@ TABLES: dict[str, Table] = {
         lambda content: sorted(content["rows"], key=lambda entry: entry["test"]["mean"]),
     ),
     "moleculenet": Table(
-        f"data: {{set}} | figure: {{title}} | {cells(MOLECULENET_ROWS)}",
-        arrange=pivot("set", "row", from_both_starts),
+        f"row: {{row}} | {cells(('bbbp', 'bace', 'clintox', 'tox21', 'sider', 'esol'))} | CPU s: {{total:,.0f}}",
+        arrange=moleculenet_rows,
+        drop_empty=True,
     ),
     **{
         name: Table(

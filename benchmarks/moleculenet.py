@@ -1,213 +1,218 @@
-"""Train on MoleculeNet, https://arxiv.org/abs/1703.00564, from scratch and from a model trained on ZINC.
+"""Compare `tg-lpe train` as it is typed with what else a chemist may type, on MoleculeNet.
 
-    python benchmarks/moleculenet.py --data DIR [--sets bbbp bace ...] [--rows ROW ...] [--seeds 0 1 2]
-    python benchmarks/moleculenet.py --data DIR --starts scratch
+    python benchmarks/moleculenet.py --data DIR [--sets SET ...] [--rows ROW ...] [--seeds 0 1 2] [--chemprop PATH]
 
-DIR holds the folders moleculenet, with a csv file for each dataset, and zinc, with train, val and test. Datasets are
-split by scaffold, 80/10/10. The figure is the ROC-AUC averaged over the label columns, and for esol the RMSE. For the
-start from ZINC, a model of each row is first trained on the penalised logP of ZINC's molecules; its weights
-without the head are the start of all seeds. Both trainings read ogb's features of atoms and bonds.
+DIR holds a csv file for each dataset (https://arxiv.org/abs/1703.00564): SMILES in the first column, labels in the
+others. The split is by scaffold, 80/10/10, the same for all rows and seeds. The rows:
 
-The row "fingerprints" is a control without a graph: for each label column, a random forest of scikit-learn with 500
-trees on counts of the 2,048 Morgan fragments of radius 2. "MoleculeEncoder" is the same forest on the columns of
-tg_lpe.app.sklearn, and "both" on all columns. --add keeps the other rows.
+- default: `tg-lpe train SET.csv`, with nothing but targets, task and split.
+- start: `--start transformer-zinc12k --lr 1e-4`; molecules that this model refuses get the mean training label.
+- descriptors: RDKit's descriptors in `--extra_columns`.
+- chemprop: `chemprop train` with its defaults, left out without PATH, the command in an environment of its own.
+- forest, boosting: for each label column, scikit-learn's random forest of 500 trees and HistGradientBoosting, on counts
+  of the 2,048 Morgan fragments of radius 2.
+- both: the forest on Morgan counts and the columns of tg_lpe.app.sklearn.MoleculeEncoder.
 
-Every other run is one `tg-lpe train` command with its own folder under --out. Complete runs are not repeated, a stopped
-run is resumed, and a run of another process is skipped: start the command several times to use several cores, or again
-to add seeds. The complete runs are collected into a JSON file with mean and spread over seeds of the test figures at
-the best validation epoch, for each dataset and row.
+The figure is the ROC-AUC averaged over the label columns, and for esol the RMSE. Differences to the default row are
+paired; their standard errors are bootstrapped over test molecules and seeds. Seconds are those of one core, from the
+table to the predictions. Complete runs under --out are not repeated, and a stopped run starts again.
 """
 
 from __future__ import annotations
 
 import argparse
-import csv
-import statistics
+import os
+import shutil
+import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from _arguments import Parser
-from _runs import complete_runs, nci_smiles, run, slug, summary, with_earlier_rows, write_csv, write_runs
+from _runs import nci_smiles, over_seeds, write_csv, write_runs
 from rdkit import Chem
-from rdkit.Chem import rdFingerprintGenerator
-from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
-from sklearn.metrics import roc_auc_score, root_mean_squared_error
+from rdkit.Chem import Descriptors, rdFingerprintGenerator
+from sklearn import ensemble
+from threadpoolctl import threadpool_limits
 
 from tg_lpe.app.molecules import load_molecules
 from tg_lpe.app.sklearn import MoleculeEncoder
-from tg_lpe.app.training.run_folder import RunFolder
+from tg_lpe.checkpoints.files import read_json, write_json
 
-SETS = ("bbbp", "bace", "clintox", "tox21", "sider", "esol")
-STARTS = ("scratch", "zinc")
-SLOW = ["--encoder_lr", "0.001"]
-FROZEN = ["--encoder_lr", "0"]
-NOT_PRETRAINED = "GramTransformer, not pretrained"
-ENCODERS: dict[str, list[str]] = {
-    "none": ["--encoder", "none"],
-    "random-walk": ["--encoder", "RandomWalk", "--encoder.steps", "16"],
-    "LPE": ["--encoder", "LPE", *SLOW],
-    NOT_PRETRAINED: [
-        *["--encoder", "GramTransformer", "--encoder.probes", "identity"],
-        *["--encoder.out_channels", "8", "--encoder.edge_out_channels", "8"],
-    ],
-    "gram-k16, frozen, nodes alone": ["--pretrained", "gram-k16", *FROZEN, "--edge_encoding", "false"],
+TASKS = {
+    **{"bbbp": "binary", "bace": "binary", "clintox": "multilabel", "tox21": "multilabel"},
+    **{"sider": "multilabel", "esol": "regression"},
 }
-ROWS = {
-    **ENCODERS,
-    f"(2,1)-GT, {NOT_PRETRAINED}": [*ENCODERS[NOT_PRETRAINED], "--model", "TupleTransformer"],
-}
-"""Options of the trainings from scratch and on ZINC."""
-FORESTS, TREES = ("fingerprints", "MoleculeEncoder", "both"), 500  # no training of tg-lpe
-
-MODEL = ["--model.hidden_channels", "64", "--model.num_layers", "4", "--model.attention_options.dropout", "0.1"]
-UNSCALED = ["--task.mean", "[0]", "--task.std", "[1]"]  # as in the runs of the table
-LOOP = ["--lr", "5e-4", "--batch_size", "32", "--precision", "float32"]
+ROWS = ("default", "start", "descriptors", "chemprop", "forest", "boosting", "both")
+TREES, DRAWS = 500, 1000
 
 
 def main() -> None:
-    parser = Parser(__doc__, "an epoch of tiny models on molecules that RDKit brings", "moleculenet.json")
-    parser.add_argument("--data", metavar="DIR", type=Path, help="folder with moleculenet and zinc")
-    parser.add_argument("--sets", nargs="+", choices=SETS, default=SETS, metavar="SET", help=f"of {', '.join(SETS)}")
-    parser.add_argument(
-        "--rows",
-        nargs="+",
-        choices=[*ROWS, *FORESTS],
-        default=list(ROWS),
-        metavar="ROW",
-        help="; ".join([*ROWS, *FORESTS]),
-    )
-    parser.add_argument("--starts", nargs="+", choices=STARTS, default=STARTS, help="(default: both)")
-    parser.add_argument("--epochs", type=int, default=45, help="from scratch (default: %(default)s)")
-    parser.add_options("--seeds", "--device", "--threads", "--collect", "--add")
+    parser = Parser(__doc__, "an epoch, on molecules that RDKit brings", "moleculenet.json")
+    parser.add_argument("--data", metavar="DIR", type=Path, help="folder with a csv file for each dataset")
+    parser.add_argument("--sets", nargs="+", choices=TASKS, default=list(TASKS), metavar="SET", help=", ".join(TASKS))
+    parser.add_argument("--rows", nargs="+", choices=ROWS, default=ROWS, metavar="ROW", help=", ".join(ROWS))
+    parser.add_argument("--chemprop", metavar="PATH", help="the command of chemprop")
+    parser.add_options("--seeds", "--collect")
     args = parser.parse_args()
-    args.tuning_epochs, args.zinc_epochs = 15, 20
     if args.quick:
-        args.sets, args.rows, args.data = ["bbbp", "esol"], ["none", "both"], args.out / "data"
-        args.epochs = args.tuning_epochs = args.zinc_epochs = 1
+        args.sets, args.rows, args.data = ["bbbp", "esol"], [row for row in ROWS if row != "both"], args.out / "data"
         write_molecules(args.data)
-    elif args.data is None and not args.collect:
-        parser.error("--data DIR is missing, a folder with moleculenet and zinc")
-    compare(args)
-
-
-def compare(args: argparse.Namespace) -> None:
-    """Run the missing runs and collect the complete ones."""
+    elif args.data is None:
+        parser.error("--data DIR is missing, a folder with bbbp.csv, bace.csv, ...")
+    tables = {name: split_table(args.data / f"{name}.csv") for name in args.sets}
     for seed in [] if args.collect else args.seeds:
-        for row in (row for row in args.rows if row in ROWS):
-            for start in args.starts:
-                for name in args.sets:
-                    train(name, row, start, seed, args)
-    found = {
-        (name, row): {start: complete_runs(args.out, folder_name(name, row, start, args)) for start in STARTS}
-        for name in SETS
-        for row in ROWS
-    }
-    entries = [entry(*key, by_start) for key, by_start in found.items() if any(by_start.values())]
-    for row in FORESTS if not args.collect else ():
-        entries += [{"set": name, "row": row, **by_forest(name, row, args)} for name in args.sets if row in args.rows]
-    if args.add:
-        entries = with_earlier_rows(args.json, entries, lambda one: (one["set"], one["row"]))
-    entries.sort(key=lambda one: (SETS.index(one["set"]), [*ROWS, *FORESTS].index(one["row"])))
-    budget = {"epochs": args.epochs, "tuning_epochs": args.tuning_epochs, "zinc_epochs": args.zinc_epochs}
-    write_runs(args.json, entries, args.out, **budget)
+        for name, table in tables.items():
+            for row in args.rows:
+                run(name, row, seed, table, args)
+    entries = [entry for name, table in tables.items() for entry in entries_of(name, table, args)]
+    write_runs(args.json, entries, args.out, split="scaffold")
 
 
-def by_forest(name: str, row: str, args: argparse.Namespace) -> dict[str, Any]:
-    """Return the figures of random forests on the same split; missing labels are left out of fits and figures."""
-    start = time.process_time()
-    file = args.data / "moleculenet" / f"{name}.csv"
-    with open(file, newline="", encoding="utf-8") as lines:
-        targets = next(reader := csv.reader(lines))[1:]
-        rows = {text: labels for text, *labels in reader if Chem.MolFromSmiles(text) is not None}
-    splits = load_molecules(file, targets=targets, split="scaffold", canonical=False, progress=False)
-    val, test = (set(splits.smiles[part]) for part in ("val", "test"))
-    counts = rdFingerprintGenerator.GetMorganGenerator(radius=2, fpSize=2048).GetCountFingerprintAsNumPy
-    x = np.stack([counts(Chem.MolFromSmiles(text)) for text in rows])
-    if row != "fingerprints":
-        x = np.hstack([x[:, : x.shape[1] * (row == "both")], MoleculeEncoder().fit_transform(list(rows))])
-    y = np.array([[float(cell) if cell else np.nan for cell in labels] for labels in rows.values()])
-    in_test = np.array([text in test for text in rows])
-    in_train = ~(in_test | np.array([text in val for text in rows]))
-    values = []
-    for seed in args.seeds:
-        by_column = []
-        for column in y.T:
-            fit, asked = (part & ~np.isnan(column) for part in (in_train, in_test))
-            if name == "esol":
-                forest = RandomForestRegressor(TREES, random_state=seed).fit(x[fit], column[fit])
-                by_column.append(root_mean_squared_error(column[asked], forest.predict(x[asked])))
-            elif len(set(column[asked])) == len(set(column[fit])) == 2:
-                forest = RandomForestClassifier(TREES, random_state=seed).fit(x[fit], column[fit])
-                by_column.append(roc_auc_score(column[asked], forest.predict_proba(x[asked])[:, 1]))
-        values.append(statistics.fmean(by_column))
-    figure = f"test_{metric(name)}"
-    scratch = {
-        "seeds": args.seeds,
-        figure: statistics.fmean(values),
-        f"{figure}_std": statistics.stdev(values) if len(values) > 1 else None,
-        f"{figure}_by_seed": values,
-        "num_parameters": None,
-        "molecules": [int(in_train.sum()), len(val), int(in_test.sum())],
-    }
-    seconds = (time.process_time() - start) / len(args.seeds)
-    return {"metric": metric(name), "scratch": scratch, "zinc": None, "seconds": seconds}
+def split_table(file: Path) -> pd.DataFrame:
+    """Return the molecules that RDKit can read: the columns "smiles" and "part", and the labels."""
+    table = pd.read_csv(file)
+    table = table.rename(columns={table.columns[0]: "smiles"})
+    splits = load_molecules(file, targets=list(table.columns[1:]), split="scaffold", progress=False)
+    parts = {text: part for part in ("val", "test") for text in splits.smiles[part]}
+    table.insert(1, "part", [parts.get(text, "train") for text in table["smiles"]])
+    return table[[Chem.MolFromSmiles(text) is not None for text in table["smiles"]]]
 
 
-def train(name: str, row: str, start: str, seed: int, args: argparse.Namespace) -> None:
-    """One run, unless it is complete or another process works on it."""
-    file = args.data / "moleculenet" / f"{name}.csv"
-    with open(file, newline="", encoding="utf-8") as lines:
-        targets = next(csv.reader(lines))[1:]
-    task = ["regression", "--task.loss_function", "mse", *UNSCALED] if name == "esol" else ["multilabel"]
-    options = ["--target", *targets, "--task", *task, "--task.metric", metric(name), "--split", "scaffold", *LOOP]
-    options += ["--canonical", "false"]
-    if start == "scratch":
-        options += [*model(row, args), "--epochs", str(args.epochs)]
-    elif (trained := trained_on_zinc(row, args)) is not None:
-        options += ["--start", str(trained), *loop_options(row), "--epochs", str(args.tuning_epochs)]
-    else:
-        print(f"{name}, {row}: left out, its start is still being trained", file=sys.stderr)
+def run(name: str, row: str, seed: int, table: pd.DataFrame, args: argparse.Namespace) -> None:
+    """Write the predictions of a row for the test molecules, unless they are there."""
+    file = predictions_file(name, row, seed, args)
+    if file.exists() or (row == "boosting" and seed > 0):  # boosting is not random
         return
-    out = args.out / f"{folder_name(name, row, start, args)}-s{seed}"
-    run("train", str(file), out, [*options, "--seed", str(seed)], None, args.threads, args.device)
+    shutil.rmtree(file.parent, ignore_errors=True)
+    file.parent.mkdir(parents=True)
+    start = sum(os.times()[:4])
+    try:
+        if row in ("forest", "boosting", "both"):
+            predicted = by_columns(name, row, seed, table)
+        else:
+            predicted = (by_chemprop if row == "chemprop" else by_tg_lpe)(name, row, seed, table, args).to_numpy()
+    except (FileNotFoundError, subprocess.CalledProcessError) as error:
+        print(f"{name}, {row} is left out: {error}", file=sys.stderr)
+    else:
+        write_json(file, {"seconds": sum(os.times()[:4]) - start, "predicted": predicted.tolist()})
 
 
-def trained_on_zinc(row: str, args: argparse.Namespace) -> Path | None:
-    """The model of a row that was trained on ZINC's molecules; ``None`` while another process trains it."""
-    folder, data = args.out / f"zinc--{slug(row)}-{args.zinc_epochs}", args.data / "zinc"
-    options = [*model(row, args), "--epochs", str(args.zinc_epochs)]
-    return folder if run("train", "zinc", folder, options, data, args.threads, args.device) else None
+def predictions_file(name: str, row: str, seed: int, args: argparse.Namespace) -> Path:
+    return Path(args.out, f"{name}--{row}-s{seed}", "predictions.json")
 
 
-def model(row: str, args: argparse.Namespace) -> list[str]:
-    """Return the options of a model with fresh weights."""
-    tiny = ["--model.hidden_channels", "16", "--model.num_layers", "1"] if args.quick else MODEL
-    return ["--features", "ogb", *ROWS[row], *tiny]
+def by_tg_lpe(name: str, row: str, seed: int, table: pd.DataFrame, args: argparse.Namespace) -> pd.DataFrame:
+    """Train by `tg-lpe train` in a process of its own."""
+    folder, source = predictions_file(name, row, seed, args).parent, args.data / f"{name}.csv"
+    targets = list(table.columns[2:])
+    options = ["--target", *targets, "--task", TASKS[name], "--seed", str(seed)]
+    if row == "default":
+        options += ["--split", "scaffold"]
+    else:
+        source, extra = folder / "table.csv", descriptors(table) if row == "descriptors" else pd.DataFrame()
+        table.join(extra).to_csv(source, index=False)
+        more = (
+            ["--extra_columns", *extra] if row == "descriptors" else ["--start", "transformer-zinc12k", "--lr", "1e-4"]
+        )
+        options += ["--split_column", "part", *more]
+    options += ["--epochs", "1"] if args.quick else []
+    places = ["--out", str(folder), "--cache", str(folder / "cache"), "--quiet", "--threads", "1"]
+    child(sys.executable, "-m", "tg_lpe.app.cli", "train", str(source), *options, *places)
+    return of_test(folder / "predictions_test.csv", table, [f"predicted_{target}" for target in targets])
 
 
-def loop_options(row: str) -> list[str]:
-    """Return the options of a row's loop, which ``--start`` does not set."""
-    return next((options for options in (SLOW, FROZEN) if set(options) <= set(ROWS[row])), [])
+def by_chemprop(name: str, row: str, seed: int, table: pd.DataFrame, args: argparse.Namespace) -> pd.DataFrame:
+    """Train by `chemprop train` in a process of its own."""
+    if args.chemprop is None:
+        raise FileNotFoundError("--chemprop PATH names its command")
+    source = predictions_file(name, row, seed, args).with_name("table.csv")
+    table.to_csv(source, index=False)
+    targets = list(table.columns[2:])
+    options = ["-i", str(source), "-o", str(source.parent), "-s", "smiles", "--target-columns", *targets]
+    options += ["-t", "regression" if TASKS[name] == "regression" else "classification", "--splits-column", "part"]
+    child(args.chemprop, "train", *options, "--pytorch-seed", str(seed), "--data-seed", str(seed))
+    return of_test(source.with_name("model_0") / "test_predictions.csv", table, targets)
 
 
-def folder_name(name: str, row: str, start: str, args: argparse.Namespace) -> str:
-    """Return the folder of the runs of a dataset, row and start, without the seed."""
-    budget = f"{args.epochs}" if start == "scratch" else f"{args.zinc_epochs}-{args.tuning_epochs}"
-    return f"{name}--{slug(row)}--{start}-{budget}"
+def child(*command: str) -> None:
+    """Run a command with one thread."""
+    print(f"$ {' '.join(command)[:300]}", file=sys.stderr)
+    subprocess.run(command, check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
 
 
-def metric(name: str) -> str:
-    return "rmse" if name == "esol" else "roc_auc"
+def of_test(file: Path, table: pd.DataFrame, columns: list[str]) -> pd.DataFrame:
+    """Return the columns of a file for the test molecules; those it lacks have the mean label of the training set."""
+    predictions = pd.read_csv(file).drop_duplicates("smiles").set_index("smiles")[columns]
+    means = table.loc[table["part"] == "train", table.columns[2:]].mean()
+    predictions.columns = means.index
+    return predictions.reindex(table.loc[table["part"] == "test", "smiles"]).fillna(means)
 
 
-def entry(name: str, row: str, by_start: dict[str, dict[int, RunFolder]]) -> dict[str, Any]:
-    """Return the figures of a dataset and row, from scratch and from ZINC; ``None`` without complete runs."""
-    starts = {start: summary(runs, metric(name)) if runs else None for start, runs in by_start.items()}
-    seconds = sum(one["seconds"] for one in starts.values() if one is not None)
-    return {"set": name, "row": row, "metric": metric(name), "options": ROWS[row], **starts, "seconds": seconds}
+def by_columns(name: str, row: str, seed: int, table: pd.DataFrame) -> np.ndarray[Any, Any]:
+    """Fit a forest or boosting for each label column; missing labels are left out."""
+    counts = rdFingerprintGenerator.GetMorganGenerator(radius=2, fpSize=2048).GetCountFingerprintAsNumPy
+    x = np.stack([counts(Chem.MolFromSmiles(text)) for text in table["smiles"]])
+    if row == "both":
+        x = np.hstack([x, MoleculeEncoder().fit_transform(list(table["smiles"]))])
+    kind = "Regressor" if TASKS[name] == "regression" else "Classifier"
+    train, test, predicted = table["part"] == "train", table["part"] == "test", []
+    for target in table.columns[2:]:
+        fit = train & table[target].notna()
+        model = getattr(ensemble, f"HistGradientBoosting{kind}")()
+        if row != "boosting":
+            model = getattr(ensemble, f"RandomForest{kind}")(TREES, random_state=seed)
+        with threadpool_limits(1):
+            model.fit(x[fit], table.loc[fit, target])
+            predicted.append(model.predict(x[test]) if kind == "Regressor" else model.predict_proba(x[test])[:, -1])
+    return np.stack(predicted, axis=1)
+
+
+def descriptors(table: pd.DataFrame) -> pd.DataFrame:
+    """Compute RDKit's descriptors, on a scale on which the largest are no outliers; 0 where one has no value."""
+    values = [Descriptors.CalcMolDescriptors(Chem.MolFromSmiles(text)) for text in table["smiles"]]
+    frame = pd.DataFrame(values, table.index)
+    return pd.DataFrame(np.arcsinh(np.nan_to_num(frame)), frame.index, frame.columns)
+
+
+def entries_of(name: str, table: pd.DataFrame, args: argparse.Namespace) -> list[dict[str, Any]]:
+    """Return the figures of the complete runs of a dataset, and their differences to the default row."""
+    labels, rng = table.loc[table["part"] == "test", table.columns[2:]].to_numpy(dtype=float), np.random.default_rng(0)
+    drawn = rng.multinomial(len(labels), np.full(len(labels), 1 / len(labels)), DRAWS)
+    weights = np.vstack([np.ones(len(labels)), drawn])
+    entries, means = [], {}
+    for row in ROWS:
+        files = {seed: predictions_file(name, row, seed, args) for seed in args.seeds}
+        runs = {seed: read_json(file) for seed, file in files.items() if file.exists()}
+        if not runs:
+            continue
+        figures = np.stack([figure(name, labels, np.array(one["predicted"]), weights) for one in runs.values()])
+        seeds = rng.integers(len(runs), size=(len(runs), DRAWS))
+        means[row] = np.take_along_axis(figures[:, 1:], seeds, axis=0).mean(axis=0)
+        entry = {"set": name, "row": row, "metric": "rmse" if TASKS[name] == "regression" else "roc_auc"}
+        entry |= {"seeds": list(runs), **over_seeds("test", figures[:, 0].tolist())}
+        if row != "default" and "default" in means:
+            entry["difference"] = entry["test"] - entries[0]["test"]
+            entry["difference_error"] = float((means[row] - means["default"]).std())
+        entry["molecules"] = [int((table["part"] == part).sum()) for part in ("train", "val", "test")]
+        entries.append({**entry, **over_seeds("seconds", [one["seconds"] for one in runs.values()])})
+    return entries
+
+
+def figure(name: str, labels: Any, predicted: Any, weights: Any) -> np.ndarray[Any, Any]:
+    """Return the figure of predictions for each row of weights of the test molecules, ``[num_rows]``."""
+    if TASKS[name] == "regression":
+        return np.sqrt(weights @ np.square(labels - predicted).mean(axis=1) / weights.sum(axis=1))
+    columns = []
+    for label, value in zip(labels.T, predicted.T, strict=True):
+        yes, no = label == 1, label == 0
+        wins = (value[yes][:, None] > value[no]) + (value[yes][:, None] == value[no]) / 2
+        pairs = weights[:, yes].sum(axis=1) * weights[:, no].sum(axis=1)
+        won = ((weights[:, yes] @ wins) * weights[:, no]).sum(axis=1)
+        columns.append(np.divide(won, pairs, out=np.full(len(won), np.nan), where=pairs > 0))  # NaN without one class
+    return np.nanmean(columns, axis=0)
 
 
 def write_molecules(folder: Path) -> None:
@@ -215,9 +220,7 @@ def write_molecules(folder: Path) -> None:
     smiles = nci_smiles()[:240]
     labels = {"bbbp": lambda text: "" if "S" in text else int("N" in text), "esol": lambda text: -0.1 * len(text)}
     for name, label in labels.items():
-        write_csv(folder / "moleculenet" / f"{name}.csv", ("smiles", "y"), ((text, label(text)) for text in smiles))
-    for part, chosen in (("train", smiles[:160]), ("val", smiles[160:200]), ("test", smiles[200:])):
-        write_csv(folder / "zinc" / f"{part}.csv", ["smiles"], ([text] for text in chosen))
+        write_csv(folder / f"{name}.csv", ("smiles", "y"), ((text, label(text)) for text in smiles))
 
 
 if __name__ == "__main__":
