@@ -246,7 +246,7 @@ test_refuses_what_is_no_dataset = refusals(
     lambda name, given: TRANSFORMS[name]()[0].encode_dataset(given, progress=False),
     *(
         ((name, given), TypeError, said)
-        for name in sorted(TRANSFORMS)
+        for name in ("all", "heat")  # one graph at a time, and in chunks
         for given, said in (
             (LONE, "got one Data; call the transform itself, or pass a list of one"),
             (PAIR, r"got one DataBatch; call the transform itself, or pass batch\.to_data_list"),
