@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import torch
-from torch_geometric.data import Batch, Data
 
-from tg_lpe import Graph, LinearTransformer, LinearTransformerPE
+from tg_lpe import Graph, LinearTransformer
 from tg_lpe.encoders import Inputs
 from tg_lpe.graph.eigenvectors import laplacian_eigenvectors
 
@@ -39,11 +38,3 @@ def test_training_after_inference_mode() -> None:
         model(None, RING)
     model(None, RING).node.sum().backward()
     assert model.readout.weight.grad is not None and model.readout.weight.grad.isfinite().all()
-
-
-def test_data_with_a_batch_vector_is_a_batch() -> None:
-    graphs = [Data(edge_index=TRIANGLE, num_nodes=3), Data(edge_index=RING, num_nodes=23)]
-    batch = Batch.from_data_list(graphs)
-    transform = LinearTransformerPE(encoder=LinearTransformer(k=4))
-    plain = Data(edge_index=batch.edge_index, batch=batch.batch, num_nodes=26)
-    assert torch.equal(transform(plain).linear_transformer_pe, transform(batch).linear_transformer_pe)

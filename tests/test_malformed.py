@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 import torch
 from helpers import refusals
-from torch_geometric import EdgeIndex, Index
 from torch_geometric.data import Batch, Data, HeteroData, InMemoryDataset
 from torch_geometric.data.hypergraph_data import HyperGraphData
 from torch_geometric.nn import to_hetero, to_hetero_with_bases
@@ -24,7 +23,6 @@ from tg_lpe import (
 )
 from tg_lpe.app.training.loop import run_in_folder
 from tg_lpe.app.training.run_folder import RunFolder
-from tg_lpe.app.training.state import read_metrics
 from tg_lpe.encoders import LaplacianEigenvectors, RandomWalk, ResistiveEmbedding
 from tg_lpe.graph import resistance
 from tg_lpe.models import TupleTransformer
@@ -46,7 +44,6 @@ test_counts_and_indices = refusals(
         ({"make": make, "edges": edges, **given}, error, name)
         for make in (Graph, lambda edges, **given: model()(None, edges, **given))
         for edges, given, error, name in (
-            (EDGES.to_sparse(), {}, ValueError, "edge_index"),
             (EDGES, {"num_nodes": -3}, ValueError, "num_nodes"),
             (EDGES, {"num_nodes": 2**62}, ValueError, "num_nodes"),
             (EDGES, {"num_nodes": 3.5}, TypeError, "num_nodes"),
@@ -127,65 +124,6 @@ def test_results_that_are_no_object(tmp_path: Path, content: str) -> None:
     folder.result.write_text(content)
     with pytest.raises(ValueError, match=r"result\.json"):
         run_in_folder(lambda: pytest.fail("a run that is complete is not run"), folder, "train", {}, resume=True)
-
-
-def test_metrics_that_are_no_text(tmp_path: Path) -> None:
-    path = tmp_path / "metrics.jsonl"
-    path.write_bytes(b"\xff\xfe")
-    with pytest.raises(ValueError, match=r"metrics\.jsonl"):
-        read_metrics(path)
-
-
-class TestMolecules:
-    @pytest.fixture(autouse=True)
-    def needs_rdkit(self) -> None:
-        pytest.importorskip("rdkit")
-
-    def test_long_smiles(self, tmp_path: Path) -> None:
-        """RDKit ends the process on some of these."""
-        from tg_lpe.app.molecules import read_molecules
-
-        path = tmp_path / "long.smi"
-        path.write_text("C1" + "C" * 200_000 + "1\nCC\n")
-        graphs, _, report, _ = read_molecules(path, progress=False)
-        assert len(graphs) == 1
-        assert "it has 200,003 characters, more than 10,000" in report.summary()
-
-    def test_an_error_names_its_file(self, tmp_path: Path) -> None:
-        from tg_lpe.app.molecules import AtomVocabulary, load_molecules, read_molecules
-
-        path = tmp_path / "none.smi"
-        path.write_text("]]]\n")
-        with pytest.raises(ValueError, match=r"none\.smi: no usable molecule"):
-            read_molecules(path, progress=False)
-        with pytest.raises(ValueError, match=r"none\.smi: no usable molecule"):
-            load_molecules(path, computed="penalised_logp", cache_dir=tmp_path, progress=False)
-        for content in (b"C\nC\n", b"\xff", b""):
-            path.write_bytes(content)
-            with pytest.raises(ValueError, match=r"none\.smi: "):
-                AtomVocabulary.from_file(path)
-
-
-def test_edge_index_and_index_of_pyg() -> None:
-    """They are tensors without memory of their own, which C++ would read at address zero."""
-    edges = torch.cat([EDGES, EDGES.flip(0)], dim=1)
-    given = EdgeIndex(edges, sparse_size=(3, 3)), Index(BATCH, dim_size=1)
-    for call in (
-        GramTransformer(4).eval(),
-        RandomWalk(4),
-        model(encoder=GramTransformer(4)).eval(),
-        TupleTransformer(encoder=GramTransformer(4), hidden_channels=8, heads=2, num_layers=1).eval(),
-    ):
-        got, expected = (call(None, index, batch=batch) for index, batch in (given, (edges, BATCH)))
-        assert all(torch.equal(a, b) for a, b in zip(got, expected, strict=True) if a is not None)
-    transform = LinearTransformerPE.from_pretrained("gram-k16", 4)
-    expected = transform(Data(edge_index=edges, num_nodes=3)).linear_transformer_pe
-    data = Data(edge_index=given[0], num_nodes=3, batch=given[1])
-    torch.testing.assert_close(transform(data).linear_transformer_pe, expected)
-    assert isinstance(data.edge_index, EdgeIndex)
-    parts = [Data(edge_index=given[0], num_nodes=3)] * 2
-    for out in (*transform.encode_dataset(parts), *transform(Batch.from_data_list(parts)).to_data_list()):
-        torch.testing.assert_close(out.linear_transformer_pe, expected)
 
 
 def test_a_default_device_that_is_not_the_cpu() -> None:

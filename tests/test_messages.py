@@ -11,7 +11,6 @@ import torch
 from helpers import refusals
 from torch_geometric.data import Data, HeteroData, InMemoryDataset
 from torch_geometric.loader import DataLoader
-from torch_geometric.transforms import ToSparseTensor
 
 from tg_lpe import (
     AddPositionalEncoding,
@@ -26,7 +25,6 @@ from tg_lpe import (
 )
 from tg_lpe.data import DataSpec, GraphSplits, random_folds, random_link_split, random_node_masks, random_split
 from tg_lpe.encoders import RandomWalk, ResistiveEmbedding, make_encoder, precomputed_of, store_precomputed
-from tg_lpe.theory import wl
 
 RING = torch.tensor([[0, 1, 2, 1, 2, 0], [1, 2, 0, 0, 1, 2]])
 WEIGHTS = torch.arange(1.0, 7.0)  # another one in each direction
@@ -165,28 +163,6 @@ def test_a_dataset_with_columns_of_its_own_is_no_table() -> None:
     dataset = Own()
     dataset._data, dataset.slices = InMemoryDataset.collate([Data(edge_index=RING, num_nodes=3)] * 20)
     assert [len(part) for part in random_split(dataset, seed=0)] == [16, 2, 2]
-
-
-def test_a_graph_with_adj_t_in_place_of_edge_index() -> None:
-    sparse = ToSparseTensor(layout=torch.sparse_coo)
-    data = sparse(Data(edge_index=RING, num_nodes=3, y=torch.tensor([1.5])))
-    bare = HeteroData()
-    bare["a"].num_nodes = 3
-    bare["a", "to", "a"].adj_t = data.adj_t
-    for call in (
-        lambda: LinearTransformerPE(8)(data),
-        lambda: LinearTransformerPE(8).encode_dataset([data, data], progress=False),
-        lambda: LinearTransformerPE(8, hetero="whole")(bare),
-        lambda: DataSpec.of([data, data]),
-        lambda: Graph.from_data(data),
-        lambda: GraphTransformer()(None, data.edge_index, num_nodes=3),
-        lambda: GraphTransformer()(None, data.adj_t),
-        lambda: wl.exact_walks(data),
-        lambda: random_link_split(data, seed=0),
-        lambda: plot.graph(data, RandomWalk(2)),
-    ):
-        with pytest.raises((TypeError, ValueError), match="edge_index"):
-            call()
 
 
 def test_several_node_types_where_one_is_taken() -> None:

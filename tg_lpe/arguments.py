@@ -13,7 +13,7 @@ import torch
 from torch_geometric import EdgeIndex, Index
 from torch_geometric.data.data import BaseData
 
-WITHOUT_EDGE_INDEX = "a graph without edges has an empty edge_index, [2, 0]"
+WITHOUT_EDGE_INDEX = "a graph without edges has an empty edge_index, [2, 0]; put ToSparseTensor after the encoding"
 HOMOGENEOUS = "to_homogeneous() makes one graph of HeteroData"
 """Ends of the error messages for graphs without ``edge_index``, and for ``HeteroData``."""
 

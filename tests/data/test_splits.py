@@ -12,7 +12,6 @@ import pytest
 import torch
 from helpers import Stored, refusals
 from torch import Tensor
-from torch_geometric import EdgeIndex
 from torch_geometric.data import Batch, Data, HeteroData
 from torch_geometric.loader import DataLoader
 
@@ -349,17 +348,6 @@ def test_link_split_comes_from_its_seed_alone(monkeypatch: pytest.MonkeyPatch) -
         assert torch.equal(one.edge_index, other.edge_index)
         assert torch.equal(one.edge_label_index, other.edge_label_index)
     assert not torch.equal(random_link_split(data, seed=6)[2].edge_label_index, splits[0][2].edge_label_index)
-
-
-def test_link_split_of_an_edge_index_that_knows_it_is_undirected() -> None:
-    """PyG's own is_undirected and coalesce fail on it."""
-    data = cluster_graphs(1, 0)[0]
-    expected = random_link_split(data, seed=0)
-    size = (data.num_nodes, data.num_nodes)
-    data.edge_index = EdgeIndex(data.edge_index, sparse_size=size, is_undirected=True)
-    for part, plain in zip(random_link_split(data, seed=0), expected, strict=True):
-        assert torch.equal(torch.as_tensor(part.edge_index), plain.edge_index)
-        assert torch.equal(part.edge_label_index, plain.edge_label_index)
 
 
 @pytest.mark.parametrize(

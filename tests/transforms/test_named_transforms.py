@@ -226,16 +226,6 @@ test_refuses_names_that_are_taken = refusals(
 )
 
 
-def test_pyg_cuts_attributes_of_edges_by_their_names() -> None:
-    ring = data_of(Graph(5, [(i, (i + 1) % 5) for i in range(5)], [1.0] * 5))
-    ring.edge_index, ring.edge_weight = ring.edge_index[:, :5], ring.edge_weight[:5]
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        encoded = heat_pe(edge_attr_name="edge_heat")(ring)
-        part = encoded.subgraph(torch.tensor([0, 1, 2]))
-        assert part.edge_heat.size(0) == part.num_edges == 2
-
-
 LONE = data_of(SPECTRUM)
 PAIR = Batch.from_data_list([LONE, LONE])
 BATCHED = (
@@ -312,9 +302,12 @@ test_refuses_data_without_edges_to_read = refusals(
 )
 
 
-def test_a_resistance_of_edges_may_have_edge_in_its_name() -> None:
-    """A graph of as many nodes as edges: PyG's ``subgraph`` goes by the name."""
+def test_pyg_cuts_attributes_of_edges_by_their_names() -> None:
+    """In a graph of as many nodes as edges, too."""
     index = torch.tensor([[0, 1, 2, 3, 3, 1], [1, 2, 0, 0, 4, 5]])
-    transform = AddEffectiveResistance(attr_name="edge_resistance")
-    part = transform(Data(edge_index=index, num_nodes=6)).subgraph(torch.tensor([0, 1, 3, 4]))
+    ring = AddEffectiveResistance(attr_name="edge_resistance")(Data(edge_index=index, num_nodes=6))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        part = heat_pe(edge_attr_name="edge_heat")(ring).subgraph(torch.tensor([0, 1, 3, 4]))
     torch.testing.assert_close(part.edge_resistance.double(), torch.tensor([2 / 3, 1.0, 1.0]).double())
+    assert part.edge_heat.size(0) == part.num_edges == 3

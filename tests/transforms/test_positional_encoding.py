@@ -56,12 +56,14 @@ def test_a_refused_graph_of_a_dataset_is_named(make: Callable[[list[Data]], Any]
     assert isinstance(error.value.__cause__, ValueError)
 
 
-def test_a_batch_of_batches() -> None:
-    """Its ``num_graphs`` counts the batches, not the graphs."""
+def test_a_batch_of_batches_or_by_hand() -> None:
+    """The ``num_graphs`` of one counts the batches, not the graphs; the other has a batch vector alone."""
     first, *others = graphs()
     nested = Batch.from_data_list([Batch.from_data_list([first]), Batch.from_data_list(others)])
     transform = AddPositionalEncoding(RandomWalk(4))
-    assert torch.equal(transform(nested).pe, transform(Batch.from_data_list(graphs())).pe)
+    expected = transform(Batch.from_data_list(graphs()))
+    plain = Data(edge_index=expected.edge_index, batch=expected.batch, num_nodes=expected.num_nodes)
+    assert torch.equal(transform(nested).pe, expected.pe) and torch.equal(transform(plain).pe, expected.pe)
     assert Graph.from_data(nested).num_graphs == 3
 
 

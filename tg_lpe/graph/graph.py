@@ -295,9 +295,9 @@ def check_edge_index(edge_index: Tensor) -> None:
             f"edge_index must be an int64 or int32 tensor [2, num_directed_edges], got {type(edge_index).__name__}"
             + f"; {WITHOUT_EDGE_INDEX}" * (edge_index is None)
         )
-    is_pairs = edge_index.layout == torch.strided and edge_index.dim() == 2 and edge_index.size(0) == 2
-    if not is_pairs or edge_index.dtype not in _INT_DTYPES:
-        layout = "" if edge_index.layout == torch.strided else f" of layout {edge_index.layout}"
+    is_dense = edge_index.layout == torch.strided
+    if not is_dense or edge_index.dim() != 2 or edge_index.size(0) != 2 or edge_index.dtype not in _INT_DTYPES:
+        layout = "" if is_dense else f" of layout {edge_index.layout}; for adj_t pass to_edge_index(adj_t.t())[0]"
         raise ValueError(
             "edge_index must be dense int64 or int32 of shape [2, num_directed_edges], "
             f"got {edge_index.dtype} {list(edge_index.shape)}{layout}"

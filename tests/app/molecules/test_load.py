@@ -306,3 +306,22 @@ def test_unwritable_cache_is_not_fatal(write_folder: Write, tmp_path: Path, capl
     splits = load_molecules(write_folder(SMI), computed="penalised_logp", cache_dir=tmp_path / "file", progress=False)
     assert len(splits.train) == 4
     assert "could not be cached" in caplog.text
+
+
+def test_long_smiles(tmp_path: Path) -> None:
+    """RDKit ends the process on some of these."""
+    path = tmp_path / "long.smi"
+    path.write_text("C1" + "C" * 200_000 + "1\nCC\n")
+    graphs, _, report, _ = read_molecules(path, progress=False)
+    assert len(graphs) == 1 and "it has 200,003 characters, more than 10,000" in report.summary()
+
+
+def test_an_error_names_its_file(tmp_path: Path) -> None:
+    path = tmp_path / "none.smi"
+    path.write_text("]]]\n")
+    with pytest.raises(ValueError, match=r"none\.smi: no usable molecule"):
+        load(tmp_path, path, computed="penalised_logp")
+    for content in (b"C\nC\n", b"\xff", b""):
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match=r"none\.smi: "):
+            AtomVocabulary.from_file(path)
