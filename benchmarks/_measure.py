@@ -5,13 +5,10 @@ from __future__ import annotations
 import resource
 import statistics
 import time
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from typing import Any, TypeVar
-
-import torch
-from torch import Tensor
 
 Name = TypeVar("Name", bound=Hashable)
 
@@ -43,21 +40,6 @@ def take_turns(
     return {name: times[1:] for name, times in seconds.items()}
 
 
-def saved_bytes(loss: Callable[[], Tensor], own: Iterable[Tensor]) -> int:
-    """Return the bytes that a loss keeps for its backward pass, without those of weights and inputs."""
-    known = {tensor.untyped_storage().data_ptr() for tensor in own}
-    kept: dict[int, Tensor] = {}  # the tensors stay alive, so that no address is used twice
-
-    def keep(tensor: Tensor) -> Tensor:
-        if tensor.untyped_storage().data_ptr() not in known:
-            kept[tensor.untyped_storage().data_ptr()] = tensor
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        loss()
-    return sum(tensor.untyped_storage().nbytes() for tensor in kept.values())
-
-
 def peak_gib() -> float:
     """Return the peak of this process's resident memory in GiB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
@@ -71,19 +53,3 @@ def in_own_process(call: Callable[..., Any], *arguments: Any) -> Any:
     """
     with ProcessPoolExecutor(1, get_context("fork")) as pool:
         return pool.submit(call, *arguments).result()
-
-
-def synchronize(device: torch.device) -> None:
-    """Wait until a device has finished its work."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-
-
-def on_device(run: Callable[[], Any], device: torch.device) -> Callable[[], Any]:
-    """Return the call followed by a synchronisation of the device."""
-
-    def wait() -> None:
-        run()
-        synchronize(device)
-
-    return wait

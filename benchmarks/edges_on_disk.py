@@ -94,21 +94,11 @@ def main() -> None:
             shutil.rmtree(folder)
         if memory is not None and not math.isclose(memory["sum"], encoded["sum"], rel_tol=1e-4):
             raise RuntimeError(f"the encoding from disk is another: {encoded['sum']} beside {memory['sum']}")
-        num_edges = built["num_edges"]
-        rows.append(
-            {
-                "num_nodes": num_nodes,
-                "num_edges": num_edges,
-                "build_seconds": built["seconds"],
-                "build_cpu_seconds": built["cpu_seconds"],
-                "build_peak_gib": built["peak_gib"],
-                "seconds": encoded["seconds"],
-                "cpu_seconds": encoded["cpu_seconds"],
-                "peak_gib": encoded["peak_gib"],
-                "memory_cpu_seconds": None if memory is None else memory["cpu_seconds"],
-                "memory_peak_gib": None if memory is None else memory["peak_gib"],
-            }
-        )
+        row: dict[str, Any] = {"num_nodes": num_nodes, "num_edges": built["num_edges"]}
+        for prefix, figures in (("build_", built), ("", encoded), ("memory_", memory)):
+            for name in ("seconds", "cpu_seconds", "peak_gib"):
+                row[prefix + name] = None if figures is None else figures[name]
+        rows.append(row)
         show(rows[-1])
     write_results(args.json, rows, num_probes=PROBES, columns=PROBES)
 

@@ -1,6 +1,6 @@
 """Compare models of ZINC-12k on 20,000 further molecules, paired with a reference.
 
-    python benchmarks/further.py RUNS --data ZINC12K --molecules ZINC/test.smi [--reference ROW]
+    python benchmarks/further.py RUNS --data ZINC12K --molecules ZINC/test.smi
 
 RUNS holds complete runs ROW-sSEED on ZINC-12k, as benchmarks/molecules.py makes them (runs/molecules/zinc12k-100), on
 any device. Each run needs config.json, result.json and model.safetensors. ZINC12K is the folder of the dataset. The
@@ -61,9 +61,9 @@ def main() -> None:
     parser.add_argument("runs", nargs="?", type=Path, metavar="RUNS", help="folder of run folders ROW-sSEED")
     parser.add_argument("--data", type=Path, metavar="DIR", help="folder of ZINC-12k")
     parser.add_argument("--molecules", type=Path, metavar="FILE", help="further molecules")
-    parser.add_argument("--reference", default="random-walk, 9 layers", metavar="ROW", help="(default: %(default)s)")
     parser.add_argument("--device", default="cpu", help="where to predict (default: %(default)s)")
     args = parser.parse_args()
+    args.reference = molecules.WALKS
     if args.quick:
         with tempfile.TemporaryDirectory() as folder:
             make_quick(args, Path(folder))
@@ -76,12 +76,12 @@ def main() -> None:
 
 def compare(args: argparse.Namespace) -> None:
     """Predict with every model, and write the file."""
-    rows = {name: complete_runs(args.runs, name) for name in names_of(args.runs)}
+    names = sorted({path.parent.name.rpartition("-s")[0] for path in args.runs.glob("*-s[0-9]*/result.json")})
+    rows = {name: complete_runs(args.runs, name) for name in names}
     models: dict[str, dict[int, Any]] = {name: {s: run.path for s, run in runs.items()} for name, runs in rows.items()}
     reference = slug(args.reference)
     if reference not in models:
-        known = ", ".join(models) or "none"
-        sys.exit(f"--reference {args.reference!r} has no complete run in {args.runs}; there are {known}")
+        sys.exit(f"{args.runs} has no complete run of {args.reference!r}, only of {', '.join(models) or 'none'}")
     official = load_molecules(args.data, name="zinc12k")
     reader = MoleculeReader.of(official.describe())
     parts = {"test": [official.test], "further": further_of(args.molecules, args.data, official.vocabulary)}
@@ -121,11 +121,6 @@ def compare(args: argparse.Namespace) -> None:
     sizes = {part: sum(map(len, datasets)) for part, datasets in parts.items()}
     about = {"set": name, "reference": titles.get(reference, reference), "molecules": sizes}
     write_results(args.json or RESULTS / f"{name.replace('-', '_')}_further.json", results, **about)
-
-
-def names_of(runs: Path) -> list[str]:
-    """List the rows that have a complete run in a folder."""
-    return sorted({path.parent.name.rpartition("-s")[0] for path in runs.glob("*-s[0-9]*/result.json")})
 
 
 def canonical(smiles: str) -> str | None:
@@ -170,7 +165,6 @@ def part_entry(
         "mae": float(errors.mean()),
         "mae_error": float(molecule.std()) / math.sqrt(molecule.numel()),
         "mae_by_seed": errors.mean(1).tolist(),
-        "median": float(molecule.median()),
         "difference": None,
     }
     if common and by_seed is not reference:

@@ -79,9 +79,6 @@ ENCODINGS: Rows = {
     "laplacian": LAPLACIAN,
     "random-walk": WALK,
     "positions": ["--encoder", "Positions", "--encoder.k", "8"],
-    "LinearTransformer, learned probes": [
-        *["--encoder", "LinearTransformer", "--encoder.out_channels", "6", "--encoder.probes", "learned"],
-    ],
     GRAM: START,
 }
 WHITENED = ["--encoder", "Whitened", *NODES_ALONE, "--encoder.encoder"]
@@ -173,17 +170,11 @@ OF_PAIRS: Rows = {
     "ShortestPath": ["--encoder", "ShortestPath"],
     NOT_PRETRAINED: [*FRESH, "--encoder.pair_out_channels", "8"],
 }
-COMBINED = ["--encoder", "Combined", "--encoder.encoders", '["gram-k16", {"class": "ShortestPath"}]']
 PAIR_ROWS: Rows = {
-    **{
-        f"{attention}, {name}": [*encoder, *options]
-        for attention, options in OVER_PAIRS.items()
-        for name, encoder in OF_PAIRS.items()
-    },
-    "edge, gram-k16": [*FIXED_NODES, *OVER_PAIRS["edge"]],
-    "edge, gram-k16 and ShortestPath": [*COMBINED, *FROZEN, *NODES_ALONE, *OVER_PAIRS["edge"]],
+    f"{attention}, {name}": [*encoder, *options]
+    for attention, options in OVER_PAIRS.items()
+    for name, encoder in OF_PAIRS.items()
 }
-"""The last two have frozen encodings: what the weights of ``gram-k16`` add to counts of nodes by distance."""
 
 GROUPS: dict[str, Rows] = {
     "encodings": ENCODINGS,

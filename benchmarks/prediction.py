@@ -1,6 +1,6 @@
 """Measure molecules per second and memory of `tg-lpe predict` for a file, and where the time goes.
 
-    python benchmarks/prediction.py [--quick] [--file FILE] [--model NAME] [--rounds N] [--json FILE]
+    python benchmarks/prediction.py [--quick] [--file FILE] [--model NAME] [--json FILE]
 
 `tg-lpe predict` runs in a separate process, so that its peak memory can be measured; its time includes the start. Other
 rows measure reading SMILES and the model with one thread, on the same molecules in this process. Without --file, these
@@ -67,7 +67,6 @@ def main() -> None:
     parser = Parser(__doc__, "300 molecules, once", "prediction.json")
     parser.add_argument("--file", type=Path, help="a .smi file, such as QM9's test.smi")
     parser.add_argument("--model", default="transformer-qm9")
-    parser.add_argument("--rounds", type=int, default=3)
     args = parser.parse_args()
     file = args.file or Path(RDConfig.RDDataDir, "NCI", "first_5K.smi")
     with tempfile.TemporaryDirectory() as folder:
@@ -75,7 +74,7 @@ def main() -> None:
             short = Path(folder) / "short.smi"
             short.write_text("\n".join(file.read_text(encoding="utf-8").splitlines()[:300]), encoding="utf-8")
             file = short
-        rows = measure(args.model, file, 1 if args.quick else args.rounds)
+        rows = measure(args.model, file, 1 if args.quick else 3)
     for row in rows:
         show(row)
     write_results(args.json, rows)

@@ -40,30 +40,6 @@ from tg_lpe.encoders import Positions
 from tg_lpe.graph.subspace import AMPLIFICATION, BELOW_ONE, FIRST_LAYERS, LearnedCut
 
 K, COLUMNS, GOAL, MOST = 8, 16, 0.995, 4096
-CARD = """# {name}
-
-{summary} A looped filter of linear-transformer layers computes them.
-
-- `LinearTransformerPE.from_pretrained("{name}", k=8)`, or `Positions.from_pretrained("{name}")`, with
-  {num_parameters} parameters
-- the first `k` columns are those of the `k` leading eigenvectors, up to sign, and up to a rotation where eigenvalues
-  repeat; loops are run until an estimated 0.998 of them is there
-- what is learned: the cut of the next loop of the filter, from the Ritz values of the last
-- made by `{command}`, seed 0, double precision, on graphs of the families below, by their spectra; no labels
-- number of layers until the first eight of sixteen columns hold 0.995 of eight eigenvectors, relative to a cut set by
-  hand, whose loops may amplify by 1,000: {layers_trained:.3f} on families that it was trained on, {layers_held_out:.3f}
-  on others
-- A linear probe on sums of the encoding of edges and its square: mean absolute error {sample_mae:.4f} on at most 500 of
-  RDKit's NCI molecules, penalised logP normalised as for zinc (a test computes it anew). Positions say little there:
-  take `gram-k16`.
-- sha256 of the weights: `{sha256}`
-
-Layers, mean over sizes and seeds, for the smallest Ritz value as cut, set by hand, and the learned one:
-
-| family | by hand | learned |
-|---|---|---|
-{table}
-"""
 
 Spectrum = tuple[Tensor, Tensor]
 """Non-trivial eigenvalues of the normalized adjacency, descending, and the number that each stands for."""
@@ -265,7 +241,7 @@ def main() -> None:
 
 
 def ship(cut: LearnedCut, results: dict[str, Any], steps: int) -> None:
-    """Write the checkpoint, its card and the card as text."""
+    """Write the checkpoint and its card; its README, which has the layers by family, is edited by hand."""
     name, encoder = "positions-k16", Positions(2 * K)
     encoder.cut.load_state_dict(cut.state_dict())
     encoder.save_pretrained(ZOO / name)
@@ -284,15 +260,6 @@ def ship(cut: LearnedCut, results: dict[str, Any], steps: int) -> None:
         "torch": torch.__version__,
     }
     write_card(card)
-    table = [
-        f"| {family}{'' if part == 'trained' else ' (held out)'} | {hand:.0f} | {learned:.0f} |"
-        for part, found in rows.items()
-        for (family, hand), learned in zip(
-            found["smallest Ritz value"]["layers"].items(), found["learned cut"]["layers"].values(), strict=True
-        )
-    ]
-    text = CARD.format(**card, **card["metrics"], sample_mae=card["sample"]["mae"], table="\n".join(table))
-    (ZOO / name / "README.md").write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

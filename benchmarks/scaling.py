@@ -1,6 +1,6 @@
 """Measure every encoder on large graphs: seconds and memory, or what it says beforehand.
 
-    python benchmarks/scaling.py [--quick] [--data DIR] [--graphs NAME ...] [--encoders NAME ...] [--add] [--json FILE]
+    python benchmarks/scaling.py [--quick] [--data DIR] [--graphs NAME ...] [--add] [--json FILE]
 
 The graphs are a star and a power law (preferential attachment, four edges a node), each of a million nodes; a clique of
 3,000 nodes beside 100,000 small components; and the dependencies of Debian's packages, in DIR/nodes/debian.npz. Each
@@ -72,12 +72,10 @@ def main() -> None:
     parser = Parser(__doc__, "a star of 1,000 nodes, one encoder", "scaling.json")
     parser.add_argument("--data", default=".", metavar="DIR", help="folder of all data")
     parser.add_argument("--graphs", nargs="+", choices=SIZES, default=list(SIZES), help="(default: all)")
-    parser.add_argument("--encoders", nargs="+", choices=list(ENCODERS), help="(default: all)")
     parser.add_argument("--add", **OPTIONS["--add"])
     args = parser.parse_args()
     rows = earlier_rows(args.json) if args.add else []
-    every = [name for name in ENCODERS if name not in OF_OTHERS]
-    names = ["RandomWalk"] if args.quick else args.encoders or every
+    names = ["RandomWalk"] if args.quick else [name for name in ENCODERS if name not in OF_OTHERS]
     for name in ["star"] if args.quick else args.graphs:
         size = 1024 if args.quick else SIZES[name]
         for encoder in names:

@@ -440,21 +440,17 @@ def collect(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def main() -> None:
     parser = Parser(__doc__, "few steps, two depths and seeds, in a temporary folder", "synthetic.json")
     parser.add_argument("--experiments", nargs="+", metavar="NAME", choices=EXPERIMENTS, default=list(EXPERIMENTS))
-    parser.add_argument("--depths", type=int, nargs="+", help="(default: those of each experiment)")
-    parser.add_argument("--seeds", type=int, default=3, help="how many (default: %(default)s)")
-    parser.add_argument("--steps", type=int, help="in place of those of each experiment")
     parser.add_options("--threads", "--collect")
     args = parser.parse_args()
     if args.threads:
         torch.set_num_threads(args.threads)
-    if args.quick:
-        args.depths, args.seeds, args.steps = [1, 2], 2, args.steps or 10
     files = {name: args.out / name / "result.json" for name in EXPERIMENTS}
     for name in [] if args.collect else args.experiments:
         experiment = EXPERIMENTS[name]
-        settings = replace(experiment.settings, steps=args.steps) if args.steps else experiment.settings
-        depths, test_graphs = sorted(set(args.depths or experiment.depths)), 100 if args.quick else 2000
-        train(experiment, settings, depths, args.seeds, test_graphs, files[name])
+        settings, depths, seeds = experiment.settings, experiment.depths, 3
+        if args.quick:
+            settings, depths, seeds = replace(settings, steps=10), [1, 2], 2
+        train(experiment, settings, depths, seeds, 100 if args.quick else 2000, files[name])
     complete = [read_json(file) for file in files.values() if file.exists()]
     rows = collect(complete)
     write_results(args.json, rows, settings={result["experiment"]: result["settings"] for result in complete})

@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 from _arguments import Parser
-from _measure import measure, on_device
+from _measure import measure
 from _results import show, write_results
 from torch_geometric.data import Batch, Data
 from torch_geometric.nn.models import GPSE
@@ -49,7 +49,9 @@ def batch_rows(graphs: list[Data], encoders: dict[str, LinearTransformerPE], dev
         "torch.linalg.eigh, padded, float32": partial(eigenvectors_by_torch, batch, torch.float32),
         "AddRandomWalkPE(16)": partial(AddRandomWalkPE(16), batch),
     }
-    return [(f"{name}, one Batch on {device}", len(graphs), on_device(call, device)) for name, call in calls.items()]
+    wait = partial(torch.cuda.synchronize, device) if device.type == "cuda" else lambda: None
+    title = f"one Batch on {device}"
+    return [(f"{name}, {title}", len(graphs), lambda call=call: (call(), wait())) for name, call in calls.items()]
 
 
 def eigenvectors_by_torch(batch: Batch, dtype: torch.dtype = torch.float64) -> torch.Tensor:

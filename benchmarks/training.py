@@ -39,8 +39,6 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "laplacian": {"encoder": {"class": "LaplacianEigenvectors", "k": 6}},
     "random-walk": {"encoder": {"class": "RandomWalk", "steps": 16}},
     "GramTransformer": {"encoder": GRAM},
-    "GramTransformer, two filters": {"encoder": {**GRAM, "num_filters": 2}},
-    "GramTransformer, nodes alone": {"encoder": {**GRAM, "edge_out_channels": 0}},
     "LinearTransformer, probes from atom types": {
         "encoder": {"class": "LinearTransformer", "out_channels": 6, "probes": "features"}
     },
