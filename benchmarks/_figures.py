@@ -92,16 +92,16 @@ def draw_grid(path: Path) -> None:
     means = {row: statistics.fmean(value for (name, _), value in gains.items() if name == row) for row in rows}
     counts = Counter(row for row, _ in gains)
     rows.sort(key=lambda row: (2 * counts[row] < len(columns), -means[row]))
-    figure = Figure(figsize=(2.1 + 0.87 * len(columns), 0.9 + 0.25 * len(rows)), layout="constrained")
+    figure = Figure(figsize=(2.6 + 0.46 * len(columns), 1.7 + 0.2 * len(rows)), layout="constrained")
     axes = figure.subplots()
     axes.set_facecolor("#e4e4e4")
     for cell, lead in zip(cells, gains.values(), strict=True):  # both in the order of the file
         draw_cell(axes, cell, lead, columns.index(cell["column"]), rows.index(cell["row"]))
     axes.set(xlim=(-0.5, len(columns) - 0.5), ylim=(len(rows) - 0.5, -0.5))
     titles = {cell["column"]: "meV ↓" if cell["column"] == GAP else GRID_TITLES[cell["metric"]] for cell in cells}
-    names = [column.replace(", no features", "").replace("-func", "").replace(", ", "\n") for column in columns]
+    names = [column.replace(", no features", "").replace("-func", "") for column in columns]
     labels = [f"{name}\n{titles[column]}" for name, column in zip(names, columns, strict=True)]
-    axes.set_xticks(range(len(columns)), labels, fontsize=7.5)
+    axes.set_xticks(range(len(columns)), labels, fontsize=8, rotation=60, ha="left", rotation_mode="anchor")
     axes.set_yticks(range(len(rows)), [GRID_NAMES.get(row, row) for row in rows], fontsize=8)
     axes.tick_params(length=0, top=True, labeltop=True, bottom=False, labelbottom=False)
     axes.spines[:].set_visible(False)
