@@ -170,6 +170,30 @@ def draw_further(path: Path) -> None:
     save(figure, path)
 
 
+POSITIONS = {"positions-k16": OURS, "eigsh": BLUE, "lobpcg": RED}
+
+
+def draw_positions(path: Path) -> None:
+    """Draw the share of eigenvectors that is missing over the seconds, for each family, method and setting."""
+    rows = results_of("positions_large")
+    families = list(dict.fromkeys(row["family"] for row in rows))
+    figure = Figure(figsize=(8, 4.6), layout="constrained")
+    for axes, family in zip(figure.subplots(2, 3, sharex=True, sharey=True).flat, families, strict=True):
+        for method, color in POSITIONS.items():
+            chosen = [row for row in rows if row["family"] == family and row["method"] == method]
+            missing = [max(1 - row["share"], 1e-6) for row in chosen]
+            axes.loglog(
+                [row["seconds"] for row in chosen], missing, color=color, label=method, marker="o", markersize=4
+            )
+        axes.set_title(family, fontsize=9)
+        axes.grid(alpha=0.25)
+        axes.tick_params(labelsize=8)
+    figure.supxlabel("seconds on one thread", fontsize=9)
+    figure.supylabel("share of the eigenvectors that is missing", fontsize=9)
+    figure.axes[0].legend(frameon=False, fontsize=8)
+    save(figure, path)
+
+
 SYNTHETIC_PANELS = {
     "1a": (0, "electric, eq. (3)"),
     "1b": (1, "resistive, eq. (3)"),
@@ -226,6 +250,7 @@ def draw_losses(axes: Any, rows: Rows) -> None:
 FIGURES: dict[str, Callable[[Path], None]] = {
     "grid": draw_grid,
     "zinc12k_further": draw_further,
+    "positions_large": draw_positions,
     "synthetic": lambda path: draw_synthetic(results_of("synthetic"), path),
 }
 
