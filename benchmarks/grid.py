@@ -12,7 +12,7 @@ The columns of links hide edges of email, without features, and of Cora, with fe
 its figure is the share of pairs of graphs that a model with random weights tells apart, by the protocol of brec.py.
 Encodings that depend on the basis of eigenvectors are unreliable there, which counts as not told apart. The columns of
 spanning trees and power grids are read from the files of algorithms.py and flow.py, whose models are GINE. The rows of
-GPSE need the weights that gpse.py trains.
+GPSE need the weights that gpse.py trains, those without a kind of graphs the encoders of _ordered.py.
 
 All complete trainings are collected into a JSON file with a cell for each row and column: figures over the seeds, and
 the paired differences to no encoding and to random walks (docs/compare.md). --add keeps the cells of the file that were
@@ -38,6 +38,7 @@ import brec
 import torch
 from _arguments import Parser
 from _links import Links
+from _ordered import left_out
 from _readme import FEW, GRID_COLUMNS
 from _results import RESULTS, write_results
 from gpse import WEIGHTS, RetrainedGPSE
@@ -119,9 +120,11 @@ ROWS: dict[str, Candidate] = {
 
 GPSE = {"class": RetrainedGPSE.__name__}
 GPSE_ROWS = {"GPSE, retrained": Candidate(GPSE), "whitened GPSE, retrained": whitened(GPSE)}
-ROW_ORDER = [*ROWS, *GPSE_ROWS, "electric flow"]
+LEFT_OUT = {(path := left_out("universal-k32", kind)).name: path for kind in ("molecules", "regular")}
+ROW_ORDER = [*ROWS, *GPSE_ROWS, *LEFT_OUT, "electric flow"]
 if WEIGHTS.exists():
     ROWS |= GPSE_ROWS
+ROWS |= {name: Candidate(path, 0, edge_encoding=False) for name, path in LEFT_OUT.items() if path.exists()}
 
 DENSE = ["PPGN", "RRWP, pairs", "Gram, pairs"]
 """Rows that hold all pairs of nodes, so they are only for small graphs."""
