@@ -180,14 +180,12 @@ def sparse_eigenvectors(
     def project(x: Array) -> Array:
         return x - null * (null @ x)
 
-    dtype = matrix.dtype
-
     def counted(product: Callable[[Array], Array]) -> LinearOperator:
         def counted_product(x: Array) -> Array:
             bar.update()
             return product(x)
 
-        return LinearOperator((n, n), counted_product, dtype=dtype)
+        return LinearOperator((n, n), counted_product, dtype=matrix.dtype)
 
     def by_products() -> Array | None:
         # The smallest eigenvalues of S are the largest of bound - S, where the null vector is moved to zero.
@@ -206,7 +204,7 @@ def sparse_eigenvectors(
             solve = factorized(laplacian[first:, first:])
 
             def product(x: Array) -> Array:
-                b, x = project(x) / scale, np.zeros(n, dtype)
+                b, x = project(x) / scale, np.zeros(n, matrix.dtype)
                 x[first:] = solve(b[first:])
                 return project(x / scale)
 
@@ -231,8 +229,10 @@ def sparse_eigenvectors(
 
 
 def is_narrow(matrix: csr_matrix) -> bool:
-    """Return whether few nodes lie at each distance from a peripheral node, as in meshes: sparse factors are small."""
+    """Return whether sparse factors are small: a near-tree, or few nodes at each distance from a peripheral node."""
     n, node, widest = matrix.shape[0], 0, 0
+    if matrix.nnz < 3 * n + 2 * math.sqrt(n):  # n on the diagonal, two for each edge
+        return True
     matrix = abs(matrix)  # SciPy reads the real part of a complex matrix
     for _ in range(2):
         order, before = breadth_first_order(matrix, node)
