@@ -170,7 +170,7 @@ def draw_further(path: Path) -> None:
     save(figure, path)
 
 
-POSITIONS = {"positions-k16": OURS, "eigsh": BLUE, "lobpcg": RED}
+POSITIONS = {"positions-k16": OURS, "LaplacianEigenvectors": ORANGE, "eigsh": BLUE, "lobpcg": RED}
 
 
 def draw_positions(path: Path) -> None:
@@ -190,7 +190,8 @@ def draw_positions(path: Path) -> None:
         axes.tick_params(labelsize=8)
     figure.supxlabel("seconds on one thread", fontsize=9)
     figure.supylabel("share of the eigenvectors that is missing", fontsize=9)
-    figure.axes[0].legend(frameon=False, fontsize=8)
+    handles, labels = figure.axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper center", ncols=4, frameon=False, fontsize=9)
     save(figure, path)
 
 

@@ -554,10 +554,6 @@ TABLES: dict[str, Table] = {
         " | Steiner tree, 512: {steinertree 512} | flow, 512: {flow 512}",
         arrange=by_row(lambda entry: {f"{entry['task']} {entry['size']}": entry["score"]}, "mst 512"),
     ),
-    "positions_share": Table(
-        "graph: {family} | share: {share:.4f} | seconds: {seconds:.2f} | of SciPy's eigsh: {eigsh_seconds:.2f}",
-        arrange=only(lambda entry: entry["nodes"] >= 100_000),
-    ),
     "positions_communities": Table(
         "encoding: {encoding} | accuracy: {accuracy} | seconds: {seconds:.2f}", communities_fields
     ),

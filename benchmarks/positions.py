@@ -1,12 +1,11 @@
 """Measure positions: the share of leading eigenvectors that they hold, their worth for communities, and their time.
 
-    python benchmarks/positions.py [share | communities | large | updates] [--quick] [--json FILE]
+    python benchmarks/positions.py [communities | large | updates] [--quick] [--json FILE]
 
-- share: the share of the first eight eigenvectors of the normalized adjacency (from SciPy's `eigsh`) that eight columns
-  hold, and the seconds of both; nine families of graphs with 100 to 100,000 nodes, three seeds.
 - communities: the accuracy of two SAGE layers with each encoding on blocks of equal size without features, of which a
   tenth of the nodes is labelled; five seeds.
-- large: seconds and share for 300,000 nodes at several tolerances, compared with `LaplacianEigenvectors`, `eigsh` and
+- large: seconds, and the share of the leading eigenvectors of the normalized adjacency (from SciPy's `eigsh`) that the
+  columns hold, for 300,000 nodes at several tolerances, compared with `LaplacianEigenvectors`, `eigsh` and
   `lobpcg`; with --device DEVICE, such as cuda, also positions on that device, from edge arrays to arrays of positions.
 - updates: seconds and share of `Positions.update` for 100,000 nodes and 1 % more, compared with new positions.
 
@@ -42,7 +41,7 @@ from tg_lpe.graph.subspace import leading_subspace
 
 K, CPU = 8, time.process_time
 SHIPPED = "positions-k16"
-PARTS = ("share", "communities", "large", "updates")
+PARTS = ("communities", "large", "updates")
 
 
 def connected(u: np.ndarray, v: np.ndarray, num_nodes: int) -> csr_matrix:
@@ -91,19 +90,6 @@ def preferential(num_nodes: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     return pairs[:, 0].ravel(), pairs[:, 1].ravel()
 
 
-def small_world(num_nodes: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Draw a ring with six neighbours per node, with one in twenty edges moved at random."""
-    random, u = np.random.default_rng(seed), np.repeat(np.arange(num_nodes), 3)
-    v = (u + np.tile([1, 2, 3], num_nodes)) % num_nodes
-    return u, np.where(random.random(len(v)) < 0.05, random.integers(0, num_nodes, len(v)), v)
-
-
-def regular(num_nodes: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Draw a random graph in which almost all nodes have six neighbours."""
-    ends = np.random.default_rng(seed).permutation(np.repeat(np.arange(num_nodes), 6))
-    return ends[::2], ends[1::2]
-
-
 def recursive_tree(num_nodes: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Draw a tree in which each node joins an earlier one."""
     node = np.arange(1, num_nodes)
@@ -112,10 +98,7 @@ def recursive_tree(num_nodes: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
 
 FAMILIES: dict[str, Callable[[int, int], tuple[np.ndarray, np.ndarray]]] = {
     "5 blocks": lambda n, seed: blocks(n, 5, 12, 8, seed),
-    "20 blocks": lambda n, seed: blocks(n, 20, 15, 5, seed),
-    "small world": small_world,
     "preferential attachment": preferential,
-    "random regular": regular,
     "grid": lambda n, seed: grid(n),
     "road": lambda n, seed: grid(n, 0.75, seed),
     "geometric": geometric,
@@ -149,25 +132,6 @@ def incidence(adjacency: csr_matrix, device: str = "cpu") -> Graph:
 def share_of(vectors: np.ndarray, columns: np.ndarray) -> float:
     """Return the share of the energy of orthonormal vectors in the span of orthonormal columns."""
     return float(np.square(columns.T @ vectors).sum() / vectors.shape[1])
-
-
-def share(sizes: list[int], seeds: int) -> Iterator[dict[str, Any]]:
-    """Return a row for each family and size: the smallest share over seeds, and medians of the rest."""
-    cut = load_encoder(SHIPPED).cut
-    for family, edges in FAMILIES.items():
-        for size in sizes:
-            rows = []
-            for seed in range(seeds):
-                adjacency = connected(*edges(size, seed), size)
-                matrix, _ = normalized(adjacency)
-                vectors, peer = timed(lambda f=family, m=matrix: by_eigsh(f, m, 1e-8), CPU)
-                found, seconds = timed(
-                    lambda a=adjacency, s=seed: leading_subspace(incidence(a), K, seed=s, cut=cut), CPU
-                )
-                rows.append((share_of(vectors, found.vectors.numpy()), found.layers.item(), seconds, peer))
-            shares, layers, seconds, peers = zip(*rows, strict=True)
-            row = {"family": family, "nodes": size, "share": min(shares), "layers": statistics.median(layers)}
-            yield row | {"seconds": statistics.median(seconds), "eigsh_seconds": statistics.median(peers)}
 
 
 class Reader(torch.nn.Module):
@@ -299,12 +263,11 @@ def updates(size: int) -> Iterator[dict[str, Any]]:
 
 def main() -> None:
     parser = Parser(__doc__, "graphs of 500 nodes, one seed", "positions_{part}.json")
-    parser.add_argument("part", nargs="?", choices=PARTS, default="share", help="(default: %(default)s)")
+    parser.add_argument("part", nargs="?", choices=PARTS, default="large", help="(default: %(default)s)")
     parser.add_argument("--device", help="where large runs once more, such as cuda")
     args = parser.parse_args()
     seeds = 1 if args.quick else 5
     parts: dict[str, Callable[[], Iterator[dict[str, Any]]]] = {
-        "share": lambda: share([500] if args.quick else [100, 1000, 10_000, 100_000], min(seeds, 3)),
         "communities": lambda: communities(500 if args.quick else 5_000, seeds),
         "large": lambda: large(3000 if args.quick else 300_000, args.device),
         "updates": lambda: updates(3000 if args.quick else 100_000),
