@@ -384,8 +384,8 @@ def with_shares(content: Entry) -> Entries:
 
     BREC, where nothing is trained, few labels, and encodings of fewer than five columns are left out.
     """
-    trained = [entry for entry in content["results"] if entry["column"] not in ("BREC", FEW)]
-    columns = groups(trained, "column", "row")
+    trained = (cell for cell in content["results"] if cell["column"] not in ("BREC", FEW))
+    columns = groups([cell for cell in trained if ", no " not in cell["row"]], "column", "row")
     shares: dict[str, dict[str, float]] = {}
     for column in columns:
         cells = {row: cell for row, cell in column.items() if row != "column"}

@@ -71,6 +71,7 @@ ENTRIES: dict[str, Callable[[Tensor], Any]] = {
 def test_edge_index_of_pyg(name: str) -> None:
     """It is a tensor without memory of its own, which C++ would read at address zero."""
     torch.testing.assert_close(ENTRIES[name](INDEX), ENTRIES[name](EDGES), rtol=0, atol=0, equal_nan=True)
+    assert isinstance(WALKS(graph(INDEX)).edge_index, EdgeIndex)
 
 
 @pytest.mark.parametrize("layout", [torch.sparse_coo, torch.sparse_csr], ids=str)

@@ -229,9 +229,9 @@ def sparse_eigenvectors(
 
 
 def is_narrow(matrix: csr_matrix) -> bool:
-    """Return whether sparse factors are small: a near-tree, or few nodes at each distance from a peripheral node."""
+    """Return whether sparse factors are small: few nodes at each distance from some node, or nearly a tree."""
     n, node, widest = matrix.shape[0], 0, 0
-    if matrix.nnz < 3 * n + 2 * math.sqrt(n):  # n on the diagonal, two for each edge
+    if matrix.nnz < 3 * n + 2 * math.sqrt(n) and np.diff(matrix.indptr).max() < 10_000:  # two for each edge, and n
         return True
     matrix = abs(matrix)  # SciPy reads the real part of a complex matrix
     for _ in range(2):
