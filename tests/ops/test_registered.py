@@ -98,7 +98,7 @@ def test_encoders_compile(kind: str, backend: str) -> None:
     if kind != "linear":
         options = {"probes": "rademacher" if kind == "estimated" else "identity", "num_probes": 5}
         direction = 0.1 if kind == "directed" else None
-        model = GramTransformer(3, 2, num_filters=2, num_layers=4, direction=direction, **options).double()
+        model = GramTransformer(3, 2, num_filters=2, num_layers=2, direction=direction, **options).double()
     parameters = list(model.parameters())
 
     def run(encode: Callable[..., Any]) -> list[Tensor]:
