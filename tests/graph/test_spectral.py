@@ -198,7 +198,7 @@ def test_iterations_find_all_eigenvalues(graph: tg_lpe.Graph, k: int, options: d
 
 
 def test_trees_without_hubs_have_small_factors() -> None:
-    for graph, is_small in ((nx.random_labeled_tree(2000, seed=0), True), (nx.star_graph(10_000), False)):
+    for graph, is_small in ((nx.balanced_tree(2, 9), True), (nx.star_graph(10_000), False)):
         assert is_narrow(nx.laplacian_matrix(graph).tocsr()) == is_small
 
 

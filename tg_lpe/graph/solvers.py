@@ -229,7 +229,7 @@ def sparse_eigenvectors(
 
 
 def is_narrow(matrix: csr_matrix) -> bool:
-    """Return whether sparse factors are small: few nodes at each distance from some node, or nearly a tree."""
+    """Return whether sparse factors are small: few nodes at each distance from some node, or no hubs and few cycles."""
     n, node, widest = matrix.shape[0], 0, 0
     if matrix.nnz < 3 * n + 2 * math.sqrt(n) and np.diff(matrix.indptr).max() < 10_000:  # two for each edge, and n
         return True
