@@ -310,7 +310,6 @@ def test_further_columns(table: Path, tmp_path: Path, capsys: pytest.CaptureFixt
     for call, named in (
         (lambda: predictor.predict(["CCO"], extra={"temperature": [290]}), "'weight': pass extra="),
         (lambda: predictor.predict(["CCO"], extra={"temperature": [290], "weight": [1, 2]}), r"extra\['weight'\]"),
-        (lambda: list(predictor.stream(["CCO", "CC"], extra=[[290, 1]])), "extra"),
         (lambda: predictor.predict(load(table, split_column="part").test), "graph_attr"),
     ):
         with pytest.raises(ValueError, match=named):

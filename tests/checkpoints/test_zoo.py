@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shlex
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -72,7 +73,9 @@ def test_outputs_are_those_recorded(name: str) -> None:
     recorded = load_tensors(FIXTURE)[0]
     if zoo.card(name)["class"] in MODELS:
         pytest.importorskip("rdkit")
-        parts = {"prediction": zoo.load(name).predict(SMILES, canonical=False).values}
+        model = zoo.load(name)
+        model.reader = replace(model.reader, canonical=False)
+        parts = {"prediction": model.predict(SMILES).values}
     else:
         with torch.no_grad():
             graphs = {key: recorded[key] for key in ("x", "edge_index", "edge_attr", "batch")}
@@ -141,7 +144,8 @@ def test_the_score_of_labels_that_rdkit_has_not(tmp_path: Path, scores: ModuleTy
     found = scores.score("not shipped yet", card, tmp_path)["mean_prediction"]
 
     lines = Path(RDConfig.RDDataDir, "NCI", "first_5K.smi").read_text().splitlines()[:600]
-    values = Predictor(model, task, data).predict([line.split()[0] for line in lines], canonical=False).values
+    as_spelled = Predictor(model, task, {**data, "canonical": False})
+    values = as_spelled.predict([line.split()[0] for line in lines]).values
     usable = values[~values.isnan().any(1)]
     assert len(usable) >= scores.SAMPLE
     assert found == pytest.approx(usable[: scores.SAMPLE].mean(0).tolist(), rel=1e-4)

@@ -120,7 +120,7 @@ def test_no_file_is_written_over_by_another(tmp_path: Path, zinc: Predictor, out
 def test_what_cannot_be_written_is_found_before_any_work(
     tmp_path: Path, zinc: Predictor, which: str, place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Predictor, "stream", lambda *_, **__: pytest.fail("predicted"))
+    monkeypatch.setattr(Predictor, "predict", lambda *_, **__: pytest.fail("predicted"))
     (tmp_path / "in.smi").write_text("CCO\n", encoding="utf-8")
     (tmp_path / "out.csv").mkdir()
     given = {"out": tmp_path / "new" / "a.csv", which: tmp_path / place}

@@ -50,6 +50,8 @@ def add_data(parser: Parser, has_preset: bool = True) -> None:
         "or OGB wrote; for qm9 also its table; nci needs none",
     )
     add_reading(group)
+    text = "read all spellings of a SMILES as the same graph (default: true, except for published data sets)"
+    group.add_argument("--canonical", type=bool | None, nargs="?", const=True, help=text)
     group.add_argument(
         "--features",
         choices=("types", "ogb"),

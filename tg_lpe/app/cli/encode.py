@@ -48,7 +48,7 @@ def parse(parser: Parser, words: Sequence[str]) -> Namespace:
     parser.add_argument("output", metavar="OUT", help=".pt or .safetensors file; for Parquet, a folder")
     chosen = Chosen(parser, words, "encoder", "pretrained")
     add_encoder(parser, chosen, f"default: the pretrained {DEFAULT_ENCODER}")
-    add_reading(parser, canonical=False)
+    add_reading(parser)
     parser.add_argument("--k", type=int, help="number of columns to write (default: all columns of the encoder)")
     parser.add_argument("--edges", action="store_true", help="encode bonds too, with an encoder that has edge channels")
     parquet = parser.add_argument_group("Parquet")

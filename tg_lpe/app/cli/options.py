@@ -177,13 +177,9 @@ def add_import(parser: Any) -> None:
     parser.add_argument("--import", type=list[str] | None, metavar="MODULE", help=text)
 
 
-def add_reading(group: Any, canonical: bool = True) -> None:
-    """Declare the options for reading molecules from a file."""
+def add_reading(group: Any) -> None:
+    """Declare the option for reading molecules from a file."""
     group.add_argument("--smiles_column", metavar="COLUMN", help="column with the SMILES (default: smiles)")
-    if canonical:
-        text = "read all spellings of a SMILES as the same graph (default: true, except for published data sets and "
-        text += "for models trained with false)"
-        group.add_argument("--canonical", type=bool | None, nargs="?", const=True, help=text)
 
 
 def add_encoder(parser: Parser, chosen: Chosen, default: str, skip: set[str] = SIZES) -> None:

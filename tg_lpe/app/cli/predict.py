@@ -73,7 +73,6 @@ def run(args: Namespace) -> None:
         refused=args.refused,
         batch_size=args.batch_size,
         num_workers=workers,
-        canonical=args.canonical,
         progress=not args.quiet,
         coverage=args.coverage,
     )

@@ -6,13 +6,11 @@ import os
 import signal
 import sys
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from functools import partial
-from itertools import islice
 from multiprocessing import get_context
-from operator import length_hint
 from typing import Any
 
 from tg_lpe.app.molecules import _molecule
@@ -41,22 +39,18 @@ def resolve_num_workers(num_workers: int | None, num_molecules: int) -> int:
 
 
 def read_smiles(
-    smiles: Iterable[str | None], *, num_workers: int | None = None, chunk_size: int = CHUNK, **options: Any
+    smiles: Sequence[str | None], *, num_workers: int | None = None, chunk_size: int = CHUNK, **options: Any
 ) -> Iterator[tuple[list[str | None], list[Molecule | str]]]:
     """Yield chunks of `smiles`, in order, with the results of :func:`_molecule.process` and its options.
 
-    `smiles` may be longer than memory: it is read only a few chunks ahead of the results. If its length is unknown,
-    `num_workers=None` starts no worker.
+    Molecules take more memory than strings, so they are read only a few chunks ahead of the results.
 
     Raises:
         ValueError: If `num_workers` is negative.
         RuntimeError: If a worker process dies.
     """
-    length = length_hint(smiles)
-    workers = resolve_num_workers(num_workers, length)
-    workers = min(workers, -(-length // chunk_size)) if length else workers
-    strings = iter(smiles)
-    chunks = iter(lambda: list(islice(strings, chunk_size)), [])
+    chunks = [list(smiles[start : start + chunk_size]) for start in range(0, len(smiles), chunk_size)]
+    workers = min(resolve_num_workers(num_workers, len(smiles)), len(chunks))
     if workers == 0:
         yield from ((chunk, _molecule.process(chunk, **options)) for chunk in chunks)
         return

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -78,15 +78,15 @@ class MoleculeReader:
         return cls(vocabulary, bool(data.get("repair_radicals")), data.get("canonical") is not False)
 
     def read(
-        self, smiles: Iterable[str | None], *, batch_size: int = _pool.CHUNK, num_workers: int | None = None
+        self, smiles: Sequence[str | None], *, batch_size: int = _pool.CHUNK, num_workers: int | None = None
     ) -> Iterator[MoleculeBatch]:
-        """Read strings in batches, in order; there may be more strings than fit in memory.
+        """Read strings in batches, in order.
 
         Args:
             smiles: The strings; `None` is unusable.
             batch_size: Largest number of strings in a batch.
-            num_workers: Number of worker processes; 0 reads in this process, `None` starts one per core if `smiles` has
-                a length and that is faster.
+            num_workers: Number of worker processes; 0 reads in this process, `None` starts one per core if that
+                is faster.
 
         Raises:
             ModuleNotFoundError: If ogb's features are needed and ogb is not installed.

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Generator, Sequence
-from contextlib import ExitStack, closing
-from itertools import islice, tee
+import warnings
+from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 from tqdm import tqdm
 
@@ -17,11 +17,6 @@ from tg_lpe.app.prediction.predictions import Predictions
 from tg_lpe.app.prediction.predictor import BATCH_SIZE, Predictor
 from tg_lpe.app.training.outputs import digits, new_names
 from tg_lpe.checkpoints.files import check_writable, replacing
-
-if TYPE_CHECKING:
-    from pandas import DataFrame
-
-    from tg_lpe.app.molecules.files import MoleculeFile
 
 _LOGGER = logging.getLogger("tg_lpe.app.prediction")
 
@@ -43,7 +38,6 @@ def predict_file(
     refused: str | Path | None = None,
     batch_size: int = BATCH_SIZE,
     num_workers: int = 0,
-    canonical: bool | None = None,
     progress: bool = True,
     coverage: float | None = None,
 ) -> FilePredictions:
@@ -63,7 +57,7 @@ def predict_file(
         out: csv file to write, or ``"-"`` for standard output.
         smiles_column: column of the SMILES; ``smiles`` or a common variant if absent.
         refused: csv file to write with ``line``, ``smiles`` and ``reason`` of the refused molecules.
-        batch_size, canonical, coverage: as in :meth:`Predictor.predict`.
+        batch_size, coverage: as in :meth:`Predictor.predict`.
         num_workers: processes that read SMILES besides this one.
         progress: whether to show a progress bar, or a line for each tenth of the file if stderr is no terminal.
 
@@ -88,20 +82,20 @@ def predict_file(
     if total == 0:
         raise ValueError(f"{source} holds no molecule")
     others = file.label_columns if file.has_columns else ("name",) * named
-    reading = {"batch_size": batch_size, "num_workers": num_workers, "canonical": canonical}
-    frames = _frames(predictor, file, others, intervals, **reading)
-    num_refused = num_outside = 0
+    done = num_refused = num_outside = 0
     bar = tqdm(total=total, desc="predicting", unit="mol", disable=None if progress else True)
-    with ExitStack() as stack, closing(frames), bar:
+    with ExitStack() as stack, warnings.catch_warnings(), bar:
+        warnings.filterwarnings("ignore", ".*differ from those that the model was trained on")  # one for the whole file
         table, listed = _opened(stack, out), None if refused is None else _opened(stack, refused)
-        for part, frame, reasons in frames:
+        for rows in file.tables(None):
+            part, frame, reasons = _predicted(predictor, rows, others, batch_size, num_workers, intervals)
             for written, to in ((frame, table), (reasons, listed)):
                 if to is not None:
-                    written.to_csv(to, header=not part.start, index=False, lineterminator="\n", float_format=digits)
+                    written.to_csv(to, header=not done, index=False, lineterminator="\n", float_format=digits)
             num_refused, num_outside = num_refused + len(part.refused), num_outside + len(part.outside)
-            bar.update(part.num_graphs)
-            done = part.start + part.num_graphs
-            if progress and not sys.stderr.isatty() and 10 * part.start // total < 10 * done // total:
+            done += len(rows)
+            bar.update(len(rows))
+            if progress and not sys.stderr.isatty():
                 _LOGGER.info("predicted %s of %s molecules", f"{done:,}", f"{total:,}")
     if num_outside:
         _LOGGER.warning(
@@ -119,25 +113,24 @@ def _check_paths(source: str | Path, out: str | Path, refused: str | Path | None
         check_writable(path.resolve())
 
 
-def _frames(
-    predictor: Predictor, file: MoleculeFile, others: Sequence[str], intervals: Intervals | None, **options: Any
-) -> Generator[tuple[Predictions, DataFrame, DataFrame], None, None]:
-    """Yield predictions for consecutive molecules, their rows of the output, and the rows of the refused ones."""
-    from pandas import DataFrame
-
-    places = [others.index(name) for name in predictor.extra_columns]
-    lines = (row for table in file.tables(None) for row in table.itertuples(name=None))
-    rows, read, *again = tee(lines, 3 if places else 2)
-    extra = ([row[2 + place] for place in places] for row in again[0]) if places else None
-    with closing(predictor.stream((row[1] for row in read), extra=extra, **options)) as parts:
-        for part in parts:
-            given, frame = list(islice(rows, part.num_graphs)), part.within(intervals).to_frame()
-            reasons = frame.pop(frame.columns[-1])
-            listed = DataFrame([row[:2] for row in given], columns=["line", "smiles"])
-            line, smiles, *added = new_names(["line", "smiles", *frame], others)
-            frame = DataFrame([row[: 2 + len(others)] for row in given]).join(frame)
-            frame.columns = [line, smiles, *others, *added]
-            yield part, frame, listed.assign(reason=reasons)[reasons != ""]
+def _predicted(
+    predictor: Predictor,
+    rows: Any,
+    others: Sequence[str],
+    batch_size: int,
+    num_workers: int,
+    intervals: Intervals | None,
+) -> tuple[Predictions, Any, Any]:
+    """Return predictions for a table of SMILES and ``others``, its rows of the output, and those of refused ones."""
+    extra = {name: rows.iloc[:, 1 + others.index(name)].tolist() for name in predictor.extra_columns} or None
+    options: dict[str, Any] = {"extra": extra, "batch_size": batch_size, "num_workers": num_workers}
+    predictions = predictor.predict(rows.iloc[:, 0].tolist(), on_error="nan", **options).within(intervals)
+    frame = predictions.to_frame()
+    reasons = frame.pop(frame.columns[-1])
+    given = rows.iloc[:, : 1 + len(others)].reset_index()
+    line, smiles, *added = new_names(["line", "smiles", *frame], others)
+    refused = given.iloc[:, :2].set_axis(["line", "smiles"], axis=1).assign(reason=reasons)[reasons != ""]
+    return predictions, given.join(frame).set_axis([line, smiles, *others, *added], axis=1), refused
 
 
 def _opened(stack: ExitStack, path: str | Path) -> IO[str]:

@@ -57,7 +57,6 @@ class Predictions:
             single model.
         low, high: ends of the intervals, shaped as ``values``; ``None`` without a ``coverage``.
         graph: index in the input of the graph of each row, if the model predicts nodes or edges; else ``None``.
-        start: index in the input of the first graph, in the parts of :meth:`Predictor.stream`.
         num_graphs: number of graphs.
     """
 
@@ -72,7 +71,6 @@ class Predictions:
     low: Tensor | None = None
     high: Tensor | None = None
     graph: Tensor | None = None
-    start: int = 0
     num_graphs: int = 0
 
     @property
@@ -126,7 +124,7 @@ class Predictions:
             frame[list(self.interval_columns)] = torch.stack([self.low, self.high], 2).flatten(1).numpy()
         if self.classes:
             frame["class"] = self.names
-        graphs = range(self.start, self.start + len(frame)) if self.graph is None else self.graph.tolist()
+        graphs = range(len(frame)) if self.graph is None else self.graph.tolist()
         names = new_names(("outside", "refused"), frame.columns)
         for name, remarks in zip(names, (self.outside, self.refused), strict=True):
             reasons = {remark.index: remark.reason for remark in remarks}

@@ -7,8 +7,7 @@ import warnings
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
-from functools import cached_property, partial
-from itertools import islice, tee
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -209,7 +208,6 @@ class Predictor:
         extra: Mapping[str, Sequence[Any]] | Any = None,
         batch_size: int = BATCH_SIZE,
         num_workers: int | None = None,
-        canonical: bool | None = None,
         progress: bool = False,
         coverage: float | None = None,
     ) -> Predictions:
@@ -225,7 +223,6 @@ class Predictor:
                 molecule. Graphs hold them in ``graph_attr``.
             batch_size: largest number of graphs in a batch.
             num_workers: further processes that read SMILES; ``None`` to choose.
-            canonical: whether to convert molecules to RDKit's canonical SMILES first; if absent, as in training.
             progress: whether to show a progress bar.
             coverage: share of labels that the intervals ``low`` to ``high`` should hold, see :meth:`intervals`; no
                 intervals if absent.
@@ -249,9 +246,9 @@ class Predictor:
             index = getattr(graphs, "index", None)
             graphs = strings(graphs)
             rows = extra_rows(extra, self.extra_columns, len(graphs))
-            parts = self.stream(graphs, extra=rows, batch_size=batch_size, num_workers=num_workers, canonical=canonical)
-        elif len(graphs) and (canonical is not None or extra is not None):
-            raise ValueError(f"canonical={canonical} and extra={extra!r:.80} are for SMILES, got graphs")
+            parts = self._of_strings(graphs, rows, batch_size, num_workers)
+        elif len(graphs) and extra is not None:
+            raise ValueError(f"extra={extra!r:.80} is for SMILES, got graphs")
         else:
             if len(graphs):
                 check_graph(first)
@@ -282,56 +279,26 @@ class Predictor:
         index = None if callable(index) else index  # list.index is a method
         return replace(predictions, index=index).within(intervals)
 
-    def stream(
+    def _of_strings(
         self,
-        smiles: Iterable[str | None],
-        *,
-        extra: Iterable[Sequence[Any]] | None = None,
-        batch_size: int = BATCH_SIZE,
-        num_workers: int | None = None,
-        canonical: bool | None = None,
+        smiles: Sequence[str | None],
+        extra: Sequence[Sequence[Any]] | None,
+        batch_size: int,
+        num_workers: int | None,
     ) -> Generator[Predictions, None, None]:
-        """Predict for a stream of strings, which need not fit into memory.
-
-        Args:
-            smiles: the strings; ``None`` is refused.
-            extra: a row with the values of :attr:`extra_columns` for each string, if the model has such columns.
-            batch_size, num_workers, canonical: as in :meth:`predict`; ``num_workers=None`` starts processes only if
-                ``smiles`` has a length. Each vocabulary of atom types has its own processes.
-
-        Yields:
-            A batch of predictions. Refused molecules are listed and raise no error.
-
-        Raises:
-            ValueError: if an option is out of range, or the model was not trained on molecules.
-            ModuleNotFoundError: if RDKit is not installed.
-        """
-        reader_of = [one._reader(batch_size, canonical) for one in self._all]
-        readers = [reader for index, reader in enumerate(reader_of) if reader not in reader_of[:index]]
-        copies = [smiles] * len(readers) if isinstance(smiles, Sequence) else tee(smiles, len(readers))
-        reads = [partial(reader.read, batch_size=batch_size, num_workers=num_workers) for reader in readers]
-        if (extra is None) == bool(self.extra_columns):
-            names = ", ".join(self.extra_columns) or "nothing"
-            raise ValueError(f"extra must be rows with the model's extra columns, {names}, got {extra!r:.80}")
-        start, extra_rows = 0, iter(extra or ())
-        # Only the loop holds the generators, so that an error ends their worker processes at once.
-        for batches in zip(*(read(copy) for read, copy in zip(reads, copies, strict=True)), strict=True):
-            rows = list(islice(extra_rows, len(batches[0].smiles)))
-            yield averaged(
-                [
-                    one._of_molecules(batches[readers.index(reader)], start, batch_size, rows)
-                    for one, reader in zip(self._all, reader_of, strict=True)
-                ]
-            )
-            start += len(batches[0].smiles)
-
-    def _reader(self, batch_size: int, canonical: bool | None) -> MoleculeReader:
-        """Check the options of :meth:`stream` and return their reader."""
-        check_count("batch_size", batch_size)
-        check_choice("canonical", canonical, (None, True, False))
+        """Yield the predictions for batches of strings; models with equal readers share the reading."""
         if self._level != "graph":
             raise ValueError(f"this model predicts {self._level}s and takes graphs (Data), not SMILES")
-        return self.reader if canonical is None else replace(self.reader, canonical=canonical)
+        reads = {
+            one.reader: one.reader.read(smiles, batch_size=batch_size, num_workers=num_workers) for one in self._all
+        }
+        start = 0
+        for batches in zip(*reads.values(), strict=True):
+            batch_of = dict(zip(reads, batches, strict=True))
+            stop = start + len(batches[0].smiles)
+            rows = () if extra is None else extra[start:stop]
+            yield averaged([one._of_molecules(batch_of[one.reader], start, batch_size, rows) for one in self._all])
+            start = stop
 
     def _of_molecules(
         self, batch: MoleculeBatch, start: int, batch_size: int, extra: Sequence[Sequence[Any]]
@@ -342,8 +309,6 @@ class Predictor:
         values = torch.full((len(batch.smiles), len(self.columns)), torch.nan)
         graphs, wrong = batch.graphs, dict[int, str]()
         if self.extra_columns:
-            if len(extra) < len(batch.smiles):
-                raise ValueError("extra must have a row for each molecule, but has fewer rows than molecules")
             numbers = torch.tensor([[number_of(cell) for cell in extra[index]] for index in usable])
             numbers = numbers.reshape(len(usable), len(self.extra_columns))
             graphs = with_attribute(graphs, "graph_attr", "graph", numbers)
@@ -357,7 +322,7 @@ class Predictor:
         names = [repr(text) for text in batch.smiles]
         refused = [Refusal(start + i, names[i], reasons[i]) for i in sorted(reasons)]
         outside = [Outside(start + i, names[i], differences[i]) for i in sorted(differences)]
-        return self._made(values, start, len(batch.smiles), refused, outside)
+        return self._made(values, len(batch.smiles), refused, outside)
 
     def _of_graphs(self, graphs: Any, batch_size: int) -> Generator[Predictions, None, None]:
         check_count("batch_size", batch_size)
@@ -397,12 +362,11 @@ class Predictor:
             is_node = self._level == "node"
             counts = torch.bincount(chunk.batch, minlength=chunk.num_graphs) if is_node else chunk.edge_ptr.diff()
             owner = start + torch.arange(chunk.num_graphs).repeat_interleave(counts.cpu())
-        return self._made(torch.cat(values), start, chunk.num_graphs, refused, outside, owner)
+        return self._made(torch.cat(values), chunk.num_graphs, refused, outside, owner)
 
     def _made(
         self,
         values: Tensor,
-        start: int = 0,
         num_graphs: int = 0,
         refused: Iterable[Refusal] = (),
         outside: Iterable[Outside] = (),
@@ -415,7 +379,6 @@ class Predictor:
             self.classes,
             tuple(outside),
             units=self.units,
-            start=start,
             num_graphs=num_graphs,
             graph=graph,
         )
