@@ -22,7 +22,7 @@ from tg_lpe.encoders import LPE, RandomWalk, SpectralEncoder
 from tg_lpe.graph.tuples import component_tuples
 from tg_lpe.models.tuple_transformer import TupleTransformer
 from tg_lpe.nn.random_features import RandomFeatureAttention, RandomFeatures
-from tg_lpe.nn.tuples import FullAttention, TokenLayer
+from tg_lpe.nn.tuples import FullAttention
 from tg_lpe.ops.segment import RowGroups
 
 EDGES = torch.tensor([[0, 1, 2, 1, 0, 0, 5, 4, 6], [1, 0, 1, 2, 1, 0, 4, 5, 5]])  # repeated, a loop, one-way
@@ -134,34 +134,6 @@ def test_against_loops_over_tuples(graph: Graph, order: tuple[int, int], attenti
         both = torch.tensor(bonds * 2, dtype=torch.int64)
         got = model(x, graph.both_ways()[0], both, pe=pe, edge_pe=torch.cat([edge_pe, edge_pe]))
     assert relative_error(got[0], expected) < 1e-12
-
-
-def test_layers_are_those_of_torch() -> None:
-    torch.manual_seed(0)
-    sizes = [5, 1, 9, 12, 2]
-    graphs_ = RowGroups(torch.repeat_interleave(torch.arange(5), torch.tensor(sizes)), 5, is_sorted=True)
-    layers = nn.ModuleList(randomize_(TokenLayer(8, 2), seed).double().eval() for seed in range(3))
-    block = nn.TransformerEncoderLayer(8, 2, 8, 0.0, "gelu", batch_first=True, norm_first=True, dtype=torch.float64)
-    theirs = nn.TransformerEncoder(block, 3, enable_nested_tensor=False).eval()
-    for ours, other in zip(layers, theirs.layers, strict=True):
-        for mine, name in (
-            (ours.query_key_value, "self_attn.in_proj"),
-            (ours.out, "self_attn.out_proj"),
-            (ours.norm_attention, "norm1"),
-            (ours.feed_forward[0], "linear1"),
-            (ours.feed_forward[2], "linear2"),
-            (ours.norm_feed_forward, "norm2"),
-        ):
-            for what in ("weight", "bias"):
-                joint = f"{name}_{what}" if name.endswith("proj") and "in_" in name else f"{name}.{what}"
-                other.get_parameter(joint).data.copy_(mine.get_parameter(what).data)
-    h = normal(sum(sizes), 8)
-    padded = nn.utils.rnn.pad_sequence(list(h.split(sizes)), batch_first=True)
-    padding = torch.arange(12) >= torch.tensor(sizes).unsqueeze(1)
-    expected = theirs(padded, src_key_padding_mask=padding)[~padding]
-    for layer in layers:
-        h = layer(h, FullAttention(graphs_), graphs_)
-    assert relative_error(h, expected) < 1e-10
 
 
 # Attention by random features.

@@ -146,15 +146,6 @@ def test_the_number_of_threads_changes_no_bit(threads: None, read_edges: bool) -
         assert relative_error(got, expected) < 1e-4
 
 
-@needs_cpu
-def test_a_graph_whose_layers_leave_the_caches() -> None:
-    """Above 16 MiB of layers, stores bypass the caches."""
-    stack = Stack([from_networkx(nx.random_regular_graph(3, 40_000, seed=0))], 1, torch.float32)
-    for basis in BASES:
-        for got, expected in zip(stack.compiled(basis, 16, 16), stack.torchs(basis, 16, 16), strict=True):
-            near(got, expected, 2e-5)
-
-
 @pytest.mark.usefixtures("backend")
 def test_graphs_of_several_sizes_are_refused() -> None:
     with pytest.raises(ValueError, match="num_rows must"):

@@ -7,9 +7,7 @@ from typing import Any
 import networkx as nx
 import pytest
 import torch
-from helpers import Graph, corner_cases, few, from_networkx, graphs, normal, relative_error
-from hypothesis import given
-from hypothesis import strategies as st
+from helpers import Graph, corner_cases, from_networkx, normal, relative_error
 from ops_support import (
     bases,
     check,
@@ -34,21 +32,8 @@ from tg_lpe.ops.polynomials import (
     is_faster,
 )
 
-batches = st.lists(graphs(max_nodes=20), max_size=5)
-
 # Around the widths of the registers, 2 to 16 columns in one, and of two or four of them at a time.
 WIDTHS = (1, 2, 7, 8, 9, 15, 16, 17, 31, 32, 33, 40, 48, 65)
-
-
-@needs_cpu
-@bases
-@few
-@given(batches, st.integers(1, 6), st.integers(1, 3))
-def test_against_numpy(basis: str, parts: list[Graph], num_layers: int, num_filters: int) -> None:
-    graph = incidence(parts)
-    adjacency = entries_at_edges(graph, num_filters)
-    got = polynomials_of(adjacency, graph, basis, num_layers)
-    check(got, expected_polynomials(adjacency, graph, basis, num_layers), 1e-13)
 
 
 @needs_cpu

@@ -11,7 +11,7 @@ from unittest import mock
 import pytest
 import torch
 from helpers import batch_of, normal
-from hostile import EDGES, GRAPH, NODES, OPS, PARTS, operations, samples
+from hostile import EDGES, NODES, OPS, PARTS, operations, samples
 from ops_support import needs_cpu
 from torch import Tensor
 from torch.autograd import forward_ad
@@ -113,29 +113,6 @@ def test_encoders_compile(kind: str, backend: str) -> None:
         torch.testing.assert_close(mine, theirs)
 
 
-@pytest.mark.usefixtures("backend")
-@pytest.mark.parametrize("kind", ["exact", "estimated", "linear"])
-def test_second_derivatives_of_encoders(kind: str) -> None:
-    """With respect to all parameters and the weights of the edges."""
-    torch.manual_seed(0)
-    model: Any = LinearTransformer(2, 2, num_blocks=1, num_loops=2).double()
-    if kind != "linear":
-        probes = "identity" if kind == "exact" else "rademacher"
-        model = GramTransformer(2, 1, num_filters=1, num_layers=3, probes=probes, num_probes=3).double()
-    names, values = zip(*model.named_parameters(), strict=True)
-    arguments = batch_of(PARTS).arguments(weighted=False)
-    weight = normal(EDGES).exp().requires_grad_()
-
-    def of(weight: Tensor, *values: Tensor) -> list[Tensor]:
-        given = {**arguments, "edge_weight": weight[GRAPH.undirected_index]}
-        out = torch.func.functional_call(model, dict(zip(names, values, strict=True)), (None,), given)
-        return [part for part in out if part is not None]
-
-    inputs = weight, *(value.detach().clone().requires_grad_() for value in values)
-    assert torch.autograd.gradcheck(of, inputs)
-    assert torch.autograd.gradgradcheck(of, inputs)
-
-
 EAGER = {
     operator.overload.name().removeprefix("tg_lpe::"): operator
     for module in (edges, estimates, layers, polynomials, segment)
@@ -176,14 +153,3 @@ def test_no_transform_of_torch_gives_a_wrong_number(name: str) -> None:
             with suppress(RuntimeError):
                 traced = torch.jit.trace(run, x, check_trace=False)
                 torch.testing.assert_close(traced(x + 0.1 * step), run(x + 0.1 * step))
-
-
-@needs_cpu
-@pytest.mark.parametrize(
-    "model", [GramTransformer(3, 2, num_filters=2, num_layers=4), LinearTransformer(4, 3)], ids=str
-)
-def test_the_incidence_is_one_graph_break(model: Any) -> None:
-    torch._dynamo.reset()
-    arguments = batch_of(PARTS, torch.float32).arguments(weighted=False)
-    explained = torch._dynamo.explain(lambda: model(None, **arguments))()
-    assert explained.graph_break_count <= 1, explained.break_reasons
