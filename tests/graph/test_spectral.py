@@ -13,8 +13,6 @@ from helpers import Graph, batch_of, corner_cases, few, from_networkx, graph_of,
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
-from torch_geometric.data import Data
-from torch_geometric.transforms import AddRandomWalkPE
 
 import tg_lpe
 from tg_lpe.graph.eigenvectors import laplacian_eigenvectors
@@ -66,15 +64,6 @@ def test_an_edge_of_weight_zero_separates_components() -> None:
     vectors, values = laplacian_eigenvectors(tg_lpe.Graph(joined.edge_index(), 4, edge_weight=joined.edge_weight()), 4)
     np.testing.assert_allclose(values[0, :2], [2, 2], atol=1e-14)
     assert values[0, 2:].isnan().all() and not vectors[:, 2:].any()
-
-
-@pytest.mark.parametrize("graph", [nx.petersen_graph(), nx.barbell_graph(40, 10), nx.empty_graph(3)], ids=str)
-def test_random_walks_against_pyg(graph: nx.Graph) -> None:
-    mine = from_networkx(graph)
-    index, _ = mine.both_ways()
-    data = AddRandomWalkPE(12, attr_name="pe")(Data(edge_index=index, num_nodes=mine.num_nodes))
-    got, _ = random_walk_probabilities(tg_lpe.Graph(index, mine.num_nodes), 12)
-    torch.testing.assert_close(got.float(), data.pe, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("function", [laplacian_eigenvectors, random_walk_probabilities])
