@@ -174,15 +174,6 @@ def test_small_and_empty_graphs() -> None:
     assert small()(None, none, num_nodes=3).isfinite().all(), "training without a single edge"
 
 
-@pytest.mark.parametrize("attention", ["edge", "gps"])
-@pytest.mark.parametrize("num_nodes", [0, 1])
-def test_tiny_batches_train(attention: str, num_nodes: int) -> None:
-    model = small(num_node_types=3, num_edge_types=2, attention=attention).float().train()
-    x, none = torch.zeros(num_nodes, dtype=torch.int64), torch.zeros(2, 0, dtype=torch.int64)
-    out = model(x, none, none[0], num_graphs=1)
-    assert out.shape == (1, 1) and bool(out.isfinite().all())
-
-
 # Encodings of edges, and encoders that make them.
 
 WITH_EDGES = {"num_node_types": 4, "num_edge_types": 3, "pe_channels": 2}

@@ -149,16 +149,6 @@ def test_batches_and_datasets_are_their_graphs_one_by_one(name: str) -> None:
                 torch.testing.assert_close(own[key], expected[key], rtol=1e-9, atol=1e-9, equal_nan=True)
 
 
-@every_transform
-def test_loaders_collate_what_was_written(name: str) -> None:
-    transform, attr = TRANSFORMS[name]()
-    graphs = [transform(data) for data in sample()]
-    (batch,) = DataLoader(graphs, batch_size=len(graphs))
-    assert torch.equal(batch[attr], torch.cat([data[attr] for data in graphs]))
-    again = batch.to_data_list()
-    assert all(torch.equal(own[attr], data[attr]) for own, data in zip(again, graphs, strict=True))
-
-
 # Arguments.
 
 
