@@ -81,7 +81,6 @@ def test_zinc(zinc: Path, capsys: pytest.CaptureFixture[str]) -> None:
         "--split_column random",
         "--features ogb",
         "--folds 3",
-        "--missing -",
         "--split_seed 3",
     ):
         assert main(["train", str(zinc), *option.split(), "--out", str(zinc / "run"), *TINY]) == 1

@@ -92,7 +92,6 @@ def add_target(parser: Parser) -> None:
     """Add the options of the target columns."""
     target = parser.add_argument_group("target")
     target.add_argument("--target", nargs="+", metavar="COLUMN", help="columns to predict")
-    target.add_argument("--missing", nargs="*", metavar="CELL", help="cells that also mean a missing label")
     target.add_argument(
         "--extra_columns",
         nargs="+",
@@ -113,7 +112,7 @@ def add_target(parser: Parser) -> None:
 
 def of_target(args: Namespace) -> dict[str, Any]:
     """Return the options of :func:`add_target` as arguments of ``load_molecules``."""
-    names = ("missing", "computed", "extra_columns", "weight_column")
+    names = ("computed", "extra_columns", "weight_column")
     return {"targets": args.target, **{name: args[name] for name in names}}
 
 

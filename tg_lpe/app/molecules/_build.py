@@ -64,7 +64,7 @@ def read_rows(
     if options.split_column is not None:
         places = places.assign(part=_parts(places, cells[options.split_column]))
     # First, so that a bad cell fails early.
-    labels, classes = read_labels(places, cells[label_columns(target)], options.missing)
+    labels, classes = read_labels(places, cells[label_columns(target)])
     numbers = [column for option, column in options.further if option != "split_column"]
     extra = read_numbers(places, cells[numbers], options.weight_column)
     molecules = read_strings(

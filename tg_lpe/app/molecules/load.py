@@ -41,10 +41,10 @@ def load_molecules(
 ) -> MoleculeSplits:
     """Load molecules as training, validation and test sets.
 
-    Labels are columns of the files, or computed on request. An empty cell is a missing label, NaN in `y`; the report
-    counts them. Unusable molecules, and molecules without any label, are left out; the report names them, and a log
-    line counts them. Salts stay whole, so a graph may have several components. The processed splits are cached, keyed
-    by the content of the files.
+    Labels are columns of the files, or computed on request. An empty cell, or one with `NA`, `N/A`, `null` or `NaN`, is
+    a missing label, NaN in `y`; the report counts them. Unusable molecules, and molecules without any label, are left
+    out; the report names them, and a log line counts them. Salts stay whole, so a graph may have several components.
+    The processed splits are cached, keyed by the content of the files.
 
     Args:
         source: A folder with one file for each of train, val and test, and optionally an `atom_dict.txt` that fixes the
@@ -62,7 +62,7 @@ def load_molecules(
     Raises:
         FileNotFoundError: If the source or one of its files is missing.
         ModuleNotFoundError: If `features="ogb"` and ogb is not installed.
-        TypeError: If an option is unknown, or `targets`, `extra_columns` or `missing` is no sequence of strings.
+        TypeError: If an option is unknown, or `targets` or `extra_columns` is no sequence of strings.
         ValueError: If the target is unclear; the value of an option is unknown, contradicts another or does not fit the
             source; a file is malformed; a cell is no label, number, weight or part; or a split has no usable
             molecule.

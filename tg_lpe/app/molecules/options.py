@@ -49,7 +49,6 @@ class LoadOptions:
         targets: Columns of the labels, in the order of the columns of `y`. An empty sequence means no labels, which is
             enough for pretraining. By default `y`, if it is the only column other than the SMILES. A column of words
             holds classes, numbered in the order of their names, which `splits.target.classes` lists.
-        missing: Cells that mean a missing label, such as `("n/a", "-")`, in addition to empty cells.
         extra_columns: Columns of numbers that the model reads in addition to the molecule, such as a temperature, in
             the order of the columns of `graph_attr`.
         weight_column: A column of numbers of at least 0, `graph_weight` of the graphs: the weight of a molecule in the
@@ -81,7 +80,6 @@ class LoadOptions:
 
     name: DatasetName | None = None
     targets: Sequence[str] | None = None
-    missing: Sequence[str] | None = None
     extra_columns: Sequence[str] | None = ()
     weight_column: str | None = None
     computed: str | None = None
@@ -97,7 +95,7 @@ class LoadOptions:
     def __post_init__(self) -> None:
         for option, known in _CHOICES.items():
             check_choice(option, vars(self)[option], known if option == "features" else (None, *known))
-        for option in ("targets", "missing", "extra_columns"):
+        for option in ("targets", "extra_columns"):
             check_strings(option, vars(self)[option])
         check_seed(self.seed)
         if self.fold is not None:
