@@ -56,7 +56,7 @@ def test_new_names_differ_from_the_others_and_from_one_another() -> None:
             splits_of([0.0, 1.0, 2.0], ("k",), classes=(("low", "mid", "high"),)),
             ["row", "k", "k_low", "k_mid", "k_high"],
         ),
-        ("multiclass", splits_of([1.0, 2.0, 5.0], ("k",)), ["row", "k", "k_1", "k_2", "k_5"]),
+        ("multiclass", splits_of([0.0, 1.0, 2.0], ("k",)), ["row", "k", "k_0", "k_1", "k_2"]),
     ],
 )
 def test_predictions_are_those_of_the_run(tmp_path: Path, name: str, splits: GraphSplits, header: list[str]) -> None:

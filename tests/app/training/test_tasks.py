@@ -249,8 +249,6 @@ test_refused_arguments = refusals(
     ({"task": Regression, "mean": ["0.5"], "std": [1.0]}, TypeError, "mean"),
     ({"task": Binary, "num_targets": 2}, "num_targets"),
     ({"task": Multiclass, "num_classes": 1}, "num_classes"),
-    ({"task": Multiclass, "num_classes": 2, "values": 3}, TypeError, "values"),
-    ({"task": Multiclass, "num_classes": 3, "values": (1.0, 2.0)}, "values"),
     ({"task": Multiclass, "num_classes": 2, "balanced": "no"}, "balanced"),
     ({"task": lambda: make_task({"name": "ranking"})}, "task"),
     ({"task": lambda: make_task({"name": "binary", "num_classes": 2})}, "num_classes"),
@@ -260,7 +258,7 @@ test_refused_labels = refusals(
     ((Binary(), 0.0, 2.0, NAN), "0 or 1, .* 0, 2"),
     ((Multiclass(num_classes=2), 0.0, 2.0), "0..1, .* 0, 2"),
     ((Multiclass(num_classes=2), 0.5), r"0\.5"),
-    ((Multiclass(num_classes=3, values=(1.0, 2.0, 3.0)), 0.0, 1.0), "1, 2, 3, .* 0, 1"),
+    ((Multiclass(num_classes=2), -1.0, 1.0), "0..1, .* -1, 1"),
     ((Regression(), math.inf), "finite"),
 )
 test_refused_shapes = refusals(
@@ -305,20 +303,6 @@ def test_the_task_of_a_dataset() -> None:
     assert task_for(splits_with([[0.0], [1.0], [2.0], [NAN]]), "multiclass") == Multiclass(num_classes=3)
     assert task_for(splits_with([[0.0], [3.0]]), "multiclass", num_classes=9) == Multiclass(num_classes=9)
     assert task_for(splits_with([[0.0], [1.0]]), "regression") == Regression(mean=[0.5], std=[0.5])
-
-
-def test_classes_with_other_numbers_than_their_places() -> None:
-    """Classes 1, 2 and 3 are three, not four, and a model has an output for each."""
-    labels = torch.tensor([[1.0], [3.0], [2.0], [NAN]])
-    task = task_for(splits_with(labels.tolist()), "multiclass")
-    assert task == Multiclass(num_classes=3, values=(1.0, 2.0, 3.0)) and task.out_channels == 3
-    assert make_task(json.loads(json.dumps(task.to_dict()))) == task
-    assert "values" not in Multiclass(num_classes=3).to_dict()
-    out = torch.randn(4, 3, generator=torch.Generator().manual_seed(0))
-    assert torch.equal(task.loss(out, labels), Multiclass(num_classes=3).loss(out, labels - 1))
-    certain = 9 * torch.eye(3)[[0, 2, 1, 0]]
-    assert list(task.evaluate(certain, labels).values()) == [1.0, 1.0, 3, 1]
-    Multiclass(num_classes=2, values=(0.1, 0.2)).check(torch.tensor([[0.1], [0.2]]))  # of another precision
 
 
 def test_a_regression_is_told_apart_by_column() -> None:
@@ -384,13 +368,6 @@ def test_a_loss_of_ones_own_is_given_the_labels_as_they_are() -> None:
 
     labels = torch.full((3, 1), 300.0)
     assert Own.arguments_for(labels, labels) == {"num_targets": 1}
-
-
-def test_a_class_that_may_mark_missing_labels(caplog: pytest.LogCaptureFixture) -> None:
-    for labels, is_suspicious in (([-1, 0, 1, 2], True), ([-1, 1], False), ([-1, 0, 2], False), ([0, 1, 2], False)):
-        caplog.clear()
-        task_for(splits_with([[float(label)] for label in labels]), "multiclass")
-        assert ("-1 marks missing" in caplog.text) == is_suspicious, labels
 
 
 def test_a_users_own_task() -> None:

@@ -48,7 +48,7 @@ SIZES = {field.name for field in fields(DataSpec)}
 WIDTHS = {"out_channels", "edge_out_channels"}
 OF_DATA = {"level", "edge_channels"}
 """Options inside a model argument that follow from the task and the encoder."""
-TASK_SIZES = {"level", "num_targets", "num_classes", "values"}
+TASK_SIZES = {"level", "num_targets", "num_classes"}
 
 C = TypeVar("C", bound=LoopConfig)
 

@@ -370,14 +370,12 @@ class Multiclass(Task):
 
     Args:
         num_classes: number of classes, at least 2.
-        values: the labels of the classes, ascending, such as 1, 2, 3, if they are not ``0..num_classes - 1``.
         balanced: whether the loss of each label is multiplied by 1 minus the share of its class in the batch, as in
             `Benchmarking Graph Neural Networks <https://arxiv.org/abs/2003.00982>`_. Use it with
             ``metric="balanced_accuracy"``, the mean recall of the classes.
     """
 
     num_classes: int
-    values: Sequence[float] | None = None
     balanced: bool = False
 
     name: ClassVar[str] = "multiclass"
@@ -389,23 +387,11 @@ class Multiclass(Task):
             raise ValueError(f"multiclass labels are one column, got num_targets={self.num_targets}; use multilabel")
         check_count("num_classes", self.num_classes, least=2)
         check_flags(balanced=self.balanced)
-        if self.values is not None:
-            values = checked_numbers("values", self.values)
-            if len(values) != self.num_classes or list(values) != sorted(set(values)):
-                raise ValueError(f"values must be {self.num_classes} different numbers, ascending, got {self.values}")
-            object.__setattr__(self, "values", values)
 
     @classmethod
     def arguments_for(cls, labels: Tensor, training: Tensor) -> dict[str, Any]:
-        known = labels[~labels.isnan()].unique()
-        largest = int(known.max()) if known.numel() else 0
-        arguments = {**super().arguments_for(labels, training), "num_classes": max(2, largest + 1)}
-        if len(known) > 1 and bool((known == known.floor()).all()) and known.tolist() != list(range(len(known))):
-            arguments |= {"num_classes": len(known), "values": known.tolist()}
-            if known.tolist() == list(range(-1, len(known) - 1)):
-                hint = "if -1 marks missing labels, make them NaN, or leave their cells of a table empty"
-                _LOGGER.warning("the classes are -1 to %d; %s", len(known) - 2, hint)
-        return arguments
+        largest = int(labels.nan_to_num(0.0).max()) if labels.numel() else 0
+        return {**super().arguments_for(labels, training), "num_classes": max(2, largest + 1)}
 
     @property
     def out_channels(self) -> int:
@@ -413,12 +399,12 @@ class Multiclass(Task):
 
     @property
     def class_names(self) -> tuple[str, ...]:
-        return tuple(f"{value:g}" for value in self.values or range(self.num_classes))
+        return tuple(map(str, range(self.num_classes)))
 
     def loss(self, prediction: Tensor, target: Tensor, weight: Tensor | None = None) -> Tensor:
         prediction, target = self.rows(prediction, target)
         labelled = ~target.isnan()
-        known = torch.where(labelled, self._numbers(target), 0).long().squeeze(1)
+        known = torch.where(labelled, target, 0).long().squeeze(1)
         each = F.cross_entropy(prediction, known, reduction="none").unsqueeze(1)
         if not self.balanced:
             return masked_mean(torch.where(labelled, each, 0.0), labelled, weight)
@@ -435,26 +421,13 @@ class Multiclass(Task):
 
     def compared(self, prediction: Tensor, target: Tensor, metric: str) -> tuple[Tensor, Tensor]:
         best, column = prediction.max(1, keepdim=True)  # NaN is no class, so it is never correct
-        return torch.where(best.isnan(), torch.nan, column.double()), self._numbers(target)
-
-    def _numbers(self, target: Tensor) -> Tensor:
-        """Return class numbers."""
-        if self.values is None:
-            return target
-        values = torch.tensor(self.values, dtype=target.dtype).to(target.device, non_blocking=True)
-        number = torch.searchsorted(values, target.nan_to_num(self.values[0]).contiguous()).to(target.dtype)
-        return torch.where(target.isnan(), target, number)
+        return torch.where(best.isnan(), torch.nan, column.double()), target
 
     def check(self, target: Tensor) -> None:
         values = target[~target.isnan()].unique()
-        if self.values is None:
-            is_class = (values == values.floor()) & (values >= 0) & (values < self.num_classes)
-            allowed = f"integers in 0..{self.num_classes - 1}"
-        else:
-            known = torch.tensor(self.values, dtype=target.dtype, device=target.device)
-            is_class, allowed = torch.isin(values, known), _few(known)
-        if not bool(is_class.all()):
-            raise ValueError(f"labels of multiclass must be {allowed}, or NaN where missing; there are {_few(values)}")
+        if not bool(((values == values.floor()) & (values >= 0) & (values < self.num_classes)).all()):
+            allowed = f"integers in 0..{self.num_classes - 1}, or NaN where missing"
+            raise ValueError(f"labels of multiclass must be {allowed}; there are {_few(values)}")
 
 
 def make_task(config: Mapping[str, Any]) -> Task:
@@ -508,9 +481,8 @@ def task_for(splits: GraphSplits, name: str | None = None, metric: str | None = 
     arguments = cls.arguments_for(labels, splits.labels("train"))
     if options.keys() & {"mean", "std"}:
         arguments = {name: value for name, value in arguments.items() if name not in ("mean", "std")}
-    if "num_classes" in options or (named and "num_classes" in arguments):
-        arguments.pop("values", None)
-        arguments |= {"num_classes": len(named[0])} if named else {}
+    if named and "num_classes" in arguments:
+        arguments["num_classes"] = len(named[0])
     task = make_task({"name": name, "level": splits.target.level, "metric": metric or "", **arguments, **options})
     task.check(labels)
     if "mean" in arguments:
