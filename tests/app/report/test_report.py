@@ -6,7 +6,6 @@ import json
 import math
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -152,13 +151,6 @@ def labels(*runs: Run) -> list[str]:
     return [row.label for row in table.rows]
 
 
-def differences(*runs: Run) -> dict[str, Any]:
-    """Return the difference of each row to the row without an encoding, for runs with one table."""
-    (table,) = compare(runs)
-    pairs = {row.label: table.against_none(row) for row in table.rows}
-    return {label: None if pair is None else pytest.approx(pair[0]) for label, pair in pairs.items()}
-
-
 def test_seeds_make_one_row(make_run: MakeRun) -> None:
     runs = [make_run(f"a{seed}", 0.30 + 0.03 * seed, LAPLACIAN, seed=seed) for seed in range(3)]
     (table,) = compare(runs[::-1])
@@ -234,7 +226,6 @@ def test_differing_settings_are_shown(
     found = labels(*runs)
     assert len(set(found)) == 2 and all(label.endswith(word) for label, word in zip(found, words, strict=True))
     assert all(any(part in label for part in base) for label in found)
-    assert set(differences(*runs).values()) == {None}
     apart = [name for name in change if name not in ("encoder", "encoder_lr", "pe_options")]
     (note,) = [note for note in compare(runs)[0].notes if "more than the encoding" in note] or [""]
     assert bool(note) == bool(apart) and all(("loss_function" if name == "task" else name) in note for name in apart)
@@ -263,9 +254,6 @@ def test_options_of_attention_layers_are_settings(make_run: MakeRun) -> None:
     assert labels(*runs[:2]) == ["none", "none, local gine, global_attention softmax"]
     (note,) = [note for note in compare(runs[:2])[0].notes if "more than the encoding" in note]
     assert "attention_options.local" in note and "attention_options.global_attention" in note
-    assert "`against none` only compares" in note
-    (table,) = compare([replace(run, cells={"against none": "−0.1 ± 0.2"}) for run in runs[:2]])
-    assert not any("only compares" in note for note in table.notes), "tg-lpe compare compares all rows"
 
 
 def test_classes_of_encoders_are_different_rows(make_run: MakeRun) -> None:
@@ -292,41 +280,9 @@ def test_starts_are_told_apart(make_run: MakeRun) -> None:
 def test_edge_encoding_is_shown_for_every_row_that_has_it(make_run: MakeRun) -> None:
     runs = [make_run("none", 0.5, None), make_run("walk", 0.4, {**WALK, "edge_out_channels": 0})]
     runs += [make_run("ours", 0.3), make_run("features", 0.45, FEATURES)]
-    assert differences(*runs) == {
-        "GramTransformer, edge_encoding True": -0.2,
-        "RandomWalk, edge_encoding False": -0.1,
-        "LinearTransformer": -0.05,  # it has no encoding of edges
-        "none": None,
-    }
+    names = ["GramTransformer, edge_encoding True", "RandomWalk, edge_encoding False", "LinearTransformer", "none"]
+    assert labels(*runs) == names, "LinearTransformer has no encoding of edges"
     assert not any("more than the encoding" in note for note in compare(runs)[0].notes)
-
-
-def test_none_has_the_same_model_and_training(make_run: MakeRun) -> None:
-    other = {**GRAM, "edge_out_channels": 0, "num_filters": 2}
-    runs = [make_run("a", 0.5, None, readout={"pooling": "mean"}), make_run("b", 0.4, None, readout={"pooling": "sum"})]
-    summed = {"readout": {"pooling": "sum"}, "pe_options": {"norm": False}}
-    assert next(iter(differences(*runs, make_run("c", 0.3, other, **summed)).values())) == -0.1
-    runs = [make_run("none", 0.40, None), make_run("long", 0.20, None, epochs=30), make_run("ours", 0.30)]
-    runs.append(make_run("walk", 0.44, WALK))
-    expected = {"none, epochs 30": None, "GramTransformer": -0.1, "none, epochs 3": None, "RandomWalk": 0.04}
-    assert differences(*runs) == expected
-    table = comparison_table(runs)
-    assert "−0.1000 (−25.0 %)" in table and "+0.0400 (+10.0 %)" in table
-    (best,) = [line for line in table.splitlines() if line.startswith("* ")]
-    assert best.startswith("* none, epochs 30")
-
-
-def test_difference_of_small_errors_keeps_its_digits(make_run: MakeRun) -> None:
-    text = comparison_table([make_run("none", 3e-5, None), make_run("ours", 1.8e-5, LAPLACIAN)])
-    assert "−1.2e−05 (−40.0 %)" in text
-
-
-def test_difference_is_over_the_seeds_of_both(make_run: MakeRun) -> None:
-    runs = [make_run("none", 3.0, None), make_run("again", 2.4, None, seed=1), make_run("walk", 3.1, WALK)]
-    runs.append(make_run("ours", 1.0, seed=2))
-    assert differences(*runs) == {"RandomWalk": 0.1, "GramTransformer": None, "none": None}
-    table = comparison_table(runs)
-    assert "+0.1000 (+3.3 %)" in table and "different seeds" in table
 
 
 def test_larger_is_better_where_the_metric_says_so(make_run: MakeRun, page: Callable[..., Page]) -> None:
@@ -337,7 +293,7 @@ def test_larger_is_better_where_the_metric_says_so(make_run: MakeRun, page: Call
     ]
     (table,) = compare(runs)
     assert [row.label for row in table.rows] == ["RandomWalk", "none", "LaplacianEigenvectors"]
-    assert table.best is table.rows[0] and differences(*runs)["RandomWalk"] == 0.2
+    assert table.best is table.rows[0]
     assert runs[2].validation == 0.95
     text, shown = comparison_table(runs), page(*runs)
     assert "test ROC-AUC" in text and "MAE" not in text
@@ -362,7 +318,7 @@ def test_other_data_or_tasks_are_not_ranked_together(make_run: MakeRun, other: d
     tables = compare(runs)
     assert [len(table.rows) for table in tables] == [1, 1]
     assert [table.source for table in tables] == ["zinc", other.get("data", {}).get("source", "zinc (2)")]
-    assert all(table.best is None and table.against_none(table.rows[0]) is None for table in tables)
+    assert all(table.best is None for table in tables)
     assert not any(line.startswith("* ") for line in comparison_table(runs).splitlines())
 
 
@@ -377,27 +333,6 @@ def test_split_is_read_from_the_folder(make_run: MakeRun) -> None:
     assert said not in table({"kind": "given"}, {"kind": "given"})
     apart = table({"kind": "scaffold"}, {"kind": "random", "seed": 0})
     assert said not in apart and "my/molecules.smi (2)" in apart, "scaffold splits are other data"
-
-
-def test_digests_tell_data_apart(make_run: MakeRun) -> None:
-    """Digests separate data with equal descriptions, but not data with another split or other features."""
-
-    def tables(*data: dict[str, Any]) -> list[str]:
-        runs = [make_run(test=0.3, data=own) for own in data]
-        at = {run.path: str(number) for number, run in enumerate(runs)}
-        return ["".join(sorted(at[run.path] for run in table.runs)) for table in compare(runs)]
-
-    for split in ({"source": "my/data", "split": {"kind": "given"}}, {"source": UNNAMED, "split": None}):
-        first = {**split, "digest": "a"}
-        assert tables(first, {**split, "digest": "b"}, first) == ["02", "1"]
-        assert tables(first, split) == ["01"], "one says nothing"
-        bonds = {**first, "bond_types": ["SINGLE"]}, {**split, "digest": "b", "bond_types": []}
-        assert tables(*bonds) == ["01"], "of one file, with other features"
-    seeds = [{"source": "my/data", "split": {"kind": "random", "seed": seed}} for seed in range(3)]
-    digests = [{**split, "digest": digest} for split, digest in zip(seeds, "abc", strict=True)]
-    assert tables(*digests) == ["012"], "seeds of one file"
-    assert tables(digests[0], {**seeds[0], "digest": "other"}) == ["0", "1"], "two files, split alike"
-    assert tables(*digests[:2], {**seeds[0], "digest": "other"}) == ["0", "1", "2"], "whose seed 1 is, is not known"
 
 
 def test_data_from_python_is_told_apart_by_its_features(make_run: MakeRun) -> None:
@@ -486,11 +421,11 @@ def test_page_is_whole_and_needs_nothing_else(make_run: MakeRun, page: Callable[
     assert len(shown.ids) == len(set(shown.ids)) and shown.addresses
     assert all(address.startswith("#") and address[1:] in shown.ids for address in shown.addresses)
     rows = {row[0].removesuffix(" lowest"): row[1:] for row in shown.rows}
-    assert rows["none"][0] == "0.3050 ± 0.0071" and rows["none"][3:6] == ["0, 1", "3", "500,000"]
-    assert rows["none"][6:] == ["200", "3 min", "float32"] and "500,000 + 232" in rows["GramTransformer"]
-    assert "Lowest test MAE: GramTransformer, 0.2000 ± 0.0000, against none −0.1050" in shown.text
-    assert shown.text.count("1,200 molecules skipped") == 2 and shown.text.count("no bond") == 1000
-    for fact in ("and 200 more", "not recorded", "A Processor", "2.13.0", "test_mae_relabelled", "0.321"):
+    assert rows["none"][0] == "0.3050 ± 0.0071" and rows["none"][2:5] == ["0, 1", "3", "500,000"]
+    assert rows["none"][5:] == ["200", "3 min", "float32"] and "500,000 + 232" in rows["GramTransformer"]
+    assert "Lowest test MAE: GramTransformer, 0.2000 ± 0.0000. Next: none" in shown.text
+    assert shown.text.count("1,200 molecules skipped") == 2 and shown.text.count("no bond") == 40
+    for fact in ("and 1,180 more", "not recorded", "A Processor", "2.13.0", "test_mae_relabelled", "0.321"):
         assert fact in shown.text
     assert shown.source == page(*runs, runs[0]).source  # named twice, counted once; the same every time
 

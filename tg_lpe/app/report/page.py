@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -35,7 +34,6 @@ def write_report(paths: Sequence[str | Path | Run], out: str | Path = "report.ht
     if not runs:
         raise ValueError("a report needs at least one run folder")
     tables = compare(runs)
-    first_with = {json.dumps(run.data.get("skipped")): run for run in reversed(runs)}
     here = FileSystemLoader(Path(__file__).parent)
     environment = Environment(loader=here, autoescape=True, trim_blocks=True, lstrip_blocks=True)
     environment.filters |= {"figure": figure_text, "value": value_text}
@@ -44,7 +42,6 @@ def write_report(paths: Sequence[str | Path | Run], out: str | Path = "report.ht
         tables=tables,
         pictures=_pictures,
         place={run.path: f"run-{number}" for number, run in enumerate(runs, 1)},
-        first_with_skipped={run.path: first_with[json.dumps(run.data.get("skipped"))] for run in runs},
         counted=counted,
     )
     with replacing(Path(out)) as temporary:

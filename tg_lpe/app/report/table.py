@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tg_lpe.app.report.format import DASH, duration_text, figure_form, figure_text, signed
+from tg_lpe.app.report.format import DASH, duration_text, figure_form, figure_text
 from tg_lpe.app.report.runs import UNNAMED, Run, title_of
 from tg_lpe.app.report.settings import RANKED_BY, differing, effective_settings, labels, of_encoding
 from tg_lpe.data.splits import PARTS
@@ -51,14 +51,12 @@ class Row:
 
     Attributes:
         settings: settings that affected the runs, without the seed; encoder arguments are named ``encoder.NAME``.
-        rest: the settings except those of the encoding.
         speed: median of graphs per second over all epochs of all runs.
         label, color: label and colour of the row in its table.
     """
 
     def __init__(self, runs: Sequence[Run], settings: Mapping[str, Any]) -> None:
         self.runs, self.settings = tuple(runs), settings
-        self.rest = {name: value for name, value in settings.items() if not of_encoding(name)}
         self.encoder = settings["encoder"]
         self.finished = runs[0].finished
         self.seeds = [run.draw for run in runs]
@@ -105,7 +103,6 @@ class Table:
         ]
         further = dict.fromkeys(name for run in runs for name in run.cells)
         self.further = [name for name in further if any(run.cells.get(name, DASH) != DASH for run in runs)]
-        self.compares_with_none = any(self.against_none(row) is not None for row in self.rows)
 
     @property
     def heading(self) -> str:
@@ -130,23 +127,6 @@ class Table:
                 return f"{text} {noun}"
         return ""
 
-    def against_none(self, row: Row) -> tuple[float, float] | None:
-        """Compare the test figure with the row without an encoding that otherwise has the same settings.
-
-        Returns:
-            The difference and the figure of that row, both as means over the seeds that both rows have; ``None`` if
-            there is no such row or seed.
-        """
-        base = next((other for other in self.ranked if other.encoder is None and other.rest == row.rest), None)
-        if base is None or row.encoder is None or row not in self.ranked:
-            return None
-        test, base_test = ({run.draw: run.test for run in each.runs if run.test is not None} for each in (row, base))
-        pairs = [(test[seed], base_test[seed]) for seed in test if seed in base_test]
-        if not pairs:
-            return None
-        mean, base_mean = map(statistics.fmean, zip(*pairs, strict=True))
-        return mean - base_mean, base_mean
-
     def cells(self, row: Row) -> dict[str, str]:
         """Return the cells of a row as text, by column."""
         run, training = row.runs[0], self.kind == "train"
@@ -157,7 +137,6 @@ class Table:
         return {
             "encoding": row.label,
             f"test {self.metric}": _text(run.test for run in row.runs) if row.finished else "unfinished",
-            **({"against none": self._difference(row)} if self.compares_with_none else {}),
             **{title_of(name): _text(run.result.get(f"test_{name}") for run in row.runs) for name in self.beside},
             **{name: run.cells.get(name, DASH) for name in self.further},
             **{self._title(name): _text(run.columns().get(name) for run in row.runs) for name in self.columns},
@@ -191,12 +170,6 @@ class Table:
         unit = run.units.get(column, "")
         return f"test {title_of(run.column_figure)}, {column}{unit and f' in {unit}'}"
 
-    def _difference(self, row: Row) -> str:
-        if (pair := self.against_none(row)) is None:
-            return DASH
-        share = f" ({signed(100 * pair[0] / pair[1], '.1f')} %)" if pair[1] > 0 else ""
-        return signed(pair[0], figure_form(pair[1])) + share
-
     @property
     def verdict(self) -> str:
         """The outcome in a few sentences; empty if there is nothing to compare."""
@@ -204,12 +177,17 @@ class Table:
             return ""
         best, second = self.ranked[:2]
         extreme = "Highest" if self.larger_is_better else "Lowest"
-        against = f", against none {self._difference(best)}" if self.against_none(best) is not None else ""
-        text = f"{extreme} test {self.metric}: {best.label}, {best.test}{against}. Next: {second.label}, {second.test}."
+        text = f"{extreme} test {self.metric}: {best.label}, {best.test}. Next: {second.label}, {second.test}."
         first, last = best.test, second.test
         if first and last and abs(last.mean - first.mean) < max(first.std or 0.0, last.std or 0.0):
             text += " Their difference is smaller than the standard deviation over seeds."
         return text
+
+    @property
+    def other_settings(self) -> str:
+        """Names of the settings of model and training in which rows differ; empty for pretrainings."""
+        names = differing([row.settings for row in self.rows]) if self.kind == "train" else []
+        return ", ".join(name for name in names if not of_encoding(name))
 
     @property
     def notes(self) -> list[str]:
@@ -219,11 +197,8 @@ class Table:
         uneven = len({tuple(row.seeds) for row in rows if row.finished}) > 1
         is_unfinished = not all(row.finished for row in rows)
         useless = ", ".join(row.label for row in rows if row.is_no_better_than_constant)
-        others = ", ".join(differing([row.rest for row in rows])) if self.kind == "train" else ""
         splits = {json.dumps(run.data["split"], sort_keys=True) for run in self.runs if run.data.get("split")}
         computers = {str([m.get("accelerator") or m.get("processor"), m.get("threads")]) for m in machines}
-        is_paired = "against none" in self.further  # tg-lpe compare compares all rows
-        like = "" if is_paired else " `against none` only compares rows that agree in these settings."
         notes = [
             ("± is the sample standard deviation over seeds or folds; a row of one run has none.", several),
             (
@@ -231,9 +206,9 @@ class Table:
                 any(name.startswith("against ") for name in self.further),
             ),
             ("Each row has one seed, so the variation between seeds is unknown.", not several and self.best),
-            ("Rows have different seeds; `against none` is the mean over the seeds that both rows have.", uneven),
+            ("Rows have different seeds.", uneven),
             (f"These rows are no better than the constant: {useless}.", useless),
-            (f"Rows differ in more than the encoding: {others}.{like}", others),
+            (f"Rows differ in more than the encoding: {self.other_settings}.", self.other_settings),
             ("The split depends on the seed or fold, so other seeds or folds have other test sets.", len(splits) > 1),
             ("Machines or numbers of threads differ, so graphs/s and times are not comparable.", len(computers) > 1),
             ("Unfinished runs are not ranked; their validation figure is the best so far.", is_unfinished),
@@ -245,12 +220,11 @@ def compare(runs: Sequence[Run]) -> list[Table]:
     """Sort runs into tables, one for each kind of run and dataset, trainings first."""
     names: Counter[tuple[str, str]] = Counter()
     tables = []
-    for same_words in _grouped(sorted(runs, key=lambda run: run.kind != "train"), _data_key):
-        for same_data in _by_digest(same_words):
-            run = same_data[0]
-            names[run.kind, run.source] += 1
-            number = names[run.kind, run.source]
-            tables.append(Table(f"{run.source} ({number})" if number > 1 else run.source, same_data))
+    for same_data in _grouped(sorted(runs, key=lambda run: run.kind != "train"), _data_key):
+        run = same_data[0]
+        names[run.kind, run.source] += 1
+        number = names[run.kind, run.source]
+        tables.append(Table(f"{run.source} ({number})" if number > 1 else run.source, same_data))
     return tables
 
 
@@ -322,22 +296,6 @@ def _target_of(data: Mapping[str, Any]) -> list[Any]:
     """Return the label columns, or the name of the computed label; empty if not recorded."""
     target = data.get("target") or {}
     return list(target.get("columns") or []) if target.get("computed") is None else ["penalised logP", None]
-
-
-def _by_digest(runs: Sequence[Run]) -> list[list[Run]]:
-    """Group runs by the digest of their data if that shows different data, else keep them in one group.
-
-    A digest also covers the split and the numbering of atom types. So only runs that agree in these, such as those of
-    one seed, show by different digests that their files differ. Then each digest is a group.
-    """
-    digests: dict[str, set[str]] = {}
-    for run in runs:
-        if (digest := run.data.get("digest")) is not None:
-            names = ("split", "atom_types", "bond_types", "target", "weight_column", "extra_columns")
-            description = [run.data.get(name) for name in names]
-            digests.setdefault(json.dumps(description, sort_keys=True), set()).add(digest)
-    clash = any(len(group) > 1 for group in digests.values())
-    return _grouped(runs, lambda run: str(run.data.get("digest")) if clash else "")
 
 
 def _rows(runs: Sequence[Run]) -> list[Row]:
