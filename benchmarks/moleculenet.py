@@ -7,7 +7,7 @@ others. The split is by scaffold, 80/10/10, the same for all rows and seeds. The
 
 - default: `tg-lpe train SET.csv`, with nothing but targets, task and split.
 - start: `--start transformer-zinc12k --lr 1e-4`; molecules that this model refuses get the mean training label.
-- descriptors: RDKit's descriptors in `--extra_columns`.
+- descriptors: the default with `--descriptors`.
 - chemprop: `chemprop train` with its defaults, left out without PATH, the command in an environment of its own.
 - forest, boosting: for each label column, scikit-learn's random forest of 500 trees and HistGradientBoosting, on counts
   of the 2,048 Morgan fragments of radius 2.
@@ -33,7 +33,7 @@ import pandas as pd
 from _arguments import Parser
 from _runs import nci_smiles, over_seeds, write_csv, write_runs
 from rdkit import Chem
-from rdkit.Chem import Descriptors, rdFingerprintGenerator
+from rdkit.Chem import rdFingerprintGenerator
 from sklearn import ensemble
 from threadpoolctl import threadpool_limits
 
@@ -109,15 +109,12 @@ def by_tg_lpe(name: str, row: str, seed: int, table: pd.DataFrame, args: argpars
     folder, source = predictions_file(name, row, seed, args).parent, args.data / f"{name}.csv"
     targets = list(table.columns[2:])
     options = ["--target", *targets, "--task", TASKS[name], "--seed", str(seed)]
-    if row == "default":
-        options += ["--split", "scaffold"]
+    if row == "start":
+        source = folder / "table.csv"
+        table.to_csv(source, index=False)
+        options += ["--split_column", "part", "--start", "transformer-zinc12k", "--lr", "1e-4"]
     else:
-        source, extra = folder / "table.csv", descriptors(table) if row == "descriptors" else pd.DataFrame()
-        table.join(extra).to_csv(source, index=False)
-        more = (
-            ["--extra_columns", *extra] if row == "descriptors" else ["--start", "transformer-zinc12k", "--lr", "1e-4"]
-        )
-        options += ["--split_column", "part", *more]
+        options += ["--split", "scaffold", *(["--descriptors"] if row == "descriptors" else [])]
     options += ["--epochs", "1"] if args.quick else []
     places = ["--out", str(folder), "--cache", str(folder / "cache"), "--quiet", "--threads", "1"]
     child(sys.executable, "-m", "tg_lpe.app.cli", "train", str(source), *options, *places)
@@ -168,13 +165,6 @@ def by_columns(name: str, row: str, seed: int, table: pd.DataFrame) -> np.ndarra
             model.fit(x[fit], table.loc[fit, target])
             predicted.append(model.predict(x[test]) if kind == "Regressor" else model.predict_proba(x[test])[:, -1])
     return np.stack(predicted, axis=1)
-
-
-def descriptors(table: pd.DataFrame) -> pd.DataFrame:
-    """Compute RDKit's descriptors, on a scale on which the largest are no outliers; 0 where one has no value."""
-    values = [Descriptors.CalcMolDescriptors(Chem.MolFromSmiles(text)) for text in table["smiles"]]
-    frame = pd.DataFrame(values, table.index)
-    return pd.DataFrame(np.arcsinh(np.nan_to_num(frame)), frame.index, frame.columns)
 
 
 def entries_of(name: str, table: pd.DataFrame, args: argparse.Namespace) -> list[dict[str, Any]]:

@@ -295,6 +295,14 @@ def test_further_columns(table: Path, tmp_path: Path, capsys: pytest.CaptureFixt
     assert [float(row["predicted_logp"]) for row in rows] == pytest.approx(expected[:, 0].tolist(), abs=1e-4)
     assert main(["predict", *map(str, runs), str(table), str(out), "--quiet", "--threads", "1"]) == 0
 
+    described = tmp_path / "described"
+    train(table, *command, "--descriptors", "--precision", "float32", "--out", described)
+    assert main(["predict", str(described), str(table), str(out), "--quiet", "--threads", "1"]) == 0
+    rows = [row for row in csv.DictReader(out.open(encoding="utf-8")) if row["part"] == "test"]
+    kept = list(csv.DictReader((described / "predictions_test.csv").open(encoding="utf-8")))
+    expected = [float(row["predicted_logp"]) for row in kept]
+    assert [float(row["predicted_logp"]) for row in rows] == pytest.approx(expected, abs=1e-4)
+
     lines = ["smiles;temperature;weight", "CCO;290.5;1", "CC;29_0;1", "C1CC(;300;1", "CCN;;2"]
     (tmp_path / "few.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
     listed = tmp_path / "refused.csv"

@@ -26,7 +26,7 @@ class MoleculeRanges:
         atoms, bonds, rings: smallest and largest number in a molecule; rings are those of a cycle basis.
         atom_types: for each type of atom, the total number, and the largest number in a molecule.
         labels: smallest and largest label of each column that has labels.
-        extra: smallest and largest value of each column of ``graph_attr``, by name.
+        extra: smallest and largest value of each of the last columns of ``graph_attr``, by name.
     """
 
     atoms: tuple[int, int]
@@ -52,7 +52,7 @@ class MoleculeRanges:
             types: names of the atom types by number.
             labels: ``[num_molecules, num_columns]``, NaN if missing.
             columns: names of the columns of ``labels``.
-            extra_columns: names of the columns of ``graph_attr``.
+            extra_columns: names of the last columns of ``graph_attr``.
         """
         counts, kinds = [], []
         for chunk in iterate_chunks(dataset, CHUNK_SIZE, ("x",)):
@@ -62,12 +62,15 @@ class MoleculeRanges:
         bounds = torch.stack([sizes.amin(0), sizes.amax(0)], 1).tolist()
         totals = zip(types, atoms.sum(0).tolist(), atoms.amax(0).tolist(), strict=True)
         labelled = [(name, column[~column.isnan()]) for name, column in zip(columns, labels.T, strict=True)]
-        extra = zip(extra_columns, dataset._data.graph_attr.T, strict=True) if extra_columns else ()
+        last = dataset._data.graph_attr.T[-len(extra_columns) :] if extra_columns else ()
         return cls(
             **dict(zip(COUNTED, map(tuple, bounds), strict=True)),
             atom_types={name: (total, most) for name, total, most in totals},
             labels={name: (float(known.min()), float(known.max())) for name, known in labelled if known.numel()},
-            extra={name: (float(column.min()), float(column.max())) for name, column in extra},
+            extra={
+                name: (float(column.min()), float(column.max()))
+                for name, column in zip(extra_columns, last, strict=True)
+            },
         )
 
     @classmethod
@@ -115,7 +118,7 @@ class MoleculeRanges:
                 seen = f"at most {int(most[kind])} in training" if most[kind] else "none in training"
                 reasons[graph].append(f"{atoms}type {names[kind]!r}, {seen}")
         if self.extra and "graph_attr" in chunk.attributes:
-            extra = _outside_of(self.extra, chunk.attributes["graph_attr"], tuple(self.extra))
+            extra = _outside_of(self.extra, chunk.attributes["graph_attr"][:, -len(self.extra) :], tuple(self.extra))
             reasons = [first + second for first, second in zip(reasons, extra, strict=True)]
         return reasons
 

@@ -54,6 +54,7 @@ DATA = {
     "repair_radicals": bool,
     "canonical": bool,
     "extra_columns": [str],
+    "descriptors": [str],
     "ranges": {"atoms": PAIR, "bonds": PAIR, "rings": PAIR, "atom_types": PAIRS, "labels": PAIRS, "extra": PAIRS},
 }
 """Entries that describe a model's training data, in a card and in a run folder, with their forms."""
@@ -61,9 +62,6 @@ READING = ("atom_types", "bond_types", "repair_radicals", "canonical")
 """Entries that say how molecules are read."""
 DTYPE = "dtype"
 """Entry of ``config.json`` with the dtype of a module without tensors, if it is not float32."""
-
-QUOTED = 120
-"""Largest number of characters of a quoted argument."""
 
 NOT_OPTIONS = ("repo_id", "filename")
 
@@ -529,4 +527,4 @@ def _with_repo_id(model_card: Mapping[str, Any] | None, repo_id: str) -> dict[st
 
 def _quoted(value: Any) -> str:
     text = f"a {type(value).__name__}" if isinstance(value, nn.Module) else repr(value)
-    return text if len(text) <= QUOTED else f"{text[: QUOTED - 3]}..."
+    return text if len(text) <= 120 else f"{text[:117]}..."

@@ -8,9 +8,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from children import run_python
+from rdkit import Chem
+from rdkit.Chem import Descriptors
 
 from tg_lpe.app.molecules import (
     AtomVocabulary,
@@ -239,6 +242,26 @@ def test_a_part_of_one_molecule_with_further_columns(tmp_path: Path) -> None:
     (data,) = splits.val
     assert data.graph_attr.tolist() == [[data.y.item() - 0.25]] and data.graph_weight.item() == data.y.item() - 0.5
     assert splits.digest() == load(tmp_path, path, targets=["y"], extra_columns=["t"], weight_column="w").digest()
+
+
+def test_descriptors_are_those_of_rdkit_before_further_columns(tmp_path: Path) -> None:
+    path, smiles = tmp_path / "own.csv", [f"{'C' * n}O" for n in range(1, 10)] + ["[Na+].[Cl-]"]
+    path.write_text("smiles,y,t\n" + "".join(f"{text},0,{len(text)}\n" for text in smiles))
+    splits = load(tmp_path, path, targets=["y"], extra_columns=["t"], descriptors=True, features="ogb")
+    again = load(tmp_path, path, targets=["y"], extra_columns=["t"], descriptors=True, features="ogb")
+    assert splits.digest() == again.digest() != load(tmp_path, path, targets=["y"], extra_columns=["t"]).digest()
+    description = splits.describe()
+    reader = MoleculeReader.of(description)
+    for text, data in zip(splits.smiles["test"], splits.test, strict=True):
+        values = Descriptors.CalcMolDescriptors(Chem.MolFromSmiles(text), missingVal=0.0, silent=True)
+        expected = np.nan_to_num([values[name] for name in splits.descriptors], posinf=0.0, neginf=0.0)
+        np.testing.assert_allclose(data.graph_attr[0, :-1].numpy(), np.arcsinh(expected), rtol=1e-5)
+        assert data.graph_attr[0, -1].item() == len(text)
+        [batch] = reader.read([text], num_workers=0)
+        assert torch.equal(batch.graphs[0].graph_attr, data.graph_attr[:, :-1])
+    assert set(values) - set(splits.descriptors) == {"Ipc", "AvgIpc"} and splits.spec.graph_dim == len(values) - 1
+    with pytest.raises(ValueError, match=r"the model reads Own, which RDKit .* does not have"):
+        MoleculeReader.of({**description, "descriptors": ["MolWt", "Own"]})
 
 
 def test_workers_agree_with_one_process(write_folder: Write, tmp_path: Path) -> None:

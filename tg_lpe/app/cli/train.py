@@ -101,6 +101,11 @@ def add_target(parser: Parser) -> None:
         "predict then needs the same columns",
     )
     target.add_argument(
+        "--descriptors",
+        action="store_true",
+        help="also read RDKit's descriptors of the whole molecule, which often helps on small tables",
+    )
+    target.add_argument(
         "--weight_column",
         metavar="COLUMN",
         help="column with the weight of each molecule in the training loss, at least 0; other figures are not weighted",
@@ -112,7 +117,7 @@ def add_target(parser: Parser) -> None:
 
 def of_target(args: Namespace) -> dict[str, Any]:
     """Return the options of :func:`add_target` as arguments of ``load_molecules``."""
-    names = ("computed", "extra_columns", "weight_column")
+    names = ("computed", "extra_columns", "descriptors", "weight_column")
     return {"targets": args.target, **{name: args[name] for name in names}}
 
 

@@ -78,6 +78,7 @@ def read_rows(
         features=options.features,
         canonical=bool(options.canonical),
         with_names=True,
+        descriptors=tuple(_molecule.DESCRIPTORS) if options.descriptors else (),
     )
     return ReadRows(places, labels, classes, extra, molecules)
 
@@ -113,10 +114,12 @@ def build_splits(read: ReadRows, options: LoadOptions, target: TargetSpec) -> Bu
     datasets = {}
     for part, rows in members.items():
         dataset = MoleculeDataset.from_molecules([molecules[at] for at in rows], labels[rows], widths)
-        for name, columns in (("graph_attr", options.extra_columns), ("graph_weight", options.weight_column)):
-            if columns:
-                values = read.extra.loc[rows, columns].to_numpy(np.float32)
-                dataset = with_attribute(dataset, name, "graph", torch.tensor(values))
+        if options.extra_columns:
+            values = read.extra.loc[rows, options.extra_columns].to_numpy(np.float32)
+            dataset = dataset.with_columns(torch.tensor(values))
+        if options.weight_column is not None:
+            values = read.extra.loc[rows, options.weight_column].to_numpy(np.float32)
+            dataset = with_attribute(dataset, "graph_weight", "graph", torch.tensor(values))
         datasets[part] = dataset
     return datasets, {
         "smiles": {part: read.places.smiles[members[part]].tolist() for part in PARTS[1:]},

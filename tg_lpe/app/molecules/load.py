@@ -135,9 +135,10 @@ def _splits(built: _cache.Built, options: LoadOptions, target: TargetSpec, is_si
         how = {"kind": "column", "column": options.split_column}
     elif options.fold is not None:
         how |= {"fold": options.fold[0], "folds": options.fold[1]}
+    extra, descriptors = tuple(options.extra_columns or ()), tuple(_molecule.DESCRIPTORS) if options.descriptors else ()
     return MoleculeSplits(
         **datasets,
-        spec=replace(spec_of(datasets.values(), *sizes), graph_dim=len(options.extra_columns or ()) or None),
+        spec=replace(spec_of(datasets.values(), *sizes), graph_dim=len(extra + descriptors) or None),
         target=replace(target, classes=tuple(map(tuple, facts["classes"]))),
         split=how,
         smiles=facts["smiles"],
@@ -147,7 +148,8 @@ def _splits(built: _cache.Built, options: LoadOptions, target: TargetSpec, is_si
         repair_radicals=options.repair_radicals,
         canonical=options.canonical,
         weight_column=options.weight_column,
-        extra_columns=tuple(options.extra_columns or ()),
+        extra_columns=extra,
+        descriptors=descriptors,
     )
 
 

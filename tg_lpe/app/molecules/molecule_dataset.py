@@ -19,7 +19,7 @@ from tg_lpe.app.molecules.solubility import SolubilityNormalization
 from tg_lpe.app.molecules.vocabulary import BOND_TYPES, AtomVocabulary
 from tg_lpe.app.ranges import MoleculeRanges
 from tg_lpe.data import DataSpec, GraphDataset, GraphSplits
-from tg_lpe.data.storage import starts
+from tg_lpe.data.storage import starts, with_attribute
 
 
 class MoleculeDataset(GraphDataset):
@@ -76,7 +76,16 @@ class MoleculeDataset(GraphDataset):
         )
         edges = starts(2 * num_bonds)
         slices = {"x": starts(num_atoms), "edge_index": edges, "edge_attr": edges.clone()}
-        return cls(data, {**slices, "y": torch.arange(len(usable) + 1)})
+        each = torch.arange(len(usable) + 1)
+        if usable and usable[0].descriptors:
+            data.graph_attr = torch.tensor([molecule.descriptors for molecule in usable])
+            slices["graph_attr"] = each.clone()
+        return cls(data, {**slices, "y": each})
+
+    def with_columns(self, columns: Tensor) -> MoleculeDataset:
+        """Append columns to the descriptors in `graph_attr`."""
+        described = [self.graph_attr] if "graph_attr" in self.slices else []
+        return with_attribute(self, "graph_attr", "graph", torch.cat([*described, columns], 1))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,7 +101,8 @@ class MoleculeSplits(GraphSplits):
         repair_radicals: Whether SMILES were read with QM9's clean-up.
         canonical: Whether rings were kekulised as in canonical SMILES; `None` for a published set, read as published.
         weight_column: The column of `graph_weight`, if any.
-        extra_columns: The columns of `graph_attr`.
+        extra_columns: The last columns of `graph_attr`.
+        descriptors: Names of RDKit's descriptors, its first columns.
     """
 
     train: MoleculeDataset
@@ -105,6 +115,7 @@ class MoleculeSplits(GraphSplits):
     canonical: bool | None = None
     weight_column: str | None = None
     extra_columns: tuple[str, ...] = ()
+    descriptors: tuple[str, ...] = ()
 
     def describe(self) -> dict[str, Any]:
         """Return :meth:`GraphSplits.describe` with types, ranges, constants and the molecules left out."""
@@ -114,6 +125,7 @@ class MoleculeSplits(GraphSplits):
             **({} if self.canonical is None else {"canonical": self.canonical}),
             **({} if self.weight_column is None else {"weight_column": self.weight_column}),
             **({"extra_columns": list(self.extra_columns)} if self.extra_columns else {}),
+            **({"descriptors": list(self.descriptors)} if self.descriptors else {}),
             "atom_types": None if self.vocabulary is None else list(self.vocabulary.types),
             "bond_types": [] if self.vocabulary is None else list(BOND_TYPES),
             "ranges": self.ranges().to_dict(),

@@ -51,6 +51,9 @@ class LoadOptions:
             holds classes, numbered in the order of their names, which `splits.target.classes` lists.
         extra_columns: Columns of numbers that the model reads in addition to the molecule, such as a temperature, in
             the order of the columns of `graph_attr`.
+        descriptors: Whether the model also reads RDKit's descriptors of the whole molecule, such as its weight and
+            logP, the first columns of `graph_attr`. They are on the scale of arsinh, 0 where RDKit has no value; `Ipc`
+            and `AvgIpc`, which take longer than all others, are left out.
         weight_column: A column of numbers of at least 0, `graph_weight` of the graphs: the weight of a molecule in the
             training loss, relative to the mean of the training set. Metrics are not weighted.
         computed: `"penalised_logp"` computes the penalised logP as label, and ignores other columns. Its constants are
@@ -81,6 +84,7 @@ class LoadOptions:
     name: DatasetName | None = None
     targets: Sequence[str] | None = None
     extra_columns: Sequence[str] | None = ()
+    descriptors: bool = False
     weight_column: str | None = None
     computed: str | None = None
     smiles_column: str | None = None

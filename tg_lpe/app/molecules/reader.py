@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from rdkit import rdBase
 from torch_geometric.data import Data
 
 from tg_lpe.app.molecules import _molecule, _pool
@@ -54,11 +55,13 @@ class MoleculeReader:
         repair_radicals: Rewrite bracketed radical atoms to plain ones and keep the largest fragment, as for QM9.
         canonical: Kekulise rings as in canonical SMILES, so that the graph does not depend on the spelling of a string,
             except for the order of its atoms. If `False`, double bonds in rings follow the order of the string.
+        descriptors: Names of RDKit's descriptors in `graph_attr`.
     """
 
     vocabulary: AtomVocabulary | None
     repair_radicals: bool = False
     canonical: bool = True
+    descriptors: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> MoleculeReader:
@@ -69,13 +72,16 @@ class MoleculeReader:
                 is canonical unless it contains `"canonical": false`.
 
         Raises:
-            ValueError: If `data` does not describe molecules.
+            ValueError: If `data` does not describe molecules, or names a descriptor that this RDKit lacks.
         """
         atoms = data.get("atom_types")
         if data.get("bond_types") is None:
             raise ValueError("its training data were no molecules with atom and bond types; it takes graphs (Data)")
         vocabulary = AtomVocabulary(tuple(atoms)) if atoms else None
-        return cls(vocabulary, bool(data.get("repair_radicals")), data.get("canonical") is not False)
+        descriptors = tuple(data.get("descriptors", ()))
+        if lacking := [name for name in descriptors if name not in _molecule.DESCRIPTORS]:
+            raise ValueError(f"the model reads {', '.join(lacking)}, which RDKit {rdBase.rdkitVersion} does not have")
+        return cls(vocabulary, bool(data.get("repair_radicals")), data.get("canonical") is not False, descriptors)
 
     def read(
         self, smiles: Sequence[str | None], *, batch_size: int = _pool.CHUNK, num_workers: int | None = None
@@ -102,6 +108,7 @@ class MoleculeReader:
             repair_radicals=self.repair_radicals,
             features="ogb" if self.vocabulary is None else "types",
             canonical=self.canonical,
+            descriptors=self.descriptors,
             num_workers=num_workers,
             chunk_size=batch_size,
         )

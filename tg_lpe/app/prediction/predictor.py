@@ -35,7 +35,7 @@ from tg_lpe.app.training.units import units_text
 from tg_lpe.arguments import ArgumentError, check_choice, check_count, check_form, check_shares, check_type
 from tg_lpe.checkpoints.checkpoint import DATA, DESCRIPTION, CheckpointMixin
 from tg_lpe.checkpoints.files import write_json
-from tg_lpe.data.storage import GraphChunk, in_halves, iterate_chunks, with_attribute
+from tg_lpe.data.storage import GraphChunk, in_halves, iterate_chunks
 from tg_lpe.encoders.precompute import reads_edge_weight
 from tg_lpe.models import Model
 
@@ -311,7 +311,7 @@ class Predictor:
         if self.extra_columns:
             numbers = torch.tensor([[number_of(cell) for cell in extra[index]] for index in usable])
             numbers = numbers.reshape(len(usable), len(self.extra_columns))
-            graphs = with_attribute(graphs, "graph_attr", "graph", numbers)
+            graphs = graphs.with_columns(numbers)
             for row, column in (~numbers.isfinite()).nonzero().tolist():
                 cell, name = extra[usable[row]][column], self.extra_columns[column]
                 wrong.setdefault(usable[row], f"{cell!r} in column {name!r} must be a number")

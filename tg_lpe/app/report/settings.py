@@ -41,6 +41,7 @@ def effective_settings(run: Run) -> dict[str, Any]:
         settings["features"] = "types" if data["bond_types"] else "ogb"
     settings["weight_column"] = data.get("weight_column")
     settings["extra_columns"] = ", ".join(data.get("extra_columns", ())) or None
+    settings["descriptors"] = "RDKit" if data.get("descriptors") else None
     settings["precision"] = run.precision
     unused = {"seed"} | {name for name, schedule in READ_BY.items() if settings.get("schedule", schedule) != schedule}
     if is_training and run.encoder is None:
