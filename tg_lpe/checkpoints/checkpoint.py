@@ -10,7 +10,6 @@ import itertools
 import json
 import os
 import re
-import sys
 import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -22,7 +21,7 @@ from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 import torch
-from huggingface_hub import ModelCard, PyTorchModelHubMixin, hf_hub_download
+from huggingface_hub import PyTorchModelHubMixin, hf_hub_download
 from huggingface_hub.utils import EntryNotFoundError  # type: ignore[attr-defined]
 from torch import Tensor, nn
 
@@ -69,18 +68,14 @@ CARD = """---
 {{ card_data }}
 ---
 
-# {{ repo_id.rpartition("/")[2] }}
+# A checkpoint of tg_lpe
 
-A `{{ class_name }}` of tg_lpe, learned positional encodings for PyTorch Geometric.
+tg_lpe has learned positional encodings for PyTorch Geometric. `config.json` holds the class and its arguments.
 
 ```python
-{{ usage }}
-```
+from tg_lpe.checkpoints.checkpoint import load
 
-Made with these arguments:
-
-```json
-{{ arguments }}
+module = load("OWNER/NAME")  # the name of this repository, or a folder
 ```
 """
 """Template of the model card, written if a checkpoint has none."""
@@ -227,7 +222,6 @@ class CheckpointMixin(
         target.mkdir(parents=True, exist_ok=True)
         if kwargs.get("push_to_hub"):
             kwargs["repo_id"] = kwargs.get("repo_id") or target.name  # instead of the temporary folder's name
-            kwargs["model_card_kwargs"] = _with_repo_id(kwargs.get("model_card_kwargs"), kwargs["repo_id"])
         with tempfile.TemporaryDirectory(prefix=".saving-", dir=target) as temporary:
             result = super().save_pretrained(temporary, **kwargs)
             (target / DESCRIPTION).unlink(missing_ok=True)
@@ -251,19 +245,7 @@ class CheckpointMixin(
             TypeError, ValueError: see :meth:`check_loadable`.
         """
         self.check_loadable()  # before a repository is created
-        kwargs["model_card_kwargs"] = _with_repo_id(kwargs.get("model_card_kwargs"), repo_id)
         return super().push_to_hub(repo_id, **kwargs)
-
-    def generate_model_card(self, *args: Any, **kwargs: Any) -> ModelCard:
-        """Make the model card: class, usage and arguments."""
-        cls, config = type(self), self.config_dict()
-        values = {"repo_id": "OWNER/NAME", **kwargs}
-        paths = itertools.accumulate(cls.__module__.split("."), "{}.{}".format)  # the shortest that has the class
-        path = next((p for p in paths if getattr(sys.modules.get(p), cls.__name__, None) is cls), cls.__module__)
-        made = f'{cls.__name__}.from_pretrained("{values["repo_id"]}")'
-        values["usage"] = f"from {path} import {cls.__name__}\n\nmodel = {made}"
-        values |= {"class_name": config.pop("class"), "arguments": json.dumps(config, indent=2)}
-        return super().generate_model_card(*args, **values)
 
     def _save_pretrained(self, save_directory: Path) -> None:
         config, tensors = self.config_dict(), self.state_dict()  # type: ignore[attr-defined]
@@ -518,11 +500,6 @@ def _digest(config: dict[str, Any], weights: bytes) -> str:
     sha = hashlib.sha256(json.dumps(config, sort_keys=True).encode())
     sha.update(weights)
     return sha.hexdigest()
-
-
-def _with_repo_id(model_card: Mapping[str, Any] | None, repo_id: str) -> dict[str, Any]:
-    """Add the repository to the arguments of a model card."""
-    return {"repo_id": repo_id if "/" in repo_id else f"OWNER/{repo_id}", **(model_card or {})}
 
 
 def _quoted(value: Any) -> str:
