@@ -21,7 +21,6 @@ from tg_lpe.arguments import (
     as_plain,
     check_choice,
     check_count,
-    check_counts,
     check_seed,
     check_strings,
     check_type,
@@ -330,41 +329,22 @@ def _check_shares(seed: int, val: float, test: float) -> None:
         raise ValueError(f"val and test must be positive shares that add up to less than one, got {val!r} and {test!r}")
 
 
-def random_node_masks(data: Data, seed: int, val: float | int = 0.2, test: float | int = 0.2) -> Data:
+def random_node_masks(data: Data, seed: int, val: float = 0.2, test: float = 0.2) -> Data:
     """Copy a graph and add a random ``train_mask``, ``val_mask`` and ``test_mask``, 60/20/20 by default.
 
     Args:
         data: the graph; not changed.
         seed: decides the draw; the global generator is not used.
-        val, test: shares of the nodes; or both integers, numbers of nodes of each class of ``data.y``.
+        val, test: shares of the nodes. PyG's ``RandomNodeSplit`` takes numbers of nodes of each class.
 
     Raises:
         TypeError: if ``data`` is no ``Data``.
-        ValueError: if nothing is left for training (of some class, for integers), or if integers are given and ``y`` is
-            not a class of each node.
+        ValueError: if a share is not between 0 and 1, or nothing is left for training.
     """
     check_type("data", data, Data, FROM_HETERO)
     result = copy.copy(data)
     num_nodes = data.num_nodes or 0
-    if isinstance(val, int) and isinstance(test, int):
-        y = data.y
-        check_seed(seed)
-        check_counts(val=val, test=test)
-        if not isinstance(y, Tensor) or y.is_floating_point() or y.is_complex() or y.shape != (num_nodes,):
-            form = f"{y.dtype} {list(y.shape)}" if isinstance(y, Tensor) else repr(y)
-            raise ValueError(f"integers val and test need a class of each node, y int64 [{num_nodes}], got {form}")
-        order = torch.randperm(num_nodes, generator=torch.Generator().manual_seed(seed))
-        order = order[torch.argsort(y.cpu()[order], stable=True)]
-        classes, sizes = torch.unique_consecutive(y.cpu()[order], return_counts=True)
-        if bool((few := sizes <= val + test).any()):
-            fault = f"none of the {int(sizes[few][0])} of class {int(classes[few][0])}"
-            raise ValueError(f"val={val} and test={test} nodes of each class leave {fault}")
-        rank = torch.arange(num_nodes) - torch.repeat_interleave(sizes.cumsum(0) - sizes, sizes)
-        ranks = rank >= val + test, rank < val, (rank >= val) & (rank < val + test)
-        parts: tuple[list[int] | Tensor, ...] = tuple(order[chosen] for chosen in ranks)
-    else:
-        parts = split_indices(num_nodes, seed, val, test)
-    for part, rows in zip(PARTS, parts, strict=True):
+    for part, rows in zip(PARTS, split_indices(num_nodes, seed, val, test), strict=True):
         mask = torch.zeros(num_nodes, dtype=torch.bool)
         mask[rows] = True
         result[f"{part}_mask"] = mask
