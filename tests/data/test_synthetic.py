@@ -11,8 +11,7 @@ import torch
 from helpers import refusals, relative_error
 from torch import Tensor
 
-import tg_lpe
-from tg_lpe.data import random_incidences, random_weighted_graph
+from tg_lpe.data import random_incidences
 from tg_lpe.data.synthetic import csl_edges, random_regular_edges
 
 EDGES = {"complete": 45, "csl": 20}
@@ -31,23 +30,7 @@ def networkx_of(edge_index: Tensor, weight: Tensor, num_nodes: int) -> nx.Graph:
 
 
 @kinds
-@pytest.mark.parametrize("seed", range(5))
-def test_graphs_of_the_paper(kind: str, seed: int) -> None:
-    data = random_weighted_graph(kind, generator(seed))
-    graph = networkx_of(data.edge_index, data.edge_weight, 10)
-    assert data.num_nodes == 10 and graph.number_of_edges() == EDGES[kind] and data.num_edges == 2 * EDGES[kind]
-    assert set(dict(graph.degree).values()) == {9 if kind == "complete" else 4}
-    assert data.is_undirected() and not data.has_self_loops() and nx.is_connected(graph)
-    assert data.edge_weight.dtype == torch.float64
-    assert (data.edge_weight.log().abs() <= 2).all() and data.edge_weight.unique().numel() == EDGES[kind]
-    tg_lpe.Graph(data.edge_index, 10, edge_weight=data.edge_weight)  # both directions agree on the weight
-
-
-@kinds
 def test_a_seed_decides_the_graph(kind: str) -> None:
-    first, again, other = (random_weighted_graph(kind, generator(seed)) for seed in (3, 3, 4))
-    assert torch.equal(first.edge_weight, again.edge_weight) and torch.equal(first.edge_index, again.edge_index)
-    assert not torch.equal(first.edge_weight, other.edge_weight)
     state = torch.get_rng_state()
     one, two = (random_incidences(kind, 4, generator(3)) for _ in range(2))
     assert torch.equal(one, two) and not torch.equal(one, random_incidences(kind, 4, generator(4)))
@@ -102,9 +85,8 @@ test_refusals = refusals(
         ((random_regular_edges, n, degree), f"at least 3, got {degree} and {n}")
         for n, degree in ((10, 3), (10, 0), (2, 2), (10, -2))
     ),
-    ((random_weighted_graph, "cycle"), "kind must"),
     ((random_incidences, "cycle", 2), "kind must"),
-    ((lambda _: random_weighted_graph("csl", generator(), skips=()),), "skips"),
-    ((lambda _: random_weighted_graph("csl", generator(), num_nodes=-3),), "num_nodes"),
+    ((lambda _: random_incidences("csl", 2, generator(), skips=()),), "skips"),
+    ((lambda _: random_incidences("csl", 2, generator(), num_nodes=-3),), "num_nodes"),
     ((lambda _: random_incidences("complete", 2, 0),), TypeError, "generator must"),
 )

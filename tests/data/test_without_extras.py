@@ -27,14 +27,15 @@ from torch_geometric.data import Data
 import tg_lpe
 import tg_lpe.data, tg_lpe.app.datasets, tg_lpe.transforms
 from tg_lpe import LinearTransformerPE
-from tg_lpe.data import GraphSplits, random_split, random_weighted_graph
+from tg_lpe.data import GraphSplits, random_split
+from tg_lpe.data.synthetic import complete_edges, csl_edges
 from tg_lpe.app.training import TrainConfig, build_model, task_for, train
 
-generator = torch.Generator().manual_seed(0)
 graphs = []
 for number in range(30):
-    data = random_weighted_graph("csl" if number % 2 else "complete", generator)
-    graphs.append(Data(x=torch.zeros(10, dtype=torch.int64), edge_index=data.edge_index, y=torch.tensor(number % 2)))
+    edges = csl_edges(10, 2 + 2 * (number % 4)) if number % 2 else complete_edges(10)
+    edge_index = torch.cat([edges, edges.flip(0)], 1)
+    graphs.append(Data(x=torch.zeros(10, dtype=torch.int64), edge_index=edge_index, y=torch.tensor(number % 2)))
 assert LinearTransformerPE(k=8, attr_name="pe")(graphs[0]).pe.shape == (10, 8)
 assert len(LinearTransformerPE(k=8).encode_dataset(graphs, progress=False)) == 30
 

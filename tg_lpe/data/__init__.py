@@ -3,7 +3,7 @@
 from tg_lpe.data.spec import DataSpec
 from tg_lpe.data.splits import GraphSplits, TargetSpec, random_folds, random_link_split, random_node_masks, random_split
 from tg_lpe.data.storage import GraphDataset
-from tg_lpe.data.synthetic import random_incidences, random_weighted_graph
+from tg_lpe.data.synthetic import random_incidences
 
 __all__ = [
     "DataSpec",
@@ -15,5 +15,4 @@ __all__ = [
     "random_link_split",
     "random_node_masks",
     "random_split",
-    "random_weighted_graph",
 ]

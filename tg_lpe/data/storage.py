@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import itertools
-import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -277,16 +276,6 @@ class GraphDataset(InMemoryDataset):
                 except RuntimeError as of_name:
                     raise ValueError(f"{name} must be equally wide in all graphs: {of_name}") from error
             raise ValueError(str(error)) from error
-
-    @classmethod
-    def save(cls, data_list: Sequence[Data], path: str | Path) -> None:
-        """Save as :meth:`torch_geometric.data.InMemoryDataset.save`, but atomically."""
-        temporary = Path(path).with_name(f".{Path(path).name}.{uuid.uuid4().hex}")
-        try:
-            super().save(data_list, str(temporary))
-            temporary.replace(path)
-        finally:
-            temporary.unlink(missing_ok=True)
 
     def whole(self) -> GraphDataset:
         """Return this dataset if no elements are selected, else a copy of the selected elements."""

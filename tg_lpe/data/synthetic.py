@@ -9,7 +9,6 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
-from torch_geometric.data import Data
 
 from tg_lpe.arguments import check_counts, check_generator
 
@@ -67,51 +66,25 @@ def random_conductances(shape: Sequence[int], generator: torch.Generator) -> Ten
     return torch.exp(-low - (high - low) * torch.rand(*shape, generator=generator, dtype=torch.float64))
 
 
-def random_weighted_graph(
-    kind: str, generator: torch.Generator, num_nodes: int = 10, skips: Sequence[int] = CSL_SKIPS
-) -> Data:
-    """Draw a complete or CSL graph with random resistances.
+def random_incidences(
+    kind: str, num_graphs: int, generator: torch.Generator, num_nodes: int = 10, skips: Sequence[int] = CSL_SKIPS
+) -> Tensor:
+    """Draw dense incidence matrices of many complete or CSL graphs with random resistances, eq. (1).
 
     Args:
         kind: ``"complete"`` or ``"csl"``.
-        generator: draws the skip and the resistances.
+        num_graphs: number of graphs.
+        generator: draws skips and resistances.
         num_nodes: number of nodes.
         skips: skips of a CSL graph, of which one is drawn.
 
     Returns:
-        ``edge_index``, each edge in both directions, and ``edge_weight``, the conductances, float64.
+        ``[num_graphs, num_nodes, num_edges]``, float64.
 
     Raises:
         TypeError: if ``generator`` is no generator.
         ValueError: on an unknown kind, a negative number, or a skip that does not give a CSL graph.
     """
-    [edges], [weight] = _draw(kind, 1, generator, num_nodes, skips)
-    index = torch.cat([edges, edges.flip(0)], dim=1)
-    return Data(edge_index=index, edge_weight=torch.cat([weight, weight]), num_nodes=num_nodes)
-
-
-def random_incidences(
-    kind: str, num_graphs: int, generator: torch.Generator, num_nodes: int = 10, skips: Sequence[int] = CSL_SKIPS
-) -> Tensor:
-    """Draw dense incidence matrices of many graphs of :func:`random_weighted_graph`, eq. (1).
-
-    Args:
-        kind, generator, num_nodes, skips: as for :func:`random_weighted_graph`.
-        num_graphs: number of graphs.
-
-    Returns:
-        ``[num_graphs, num_nodes, num_edges]``, float64.
-    """
-    edges, conductances = _draw(kind, num_graphs, generator, num_nodes, skips)
-    root = conductances.sqrt().unsqueeze(1)
-    b = root.new_zeros(num_graphs, num_nodes, edges.size(-1))
-    return b.scatter_(1, edges[:, :1], -root).scatter_(1, edges[:, 1:], root)
-
-
-def _draw(
-    kind: str, num_graphs: int, generator: torch.Generator, num_nodes: int, skips: Sequence[int]
-) -> tuple[Tensor, Tensor]:
-    """Draw edges of graphs, ``[num_graphs, 2, num_edges]``, and their conductances, ``[num_graphs, num_edges]``."""
     check_generator(generator)
     check_counts(least=0, num_graphs=num_graphs, num_nodes=num_nodes)
     if kind == "complete":
@@ -123,4 +96,7 @@ def _draw(
         edges = torch.stack([csl_edges(num_nodes, skip) for skip in skips])[choice]
     else:
         raise ValueError(f"kind must be 'complete' or 'csl', got {kind!r}")
-    return edges, random_conductances((num_graphs, edges.size(-1)), generator)
+    conductances = random_conductances((num_graphs, edges.size(-1)), generator)
+    root = conductances.sqrt().unsqueeze(1)
+    b = root.new_zeros(num_graphs, num_nodes, edges.size(-1))
+    return b.scatter_(1, edges[:, :1], -root).scatter_(1, edges[:, 1:], root)
