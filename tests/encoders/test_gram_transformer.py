@@ -151,18 +151,30 @@ def test_against_numpy(basis: str, data: st.DataObject, depth, conductances: str
     )
 
 
+SIZES: dict[str, tuple[dict[str, int], dict[str, int]]] = {
+    "types": ({"num_node_types": 4}, {"num_edge_types": 3}),
+    "features": ({"in_channels": 2}, {"edge_dim": 3}),
+    "nothing": ({}, {}),
+}
+"""Arguments for the features of nodes and edges."""
+
+
 @bases
 @few
-@given(st.data(), kinds)
-def test_real_features_and_readouts_against_numpy(basis: str, data: st.DataObject, conductances: str) -> None:
+@given(st.data(), kinds, st.sampled_from([*SIZES]), st.sampled_from([*SIZES]))
+def test_all_features_and_readouts_against_numpy(
+    basis: str, data: st.DataObject, conductances: str, nodes: str, edges: str
+) -> None:
     graph = data.draw(graphs())
     index, _ = data.draw(listings(graph))
-    sizes = {"in_channels": 2, "edge_dim": 3}
-    model = gram(5, out_channels=3, edge_out_channels=2, basis=basis, conductances=conductances, **sizes)
-    features = {"x": normal(graph.num_nodes, 2), "edge_attr": normal(index.size(1), 3, seed=1)}
-    got = model(edge_index=index, num_nodes=graph.num_nodes, **features)
+    options = {"basis": basis, "conductances": conductances, **SIZES[nodes][0], **SIZES[edges][1]}
+    model = gram(5, out_channels=3, edge_out_channels=2, **options)
+    types, real = types_of(graph, index.size(1)), (normal(graph.num_nodes, 2), normal(index.size(1), 3, seed=1))
+    x = {"types": types["x"], "features": real[0], "nothing": None}[nodes]
+    edge_attr = {"types": types["edge_attr"], "features": real[1], "nothing": None}[edges]
+    got = model(x, index, edge_attr, num_nodes=graph.num_nodes)
     assert got.node.shape == (graph.num_nodes, 3) and got.edge.shape == (index.size(1), 2)
-    check(got, numpy_encoding(model, graph, index, **features))
+    check(got, numpy_encoding(model, graph, index, None, x, edge_attr))
 
 
 @pytest.mark.parametrize("conductances", ["learned", "ground"])

@@ -27,7 +27,6 @@ from torch import Tensor
 
 import tg_lpe
 from tg_lpe import LinearTransformer
-from tg_lpe.data.synthetic import grid_edges
 from tg_lpe.encoders import Inputs
 from tg_lpe.graph.incidence import LARGE
 from tg_lpe.ops import edges
@@ -100,18 +99,6 @@ def test_a_large_graph_by_any_number_of_threads(k: int, threads: None) -> None:
     model = model_of({"k": k}, torch.float32)
     same_with_any_threads(torch.no_grad()(lambda: [model._columns(graph, Inputs(), None)]))
     assert relative_error(*both(model, graph)) < 1e-4
-
-
-@needs_cpu
-@pytest.mark.parametrize("sizes", [(1, 725), (2, 725)], ids=str)  # the large graph's first row at both places of a pair
-def test_a_graph_larger_than_the_caches(sizes: tuple[int, int]) -> None:
-    alone, side = sizes
-    edges = grid_edges(side) + alone
-    batch = torch.ones(alone + side * side, dtype=torch.int64)
-    batch[:alone] = 0
-    graph = tg_lpe.Graph(edges, batch=batch)
-    assert graph.num_nodes * 8 * 4 > 2**24
-    assert relative_error(*both(model_of({"num_blocks": 1}, torch.float32), graph)) < 1e-4
 
 
 @needs_cpu
