@@ -273,7 +273,7 @@ def test_pairs_of_one_of_two_large_graphs() -> None:
 
 
 # Tasks that no encoding solves without the directions of edges: every row has a mirror image of another class. Nodes
-# are numbered at random. A small net reads rows of an encoding alone, of nodes or of pairs of nodes.
+# are numbered at random. A linear map reads rows of an encoding alone, of nodes or of pairs of nodes.
 
 Rows = list[tuple[int, int, int]]
 """Two nodes and a class."""
@@ -321,20 +321,12 @@ def rows_of(encoder: Encoder, task: Callable, seed: int) -> tuple[torch.Tensor, 
 
 
 def accuracy(encoder: Encoder, task: Callable) -> float:
-    """Accuracy on 600 new rows of a net of one hidden layer."""
+    """Accuracy on 600 new rows of a linear map of them, each column in deviations, by least squares."""
     (x, y), (new_x, new_y) = (rows_of(encoder.double(), task, seed) for seed in (0, 1))
-    mean, std = x.mean(0), x.std(0).clamp(min=1e-4)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        net = torch.nn.Sequential(
-            torch.nn.Linear(x.size(1), 64), torch.nn.ReLU(), torch.nn.Linear(64, int(y.max()) + 1)
-        )
-    optimizer = torch.optim.Adam(net.parameters(), 0.01)
-    for _ in range(300):
-        optimizer.zero_grad()
-        nn.functional.cross_entropy(net((x - mean) / std), y).backward()
-        optimizer.step()
-    return float((net((new_x - mean) / std).argmax(1) == new_y).float().mean())
+    scale = x.std(0).clamp(min=1e-4)
+    x, new_x = (torch.cat([rows / scale, torch.ones(len(rows), 1)], 1).double() for rows in (x, new_x))
+    weights = torch.linalg.pinv(x, rcond=1e-6) @ nn.functional.one_hot(y).double()
+    return float(((new_x @ weights).argmax(1) == new_y).float().mean())
 
 
 MAGNETIC_GRAM = partial(GramTransformer, direction=0.05, pair_out_channels=None)
