@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
 from typing import Any
 
 import networkx as nx
@@ -177,19 +176,34 @@ def test_spe_depends_on_no_basis(data: st.DataObject) -> None:
         assert float((got - expected).abs().max()) <= 1e-10 * max(1.0, float(expected.abs().max()))
 
 
-@pytest.mark.parametrize("make", [lambda: LPE(16, 3), lambda: LaplacianEigenvectors(3, 0)], ids=["LPE", "plain"])
-def test_random_signs(make: Callable[[], Encoder]) -> None:
-    encoder, graph = randomize_(make()).double().eval(), graph_of(GRAPH, GRAPH)
+TOKENS = {"num_eigenpairs": 3, "tokens": "eigenvectors"}
+
+
+@pytest.mark.parametrize(
+    "encoder",
+    [LPE(16, 3), LaplacianEigenvectors(3, 0), SpectralEncoder(4, 0, **TOKENS)],
+    ids=["LPE", "plain", "san"],
+)
+def test_random_signs(encoder: Encoder) -> None:
+    """Also of eigenvectors that were precomputed."""
+    graph = graph_of(GRAPH, GRAPH)
+    precomputed = randomize_(encoder).double().eval().precompute(graph)
 
     def encode(seed: int | None) -> Tensor:
         generator = None if seed is None else torch.Generator().manual_seed(seed)
         with torch.no_grad():
-            return encoder(None, graph, generator=generator).node
+            return encoder(None, graph, generator=generator, precomputed=precomputed).node
 
-    assert torch.equal(encode(None)[:6], encode(None)[6:])
+    torch.testing.assert_close(*encode(None).split(6))
     drawn = {tuple(encode(seed)[:6].flatten().tolist()) for seed in range(60)}
     assert len(drawn) == 8, "each column has its own sign"
-    assert any(not torch.equal(out[:6], out[6:]) for out in map(encode, range(5))), "each graph has its own signs"
+    assert any(not torch.allclose(*out.split(6)) for out in map(encode, range(5))), "each graph has its own signs"
+
+
+def test_signs_may_be_kept() -> None:
+    encoder, graph = randomize_(SpectralEncoder(4, 0, flip_signs=False, **TOKENS)), graph_of(GRAPH)
+    signs = [encoder(None, graph, generator=torch.Generator().manual_seed(seed)).node for seed in range(5)]
+    assert not encoder.has_signs and all(torch.equal(out, encoder(None, graph).node) for out in signs)
 
 
 test_refusals = refusals(

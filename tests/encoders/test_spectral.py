@@ -11,15 +11,10 @@ import numpy as np
 import pytest
 import torch
 from helpers import Graph, batch_of, equal_values, from_networkx, graph_of, randomize_, refusals, relative_error
-from torch import Tensor
-from torch_geometric.data import Batch, Data
 
 import tg_lpe
 from tg_lpe import Encoder, Encoding, GraphTransformer
-from tg_lpe.app.training import JointTraining, TrainConfig, build_model, make_task
-from tg_lpe.data import GraphSplits
 from tg_lpe.encoders import HeatKernel, ResistiveEmbedding, SpectralEncoder, SpectralKernel
-from tg_lpe.encoders.precompute import PREFIX
 from tg_lpe.graph.eigenspaces import bottom_eigenvectors, eigenspaces
 from tg_lpe.graph.eigenvectors import laplacian_eigenvectors
 from tg_lpe.testing.encoder_test_case import GRAPH, EncoderTestCase
@@ -150,31 +145,6 @@ def encode(encoder: Encoder, graph: Graph, **more: Any) -> Encoding:
 
 def path(n: int) -> Graph:
     return from_networkx(nx.path_graph(n))
-
-
-@pytest.mark.parametrize("flip_signs", [True, False])
-def test_a_step_of_training_sees_signs_of_its_own(flip_signs: bool) -> None:
-    """Also of eigenvectors that were precomputed; each graph has signs of its own, and evaluation has none."""
-    index, _ = path(9).both_ways()
-    data = [Data(edge_index=index, num_nodes=9, y=torch.tensor([0.5])) for _ in range(3)]
-    splits, task = GraphSplits.of(data, data, data, level="graph"), make_task({"name": "regression"})
-    torch.manual_seed(0)
-    encoder = SpectralEncoder(4, 0, 6, tokens="eigenvectors", flip_signs=flip_signs)
-    model = build_model(splits.spec, task, encoder, hidden_channels=8, heads=2, num_layers=1)
-    training = JointTraining(TrainConfig(precision="float32"), model, splits, task, progress=False)
-    seen: list[Tensor] = []
-    model.encoder.node_net.register_forward_pre_hook(lambda _, given: seen.append(given[0][..., 0].detach().clone()))
-    batch, generator = Batch.from_data_list(list(training.train_set)), torch.Generator().manual_seed(0)
-    plain = batch[f"{PREFIX}node_spectrum_{encoder.kind}"]
-    model.train()
-    losses = [training.loss(batch, generator).item() for _ in range(4)]
-    assert len(seen) == 4 and all(torch.equal(entries.abs(), plain.abs()) for entries in seen)
-    drawn = torch.stack([entries[9 * graph] * plain[9 * graph] > 0 for entries in seen for graph in range(3)])
-    assert len(drawn.unique(dim=0)) > 8 if flip_signs else bool(drawn.all())
-    assert len(set(losses)) == (4 if flip_signs else 1)
-    with torch.no_grad():
-        training.predict(batch)
-    assert torch.equal(seen[-1], plain)
 
 
 @pytest.mark.parametrize("k", [1, 2, 3, 4, 9])

@@ -278,13 +278,6 @@ def test_features_that_nothing_can_be_put_beside() -> None:
                 call(data)
 
 
-def test_integer_features_become_floats() -> None:
-    data = data_of(SPECTRUM, x=torch.tensor([0, 1, -3, 2**24, 7, 8]))
-    transform = heat_pe(attr_name=None)
-    for encoded in (transform(data), transform.encode_dataset([data], progress=False)[0]):
-        assert encoded.x[:, 0].long().equal(data.x)
-
-
 test_refuses_data_without_edges_to_read = refusals(
     lambda name, **data: TRANSFORMS[name]()[0](Data(**data)),
     *(({"name": name, "x": normal(3, 2)}, "needs edge_index") for name in sorted(TRANSFORMS)),

@@ -165,16 +165,8 @@ def test_loss_and_gradient_leave_missing_labels_out(task: Task, target: Tensor) 
     assert float(nothing.detach()) == 0 and not torch.autograd.grad(nothing, prediction)[0].any()
 
 
-def test_balanced_loss_is_that_of_the_benchmark() -> None:
-    """Its own lines, and 0 where it has 0/0: a batch of one class."""
-    generator = torch.Generator().manual_seed(0)
-    for _ in range(20):
-        label = torch.randint(4, (11,), generator=generator).clamp(max=2)
-        prediction = torch.randn(11, 4, generator=generator)
-        sizes = torch.bincount(label, minlength=4)
-        weight = (11 - sizes).float() / 11 * (sizes > 0)
-        found = Multiclass(num_classes=4, balanced=True).loss(prediction, label.double())
-        torch.testing.assert_close(found, F.cross_entropy(prediction, label, weight))
+def test_a_batch_of_one_class_has_no_balanced_loss() -> None:
+    """Where the benchmark's own lines have 0/0."""
     alone = outputs(Multiclass(num_classes=4))
     loss = Multiclass(num_classes=4, balanced=True).loss(alone, torch.ones(5))
     assert float(loss.detach()) == 0 and not torch.autograd.grad(loss, alone)[0].any()
