@@ -1,18 +1,28 @@
-"""The documentation: Python runs, commands parse, every table and picture is there, every page is reachable."""
+"""The documentation: Python and examples run, commands parse, tables and pictures are there, classes show arguments."""
 
 from __future__ import annotations
 
+import doctest
 import inspect
 import re
+import runpy
 import shlex
+import sys
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
+from children import run_python
 from pages import DOCS, README, ROOT, checked, no_downloads, python_blocks, run_blocks
 
+import tg_lpe
+from tg_lpe import data, encoders, models, transforms, zoo
+from tg_lpe.app import prediction, training
 from tg_lpe.app.cli import main, parse
 from tg_lpe.encoders import ENCODERS
+from tg_lpe.nn import attention
 
 __all__ = ["no_downloads"]
 
@@ -135,3 +145,106 @@ def test_python_of_a_page_needs_no_test_framework(page: Path) -> None:
     assert not any("pytest" in block for block in python_blocks(page))
     text = page.read_text(encoding="utf-8")
     assert "NeighborLoader" not in text or "pyg-lib" in text, "which NeighborLoader needs"
+
+
+def test_tables_are_those_of_the_results(tmp_path: Path) -> None:
+    run_python(str(ROOT / "benchmarks" / "_readme.py"), "--check", said=tmp_path / "said")  # run it without --check
+
+
+@pytest.mark.usefixtures("no_downloads")
+def test_python_of_the_readme_runs() -> None:
+    pytest.importorskip("rdkit")
+    names = run_blocks(python_blocks(README), "readme")
+    assert names["batch"].pe.shape == (30, 16)  # all four rings
+    assert names["model"].predict(names["molecules"]).outside == ()
+
+
+def test_the_better_figure_of_a_column_of_the_grid_has_the_greener_colour(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("matplotlib")
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    figures = pytest.importorskip("_figures")
+    shades = []
+    monkeypatch.setattr(figures, "draw_cell", lambda axes, cell, lead, *place: shades.append((cell, lead)))
+    monkeypatch.setattr(figures, "save", lambda *figure: None)
+    figures.draw_grid(ROOT)
+    assert len({cell["column"] for cell, _ in shades}) >= 15
+    for cell, lead in shades:
+        for other, other_lead in shades:
+            sign = 1 if cell["direction"] == "max" else -1
+            if cell["column"] == other["column"] and sign * (cell["test"]["mean"] - other["test"]["mean"]) > 0:
+                assert lead > other_lead, (cell["row"], other["row"], cell["column"])
+
+
+QUICK = {
+    "pe_in_your_model": ["1"],
+    "train_on_csv": ["--epochs", "1"],
+    "pretrain": ["--epochs", "1", "--graphs", "40"],
+    "one_large_graph": ["--nodes", "2000"],
+    "own_encoder": [],
+    "link_prediction": ["--nodes", "300", "--epochs", "5"],
+}
+
+
+def test_every_example_is_run() -> None:
+    assert {path.stem for path in (ROOT / "examples").glob("*.py")} == set(QUICK)
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_example_runs(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if name == "train_on_csv":
+        pytest.importorskip("rdkit")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", [name, *QUICK[name]])
+    runpy.run_path(str(ROOT / "examples" / f"{name}.py"), run_name="__main__")
+    assert capsys.readouterr().out
+
+
+FIRST = [
+    *(getattr(transforms, name) for name in transforms.__all__),
+    *encoders.ENCODERS.values(),
+    models.GraphTransformer,
+    models.TupleTransformer,
+    data.GraphSplits,
+    training.TrainConfig,
+    prediction.Predictor,
+    encoders.load_encoder,
+    zoo.load,
+]
+"""Classes and functions that users meet first."""
+
+
+@pytest.mark.parametrize("cls", FIRST, ids=lambda cls: cls.__name__)
+def test_the_example_runs(cls: Any) -> None:
+    if cls in (prediction.Predictor, zoo.load):
+        pytest.importorskip("rdkit")
+    text = inspect.getdoc(cls) or ""
+    module = sys.modules[cls.__module__]
+    examples = doctest.DocTestParser().get_doctest(text, {}, cls.__name__, module.__file__, None)
+    lines = sum(example.source.count("\n") + example.want.count("\n") for example in examples.examples)
+    assert 0 < lines <= 10
+    said: list[str] = []
+    outcome = doctest.DocTestRunner(verbose=False).run(examples, out=said.append)
+    assert outcome.failed == 0, "".join(said)
+
+
+PUBLIC = sorted(
+    {
+        value
+        for module in (tg_lpe, data, encoders, models, prediction, training, transforms, attention)
+        for value in (getattr(module, name) for name in module.__all__)
+        if inspect.isclass(value)
+    },
+    key=lambda cls: cls.__qualname__,
+)
+
+
+@pytest.mark.parametrize("cls", PUBLIC, ids=lambda cls: cls.__name__)
+def test_a_class_shows_the_arguments_of_its_constructor(cls: type) -> None:
+    """Documentation tools read ``__signature__``, else ``__new__``, else ``__init__``."""
+    if cls.__init__ in (torch.nn.Module.__init__, object.__init__):
+        return  # it has no arguments of its own
+    own = inspect.signature(cls.__init__)
+    shown = getattr(cls, "__signature__", own if cls.__new__ is object.__new__ else inspect.signature(cls.__new__))
+    assert [name for name in own.parameters if name != "self"] == [p for p in shown.parameters if p != "self"]

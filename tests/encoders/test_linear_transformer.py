@@ -31,6 +31,7 @@ import tg_lpe
 from tg_lpe import LinearTransformer
 from tg_lpe.encoders import Inputs, load_encoder
 from tg_lpe.encoders.base import frozen_copy
+from tg_lpe.graph.eigenvectors import laplacian_eigenvectors
 
 SWITCHES = ("degree_scaling", "independent_scaling", "diagonal", "normalize")
 COMBINATIONS = [
@@ -204,3 +205,77 @@ def test_writing_out_a_large_incidence_is_refused_with_its_cost() -> None:
     chain = torch.arange(20_000)
     with pytest.raises(ValueError, match="update_incidence"):
         LinearTransformer(update_incidence=True)(None, torch.stack([chain[:-1], chain[1:]]))
+
+
+@pytest.mark.parametrize("weighted", [True, False])
+def test_nan_does_not_spread_to_other_graphs_of_a_batch(weighted: bool) -> None:
+    model = LinearTransformer(k=4).double()
+    quiet = [from_networkx(nx.path_graph(6)), from_networkx(nx.cycle_graph(90), lambda i: 1.0 + i % 2)]
+    loud = from_networkx(nx.random_regular_graph(3, 3000, seed=0), lambda i: 1e5)
+    tiny = from_networkx(nx.star_graph(7), lambda i: 1e-5)
+    batched = batch_of([tiny, quiet[0], loud, quiet[1], tiny])
+    probes = normal(batched.num_nodes, 4)
+    starts = batched.split(probes)
+    expected = [
+        model.encode(
+            tg_lpe.Graph(g.edge_index(), g.num_nodes, edge_weight=g.edge_weight() if weighted else None),
+            Inputs(),
+            probes=p,
+        ).node
+        for g, p in zip(quiet, (starts[1], starts[3]), strict=True)
+    ]
+    for bad in (1e100, float("inf"), float("nan")):
+        for start in (starts[0], starts[2], starts[4]):
+            start.fill_(bad)  # views of probes
+        got = batched.split(model.encode(tg_lpe.Graph(**batched.arguments(weighted)), Inputs(), probes=probes).node)
+        assert relative_error(got[1], expected[0]) < 1e-10 and relative_error(got[3], expected[1]) < 1e-10
+
+
+@pytest.mark.parametrize("update", [False, True], ids=["fixed", "updated"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_frozen_gives_the_same_bits(update: bool, dtype: torch.dtype) -> None:
+    model = randomize_(LinearTransformer(k=4, update_incidence=update)).to(dtype)
+    batched = batch_of([case for case in corner_cases() if case.num_nodes < 80], dtype)
+    with_gradient = model(None, **batched.arguments()).node
+    assert model.training and with_gradient.requires_grad
+    with torch.no_grad():
+        before = model(None, **batched.arguments()).node
+    frozen = model.requires_grad_(False).eval()
+    assert frozen is model and not model.training
+    after = model(None, **batched.arguments()).node
+    assert not after.requires_grad
+    with torch.no_grad():
+        assert torch.equal(before, model(None, **batched.arguments()).node)
+    assert relative_error(after, with_gradient) < 100 * torch.finfo(dtype).eps  # the same steps, not in place
+
+
+TRIANGLE = torch.tensor([[0, 1, 2], [1, 2, 0]])
+RING = torch.stack([torch.arange(23), (torch.arange(23) + 1) % 23])
+
+
+def test_gradients_past_zero_columns_are_finite() -> None:
+    """A graph with fewer nodes than columns: its own eigenvectors as probes have columns of zeros."""
+    graph = tg_lpe.Graph(TRIANGLE, 3)
+    probes = laplacian_eigenvectors(graph, 8)[0].float()
+    assert (probes.norm(dim=0) == 0).any()
+    model = LinearTransformer(k=8)
+    model.encode(graph, Inputs(), probes=probes).node.square().sum().backward()
+    assert all(p.grad.isfinite().all() for p in model.parameters() if p.grad is not None)
+    assert any(p.grad.abs().sum() > 0 for p in model.parameters() if p.grad is not None)
+
+    model = LinearTransformer(k=4, probes="features", in_channels=4)
+    x = torch.randn(3, 4)
+    x[:, 1] = 0
+    torch.nn.init.zeros_(model.probes.linear.bias)
+    with torch.no_grad():
+        model.probes.linear.weight.copy_(torch.eye(4))
+    model(x, TRIANGLE).node.square().sum().backward()
+    assert all(p.grad.isfinite().all() for p in model.parameters() if p.grad is not None)
+
+
+def test_training_after_inference_mode() -> None:
+    model = LinearTransformer(k=1)
+    with torch.inference_mode():
+        model(None, RING)
+    model(None, RING).node.sum().backward()
+    assert model.readout.weight.grad is not None and model.readout.weight.grad.isfinite().all()
