@@ -11,7 +11,7 @@ from torch import Tensor
 from torch_geometric.data import Batch, Data, HeteroData
 
 from tg_lpe import AddPositionalEncoding, GramTransformer, LinearTransformerPE
-from tg_lpe.transforms import AddEffectiveResistance, AddLaplacianEigenvectors
+from tg_lpe.transforms import AddLaplacianEigenvectors
 
 RATES, KNOWS, MAKES = ("user", "rates", "film"), ("user", "batches", "user"), ("studio", "makes", "film")
 
@@ -116,8 +116,6 @@ def test_refused_unless_the_argument_says_how() -> None:
         with pytest.raises(ValueError, match="hetero must"):
             make(hetero=True)
         assert len({repr(make(hetero=option)) for option in ("error", "whole")}) == 2
-    with pytest.raises(ValueError, match="pairs="):
-        AddEffectiveResistance(pairs="all", hetero="whole")
 
 
 LIKES, EDGE = ("user", "likes", "user"), {"edge_index": torch.tensor([[0], [1]])}

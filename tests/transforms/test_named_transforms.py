@@ -31,7 +31,6 @@ TRANSFORMS = {
     "bottom": lambda: (AddLaplacianEigenvectors(3, eigenvalue_attr_name="values"), "laplacian_eigenvectors"),
     "top": lambda: (AddLaplacianEigenvectors(3, "top"), "laplacian_eigenvectors"),
     "edges": lambda: (AddEffectiveResistance(), "effective_resistance"),
-    "all": lambda: (AddEffectiveResistance("all"), "effective_resistance"),
 }
 every_transform = pytest.mark.parametrize("name", sorted(TRANSFORMS))
 
@@ -73,17 +72,13 @@ def test_effective_resistances() -> None:
     edges = AddEffectiveResistance()(data).effective_resistance
     expected = [exact[u][v] for u, v in data.edge_index.T.tolist()]
     assert edges.shape == (14,) and relative_error(edges, np.array(expected)) < 1e-9
-    every = AddEffectiveResistance("all", "r")(data)
-    assert every.r_index.dtype == torch.int64 and every.r_index.shape == (2, 36)
-    expected = [exact[u][v] if u != v else 0.0 for u, v in every.r_index.T.tolist()]
-    assert relative_error(every.r, np.array(expected)) < 1e-9
 
 
 def test_resistances_between_components() -> None:
-    data = AddEffectiveResistance("all")(data_of(Graph(3, [(0, 1)], [4.0])))
-    assert data.effective_resistance.tolist() == pytest.approx(
-        [0, 0.25, math.inf, 0.25, 0, math.inf, *[math.inf] * 2, 0]
-    )
+    data = AddEffectiveResistance()(data_of(Graph(3, [(0, 1), (1, 2)], [4.0, 0.0])))
+    between = (data.edge_index == 2).any(0)
+    assert data.effective_resistance[between].tolist() == [math.inf] * 2
+    assert data.effective_resistance[~between].tolist() == pytest.approx([0.25] * 2)
 
 
 @every_transform
@@ -103,7 +98,7 @@ def test_data_are_not_changed(name: str) -> None:
     data = data_of(SPECTRUM, x=normal(6, 2))
     before, state = copy.deepcopy(data), torch.get_rng_state()
     out = transform(data)
-    further = {"all": {f"{attr}_index"}, "heat": {"entries"}, "bottom": {"values"}}.get(name, set())
+    further = {"heat": {"entries"}, "bottom": {"values"}}.get(name, set())
     assert set(out.to_dict()) == {*before.to_dict(), attr, *further} and set(data.to_dict()) == set(before.to_dict())
     assert all(torch.equal(data[key], before[key]) for key in ("x", "edge_index", "edge_weight"))
     assert torch.equal(torch.get_rng_state(), state), "the global generator was used"
@@ -130,8 +125,7 @@ def test_weights_by_name_or_none() -> None:
 
 
 def parts_of(name: str, out: Batch, attr: str, graphs: list[Data]) -> tuple[Tensor, ...]:
-    counts = {"edges": [g.num_edges for g in graphs], "all": [g.num_nodes**2 for g in graphs]}
-    return out[attr].split(counts.get(name, [g.num_nodes for g in graphs]))
+    return out[attr].split([g.num_edges if name == "edges" else g.num_nodes for g in graphs])
 
 
 @every_transform
@@ -155,7 +149,7 @@ def test_batches_and_datasets_are_their_graphs_one_by_one(name: str) -> None:
 @pytest.mark.parametrize(
     ("build", "changes"),
     [
-        (AddEffectiveResistance, {"pairs": "all", "attr_name": "r", "edge_weight": None}),
+        (AddEffectiveResistance, {"attr_name": "r", "edge_weight": None}),
         (heat_pe, {"attr_name": "h", "edge_attr_name": "e", "edge_weight": None}),
         (
             lambda k=2, **more: AddLaplacianEigenvectors(k, **more),
@@ -174,7 +168,6 @@ def test_repr_tells_every_argument(build, changes: dict) -> None:
 
 test_refuses_arguments_that_mean_nothing = refusals(  # those that the encoders do not read and so do not refuse
     AddEffectiveResistance,
-    (("nodes",), "pairs must"),
     ({"edge_weight": 3}, TypeError, "edge_weight must be the name of an attribute or None, got 3"),
 )
 
@@ -225,8 +218,7 @@ BATCHED = (
 test_refuses_what_is_no_dataset = refusals(
     lambda name, given: TRANSFORMS[name]()[0].encode_dataset(given, progress=False),
     *(
-        ((name, given), TypeError, said)
-        for name in ("all", "heat")  # one graph at a time, and in chunks
+        (("heat", given), TypeError, said)
         for given, said in (
             (LONE, "got one Data; call the transform itself, or pass a list of one"),
             (PAIR, r"got one DataBatch; call the transform itself, or pass batch\.to_data_list"),
@@ -234,17 +226,16 @@ test_refuses_what_is_no_dataset = refusals(
             (iter([LONE]), "sequence of Data, got list_iterator; pass the dataset that it"),
             (None, "sequence of Data, got None$"),
             ([LONE, "x"], "[Gg]raph 1 is str|got str"),
-            *(BATCHED if name != "all" else ()),
+            *BATCHED,
         )
     ),
 )
 
 
-@pytest.mark.parametrize("pairs", ["edges", "all"])
-def test_datasets_are_encoded_with_a_bar(pairs: str, capsys: pytest.CaptureFixture[str], monkeypatch) -> None:
+def test_datasets_are_encoded_with_a_bar(capsys: pytest.CaptureFixture[str], monkeypatch) -> None:
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
     for shown in (False, True):
-        AddEffectiveResistance(pairs).encode_dataset([data_of(SPECTRUM)] * 3, progress=shown)
+        AddEffectiveResistance().encode_dataset([data_of(SPECTRUM)] * 3, progress=shown)
         assert ("encoding: 100%" in capsys.readouterr().err) == shown
 
 

@@ -14,8 +14,6 @@ from torch_geometric.data import Batch, Data, InMemoryDataset
 
 from tg_lpe import AddPositionalEncoding, Encoder, GramTransformer, Graph
 from tg_lpe.encoders import LPE, Combined, RandomWalk, Whitened, load_encoder
-from tg_lpe.transforms import AddEffectiveResistance
-from tg_lpe.transforms.base import GraphTransform
 
 PATHS = [torch.tensor([[*range(n - 1)], [*range(1, n)]], dtype=torch.int64).view(2, -1) for n in (1, 4, 6)]
 
@@ -42,13 +40,10 @@ def test_alone_in_a_batch_and_in_a_dataset(edge_name: str | None) -> None:
             assert edge_name is None or torch.equal(data.edge_pe, 0.5 * degree[index].sum(0))
 
 
-@pytest.mark.parametrize(
-    "transform", [AddPositionalEncoding(RandomWalk(2)), AddEffectiveResistance(pairs="all")], ids=["batches", "single"]
-)
 @pytest.mark.parametrize("make", [list, Stored])
-def test_a_refused_graph_of_a_dataset_is_named(make: Callable[[list[Data]], Any], transform: GraphTransform) -> None:
+def test_a_refused_graph_of_a_dataset_is_named(make: Callable[[list[Data]], Any]) -> None:
     """By its number in the dataset, beyond the first chunk, with its own nodes and the error itself as the cause."""
-    number = 45 if isinstance(transform, AddEffectiveResistance) else 4500  # the other has no chunks
+    number, transform = 4500, AddPositionalEncoding(RandomWalk(2))
     dataset = [Data(edge_index=PATHS[1], num_nodes=4, edge_weight=torch.ones(3)) for _ in range(number + 5)]
     dataset[number].edge_weight = torch.tensor([1.0, -1.0, 1.0])
     with pytest.raises(ValueError, match=rf"graph {number}: edge_weight .* \(1, 2\)") as error:

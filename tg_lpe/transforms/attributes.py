@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Batch
 
-from tg_lpe.data.storage import RESERVED, starts
+from tg_lpe.data.storage import RESERVED
 
 TAKEN = ("", "adj_t", "face", "num_nodes", "ptr")
 """Names with another meaning in PyTorch Geometric, and the empty name."""
@@ -51,19 +51,20 @@ def record_slices(batch: Batch, kind: Any, name: str, level: str) -> None:
         batch: the batch; dictionaries that it shares with copies are replaced, not changed.
         kind: node or edge type of the attribute in ``HeteroData``; ``None`` for an attribute of the batch.
         name: the attribute.
-        level: ``"node"``, ``"edge"``, ``"graph"`` or ``"pair"``, for all pairs of nodes of a graph.
+        level: ``"node"``, ``"edge"`` or ``"graph"``.
     """
     slices, offsets = getattr(batch, "_slice_dict", None), getattr(batch, "_inc_dict", None)
     if slices is None or offsets is None:
         return  # a batch that was not collated from a list cannot be split anyway
     store, known = (batch, slices) if kind is None else (batch[kind], slices.get(kind, {}))
-    ptr = store.get("ptr")
-    start = {"node": ptr, "edge": known.get("edge_index"), "graph": torch.arange(batch.num_graphs + 1)}.get(level)
-    offset = torch.zeros(batch.num_graphs, dtype=torch.int64)
-    if level == "pair" and ptr is not None:
-        start, offset = starts(ptr.diff().square()), ptr[:-1] if "index" in name else offset
+    start = {
+        "node": store.get("ptr"),
+        "edge": known.get("edge_index"),
+        "graph": torch.arange(batch.num_graphs + 1),
+    }.get(level)
     if start is None:
         return
+    offset = torch.zeros(batch.num_graphs, dtype=torch.int64)
     for attribute, records, value in (("_slice_dict", slices, start), ("_inc_dict", offsets, offset)):
         update = {name: value} if kind is None else {kind: {**records.get(kind, {}), name: value}}
         setattr(batch, attribute, {**records, **update})

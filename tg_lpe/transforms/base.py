@@ -39,8 +39,7 @@ class Attribute(NamedTuple):
     name: str | None
     """Name of the attribute; ``None`` appends the columns of a node attribute to ``x``."""
     level: str
-    """Level of the rows: ``"node"``, ``"edge"`` (a row for each column of ``edge_index``) or ``"graph"``; also
-    ``"pair"`` of nodes, if the transform is :attr:`~GraphTransform.one_by_one`."""
+    """Level of the rows: ``"node"``, ``"edge"`` (a row for each column of ``edge_index``) or ``"graph"``."""
     values: Tensor
 
 
@@ -73,8 +72,6 @@ class GraphTransform(BaseTransform, ABC):
 
     features: tuple[str, ...] = ()
     """The features that are read: some of ``x`` and ``edge_attr``."""
-    one_by_one: bool = False
-    """Whether :meth:`encode_dataset` encodes each graph separately, into a list."""
 
     def __init__(self, edge_weight: str | None, reduce: str = "error", hetero: str = "error") -> None:
         check_choice("reduce", reduce, REDUCTIONS)
@@ -145,13 +142,13 @@ class GraphTransform(BaseTransform, ABC):
         check_sequence(dataset, "encode_dataset takes")
         if len(dataset) == 0:
             return dataset if isinstance(dataset, InMemoryDataset) else []
-        collated = is_collated(dataset) and not self.one_by_one
+        collated = is_collated(dataset)
         # Access each graph only once, because a dataset's transform may return another graph at each access.
         graphs = [] if collated else [copy.copy(dataset[i]) for i in range(len(dataset))]
         for number, data in enumerate(graphs):
             if not isinstance(data, Data | HeteroData) or isinstance(data, HyperGraphData):
                 raise TypeError(f"graph {number}: {_not_one_graph(data)}")
-        if self.one_by_one or any(isinstance(data, HeteroData) for data in graphs):
+        if any(isinstance(data, HeteroData) for data in graphs):
             for number, data in enumerate(tqdm(graphs, **bar_options(progress))):
                 try:
                     graphs[number] = self(data)
