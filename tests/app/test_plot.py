@@ -84,9 +84,8 @@ test_refused_molecules = pytest.mark.skipif(find_spec("rdkit") is None, reason="
         *(({"channels": channels}, r"channels.*0\.\.2") for channels in ([3], [-1], [], ["0"])),
         (("C1CC",), "C1CC"),
         (("CCO", GramTransformer(num_node_types=3)), "vocabulary"),
-        ({"columns": 0}, "columns.*0"),
         ((["CCO"],), TypeError, "one string, got list"),
-        *((("CCO", wrong), TypeError, named) for wrong, named in NOT_ENCODERS),
+        (("CCO", 3), TypeError, "encoder"),
     )
 )
 test_refused_graphs = refusals(
@@ -96,7 +95,7 @@ test_refused_graphs = refusals(
     ((Data(edge_index=RING.edge_index, num_nodes=1001),), "1001"),
     ({"positions": [[0.0, 1.0]]}, TypeError, "must be"),
     ({"channels": 0}, TypeError, "must be"),
-    ({"columns": 2.5}, r"columns must be an integer .* got 2\.5"),
+    ({"columns": 0}, "columns must"),
     (("CCO",), TypeError, "Data"),
     *(((RING, wrong), TypeError, named) for wrong, named in NOT_ENCODERS),
 )

@@ -152,6 +152,7 @@ test_splits_that_do_not_fit = refusals(
     ((ONE, ONE, ONE, {"level": "edge"}), "'edge'"),
     ((ONE, ONE, ONE, {"columns": ["a", "b"]}), "1 columns"),
     ((ONE, ONE, ONE, {"columns": "a"}), TypeError, "'a'"),
+    ((ONE, ONE, ONE, {"spec": {"in_channels": 1}}), TypeError, "spec"),
     ((ONE, ONE, ONE, {"level": "node"}), "train: y"),
     (([graph(y=torch.rand(1, 2))],), "columns"),
     ((Stored([graph(), graph()], lambda d: d),), "train: .* transform"),
@@ -244,8 +245,6 @@ test_what_cannot_be_split = refusals(
     ((split_indices, 2, 0), "2 rows"),
     ((split_indices, 10, 0, 0.5, 0.5), r"0\.5"),
     ((split_indices, 10, 0, "0.1"), r"'0\.1'"),
-    ((split_indices, 10, "0"), ValueError, "'0'"),
-    ((split_indices, 10, True), ValueError, "True"),
     ((split_indices, 10, 2**64), ValueError, "seed"),
     *(((random_folds, range(20), 0, 5, val), f"{val}") for val in (-1.0, 0.0, 0.8, 1.5)),
     ((random_folds, range(20), "0"), ValueError, "seed"),
@@ -279,7 +278,6 @@ def test_random_node_masks() -> None:
 test_refused_node_masks = refusals(
     lambda **shares: random_node_masks(Data(x=torch.rand(18, 1)), **{"seed": 3, **shares}),
     ({"val": 1}, "shares"),
-    ({"val": 0.2, "test": 5}, "shares"),
     ({"seed": "a"}, ValueError, "seed"),
 )
 
@@ -356,8 +354,6 @@ test_link_split_refuses_edges_that_would_leak = refusals(
 test_link_split_refuses_other_arguments = refusals(
     lambda data=None, seed=0, **shares: random_link_split(data or cluster_graphs(1, 0)[0], seed, **shares),
     ({"val": 0.0}, "val and test"),
-    ({"test": 1.0}, "val and test"),
-    ({"val": 0.5, "test": 0.5}, "val and test"),
     ({"seed": None}, ValueError, "seed"),
     ({"data": [graph()]}, TypeError, "data"),
 )

@@ -91,6 +91,6 @@ def test_one_that_reads_directions_is_enough(tmp_path: Path) -> None:
 
 test_refuses_what_is_no_list_of_encoders = refusals(
     Combined,
-    *(((encoders,), TypeError, "encoders?") for encoders in ("gram-k16", {"class": "RandomWalk"}, 3, ["gram-k16", 3])),
+    *(((encoders,), TypeError, "encoders?") for encoders in ("gram-k16", {"class": "RandomWalk"}, ["gram-k16", 3])),
     *(((encoders,), "encoders") for encoders in ([], [None])),
 )

@@ -255,8 +255,6 @@ def test_gradients_of_learned_directions() -> None:
 
 test_out_of_range = refusals(
     lambda cls, num_nodes=2, **options: cls(**options)(None, torch.zeros(2, 0).long(), num_nodes=num_nodes),
-    *(({"cls": GramTransformer, "direction": direction}, "direction") for direction in (-0.1, torch.inf)),
-    ({"cls": DirectedWalk, "edge_out_channels": 2}, "edge_out_channels"),
     ({"cls": GramTransformer, "probes": "identity", "direction": 0.1, "num_nodes": 3000}, "2048 nodes, got 3000"),
     *(({"cls": MagneticLaplacian, "q": q}, "q must") for q in ((), -0.1)),
     ({"cls": MagneticLaplacian, "times": ()}, "times must"),

@@ -408,10 +408,7 @@ def test_signs_do_not_depend_on_the_order_of_the_nodes() -> None:
 
 test_refusals = refusals(
     lambda cls, *arguments, **options: cls(*arguments, **options),
-    ((LaplacianEigenvectors, True), "k must"),
-    ({"cls": LaplacianEigenvectors, "k": 3, "edge_out_channels": 4}, "must be 6, or 0 for no edge encoding, got 4"),
     ((RRWP, 1), "steps must"),
-    ({"cls": RRWP, "steps": 4, "edge_out_channels": 3}, "edge_out_channels"),
     *(((PersonalizedPageRank, alphas), "alphas must") for alphas in ((), (1.0,))),
     *(((HeatKernel, times), "times must") for times in ((), (-1.0,), (math.inf,), (math.nan,))),
     *(((HeatKernel, times), TypeError, "times must") for times in (1.0, "ab")),

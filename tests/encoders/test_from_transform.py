@@ -109,10 +109,7 @@ def test_a_changed_configuration_leaves_its_encoder_alone() -> None:
 
 test_refusals = refusals(
     lambda **arguments: make_encoder({"class": "FromTransform", **arguments}),
-    *(
-        ({"transform": name}, "transform must be the name")
-        for name in ("os.system", "functional", "tg_lpe.AddPositionalEncoding", "__all__", "BaseTransforms")
-    ),
+    *(({"transform": name}, "transform must be the name") for name in ("os.system", "functional", "__all__")),
     ({"transform": 3}, "transform must"),
     ({"transform": Squares()}, "attr_name='x'"),
     ({"transform": Squares(), "options": {"factor": 2.0}}, "options"),

@@ -158,8 +158,6 @@ PARALLEL = {"edge_index": torch.tensor([[0, 1, 0], [1, 0, 1]]), "edge_weight": w
 NEGATIVE = {**PARALLEL, "edge_weight": weights(1.0, -2.0, 6.0)}
 test_refused_with_the_offending_value = refusals(
     lambda edge_index=EDGE, num_nodes=None, **more: tg_lpe.Graph(edge_index, num_nodes, **more),
-    ((torch.zeros(3, 4, dtype=torch.int64),), "num_directed_edges"),
-    ((torch.zeros(2, dtype=torch.int64),), "edge_index"),
     ({"edge_weight": weights(-0.5)}, r"finite and not negative, got -0.5 for edge \(0, 1\)"),
     ({"edge_weight": weights(float("nan"))}, r"got nan for edge \(0, 1\)"),
     ({"edge_weight": weights(float("inf"))}, r"got inf for edge \(0, 1\)"),

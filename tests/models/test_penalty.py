@@ -53,13 +53,6 @@ def test_predictions_and_penalty() -> None:
     assert torch.equal(out, model(x, EDGES)) and float(penalty) == 18.0
 
 
-def test_models_without() -> None:
-    model = GraphTransformer(in_channels=2, hidden_channels=8, heads=2, num_layers=1)
-    assert not model.has_penalty
-    with pytest.raises(ValueError, match="the attention layers have no penalty, so return_penalty must be False"):
-        model(torch.randn(3, 2), EDGES, return_penalty=True)
-
-
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_training_adds_it(precision: str) -> None:
     graphs = [Data(x=torch.randn(3, 2), edge_index=EDGES, y=torch.randn(1)) for _ in range(4)]

@@ -53,8 +53,7 @@ test_what_does_not_fit_is_refused = refusals(
     (((5, 2), X), r"x\[:, 1\] types must lie in 0..1, got 0..2"),
     (((4, 3), X), r"x\[:, 0\] types must lie in 0..3, got 0..4"),
     (((5, 3), -X), r"x\[:, 0\] types must lie in 0..4, got -4..0"),
-    *(((counts, X), "numbers of x types must be integers from 1 to") for counts in (0, (), (3, 0), (2.0,), True)),
-    (((3, True), X), "numbers of x types must be integers from 1 to"),
+    *(((counts, X), "numbers of x types must be integers from 1 to") for counts in ((), (3, 0), (3, True))),
 )
 
 
