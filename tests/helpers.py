@@ -62,14 +62,6 @@ def unparsed(capsys: pytest.CaptureFixture[str], *command: str) -> str:
     return capsys.readouterr().err
 
 
-def normed(norm: Any, x: Tensor) -> Tensor:
-    """A bounded batch norm in eval mode, written out, or no norm."""
-    if not hasattr(norm, "running_mean"):
-        return x
-    x = (x - norm.running_mean) / (norm.running_var + 1e-5).sqrt()
-    return x.clamp(-30, 30) * norm.weight + norm.bias
-
-
 def graph_of(*parts: Graph) -> tg_lpe.Graph:
     """Return graphs of the tests as one batch of the library."""
     return tg_lpe.Graph(**batch_of(list(parts)).arguments())

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import pytest
 import torch
-from helpers import normal, normed, randomize_, refusals, relative_error
+from helpers import normal, randomize_, refusals, relative_error
 from torch import Tensor, nn
 from torch.nn import functional
 from torch_geometric.nn import GINEConv, global_mean_pool
@@ -76,8 +76,8 @@ def gated_gcn(local: Any, h: Tensor, e: Tensor, edge_index: Tensor) -> tuple[Ten
     for node in range(len(h)):
         at = target == node
         found[node] = (share[at] * local.value(h)[source[at]]).sum(0) / (share[at].sum(0) + 1e-6)
-    h = h + normed(local.node_norm, local.own(h) + found).clamp(min=0)
-    return h, e if local.edge_norm is None else e + normed(local.edge_norm, gate).clamp(min=0)
+    h = h + local.node_norm(local.own(h) + found).clamp(min=0)
+    return h, e if local.edge_norm is None else e + local.edge_norm(gate).clamp(min=0)
 
 
 class TestHybrid(AttentionTestCase):
@@ -109,14 +109,14 @@ class TestHybrid(AttentionTestCase):
         elif attention is not None:
             update = of_each_graph(lambda x: softmax(attention, x), h, batch)
         if attention is not None:
-            y = y + normed(layer.attention_norm, h + update)
+            y = y + layer.attention_norm(h + update)
         if hasattr(layer.local, "gine"):
-            y = y + normed(layer.local_norm, h + GINEConv(layer.local.gine.net)(h, edge_index, e))
+            y = y + layer.local_norm(h + GINEConv(layer.local.gine.net)(h, edge_index, e))
         elif layer.local is not None:
             local, e = gated_gcn(layer.local, h, e, edge_index)
-            y = y + normed(layer.local_norm, local)
+            y = y + layer.local_norm(local)
         first, second = layer.feed_forward[0], layer.feed_forward[3]
-        return normed(layer.norm, y + second(first(y).clamp(min=0))), e
+        return layer.norm(y + second(first(y).clamp(min=0))), e
 
 
 def attention_of(name: str = "primal", seed: int = 0, heads: int = HEADS, **options: Any) -> tuple[Any, Any]:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import pytest
 import torch
-from helpers import normal, normed, randomize_, refusals, relative_error
+from helpers import normal, randomize_, refusals, relative_error
 from torch import Tensor
 
 from tg_lpe.graph.graph import Graph
@@ -66,10 +66,10 @@ class TestSpectralAttention(AttentionTestCase):
         feature = None if layer.shared.embedding is None else layer.shared.embedding.weight[0]
         layer = layer.layer
         update = layer.out(dense_attention(layer.attention, feature, h, e, edge_index, batch))
-        h = normed(layer.norm_attention, h + update)
+        h = layer.norm_attention(h + update)
         first, second = layer.feed_forward[0], layer.feed_forward[3]
         update = second(first(h).clamp(min=0))
-        return normed(layer.norm_feed_forward, h + update), e
+        return layer.norm_feed_forward(h + update), e
 
 
 @pytest.mark.parametrize("sizes", [[3, 9, 1, 0, 5, 2], [3, 90, 1, 0, 70, 80]], ids=["one bucket", "buckets"])
