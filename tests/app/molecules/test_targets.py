@@ -92,6 +92,7 @@ def test_computed_on_request(write_folder: Write, tmp_path: Path) -> None:
         (TABLE, {"split": "time"}, "split must"),
         (TABLE, {"split": "scaffold", "targets": ["calc"]}, "has its own split"),
         ("smiles,a\nC,1\nCC,high\n", {"targets": ["a"]}, r"'high' in train.csv:3"),
+        ("smiles,a\nC,low\nCC,-\n", {"targets": ["a"]}, r"no class name: '-' in train.csv:3"),
         ("smiles,a\nC,1e99\n", {"targets": ["a"]}, r"train.csv:2: '1e99' in column 'a' is not finite"),
         ("smiles,a\nC,inf\n", {"targets": ["a"]}, "not finite"),
         ("smiles,SMILES,y\nC,C,1\n", {}, "smiles_column"),

@@ -32,8 +32,8 @@ def read_labels(places: Any, cells: Any) -> tuple[Any, tuple[tuple[str, ...], ..
         or an empty tuple if no column has classes.
 
     Raises:
-        ValueError: If a column has both words and numbers, a word that has a decimal comma, or a different word in
-            nearly every row, or if a number does not fit float32.
+        ValueError: If a column has both words and numbers, a word that has a decimal comma or no letter, or a different
+            word in nearly every row, or if a number does not fit float32.
     """
     labels: dict[str, Any] = {}
     classes = []
@@ -41,10 +41,12 @@ def read_labels(places: Any, cells: Any) -> tuple[Any, tuple[tuple[str, ...], ..
         numbers = _numbers(places, texts)
         words = texts[numbers.isna() & ~texts.str.lower().isin(MISSING)]
         names = sorted(words.unique())
-        if names and bool(numbers.notna().any()):
-            first = [f"{word!r} in {place_of(places, at)}" for at, word in words.drop_duplicates()[:SHOWN].items()]
+        kind = "number" if numbers.notna().any() else "class name"
+        wrong = words if kind == "number" else words[~words.str.contains(r"\w")]  # a mark, such as "-", is no name
+        if len(wrong):
+            first = [f"{word!r} in {place_of(places, at)}" for at, word in wrong.drop_duplicates()[:SHOWN].items()]
             raise ValueError(
-                f"column {column!r} holds numbers, and {len(words)} cells with {len(names)} different words: "
+                f"column {column!r}: {len(wrong)} cells with {wrong.nunique()} different words are no {kind}: "
                 f"{', '.join(first)}. Leave the cell of a missing label empty"
             )
         if (len(names) > 2 and 2 * len(names) > len(words)) or words.str.fullmatch(_DECIMAL_COMMA).any():
