@@ -104,28 +104,14 @@ def test_help_needs_neither_torch_nor_pyg() -> None:
 
 
 WITHOUT_GPU = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-IF_FULL = pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this system has no /dev/full")
 
 
-@pytest.mark.parametrize(
-    ("streams", "said"),
-    [
-        ("--help | true", ""),  # as with head, the reader has enough
-        pytest.param(
-            "--help > /dev/full", "tg-lpe: standard output: [Errno 28] No space left on device\n", marks=IF_FULL
-        ),
-        ("--help >&-", "tg-lpe: standard output is closed\n"),
-        ("predict transformer-zinc12k in.smi - --quiet >&-", "tg-lpe predict: standard output is closed\n"),
-        ("nothing 2>&-", ""),  # a mistyped command, which ends with status 2
-    ],
-)
-def test_streams_that_cannot_be_used(tmp_path: Path, streams: str, said: str) -> None:
-    run = f'set -o pipefail; "{sys.executable}" -m tg_lpe.app.cli {streams}'
+def test_the_reader_of_the_output_has_enough() -> None:
+    """As with head: no message, and none of Python's when it ends."""
+    run = f'set -o pipefail; "{sys.executable}" -m tg_lpe.app.cli --help | true'
     path = {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
-    done = subprocess.run(
-        ["bash", "-c", run], capture_output=True, text=True, cwd=tmp_path, env={**os.environ, **path}, check=False
-    )
-    assert (done.returncode, done.stdout + done.stderr) == (2 if "nothing" in streams else 1, said)
+    done = subprocess.run(["bash", "-c", run], capture_output=True, text=True, env={**os.environ, **path}, check=False)
+    assert (done.returncode, done.stdout + done.stderr) == (1, "")
 
 
 def test_characters_that_a_terminal_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,14 +138,6 @@ def test_too_little_memory(
 ) -> None:
     monkeypatch.setattr("tg_lpe.app.cli.zoo.run", lambda args: run())
     assert said in refused(capsys, "zoo")
-
-
-def test_another_broken_pipe_is_one(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    def run(args: object) -> None:
-        raise BrokenPipeError("of a worker")
-
-    monkeypatch.setattr("tg_lpe.app.cli.zoo.run", run)
-    assert main(["zoo"]) == 1 and "tg-lpe zoo: of a worker" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", [*COMMANDS, "zoo"])

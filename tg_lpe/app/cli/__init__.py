@@ -6,7 +6,6 @@ does the work. Only the module of the requested command is imported.
 
 from __future__ import annotations
 
-import errno
 import importlib
 import io
 import logging
@@ -50,10 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     words = list(sys.argv[1:] if argv is None else argv) or ["--help"]
     name = " ".join(["tg-lpe", *(word for word in words[:1] if word in COMMANDS)])
-    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115 (it is None if it was closed)
     try:
-        if sys.stdout is None:
-            raise ValueError("standard output is closed")
         if isinstance(sys.stdout, io.TextIOWrapper):
             sys.stdout.reconfigure(errors="backslashreplace")  # of characters that a terminal lacks
         status = _run(*words)
@@ -62,22 +58,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print(f"\n{name}: stopped{CONTINUES.get(words[0], '')}", file=sys.stderr)
         return 130
+    except BrokenPipeError:  # the reader of the output has enough: drop the rest
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
     except Exception as error:
         if (message := _message(error)) is None:
             raise
-        if message:
-            print(f"{name}: {message}", file=sys.stderr)
+        print(f"{name}: {message}", file=sys.stderr)
         return 1
 
 
 def _message(error: Exception) -> str | None:
-    """Return an error in one line, empty if the reader of the output has enough; ``None`` for a fault of code."""
-    if isinstance(error, OSError) and error.errno in (errno.EPIPE, errno.ENOSPC):
-        try:
-            print(flush=True)
-        except OSError:  # standard output takes no more: drop the rest
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            return "" if isinstance(error, BrokenPipeError) else f"standard output: {error}"
+    """Return an error in one line; ``None`` for a fault of code."""
     if "tg_lpe.arguments" in sys.modules:  # it imports torch, for which no other error waits
         from tg_lpe.app.cli.parser import as_option
         from tg_lpe.arguments import ArgumentError
