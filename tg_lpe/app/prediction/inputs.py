@@ -3,33 +3,23 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from numbers import Real
 from typing import Any
 
-from torch_geometric.data import Batch
 from torch_geometric.data.data import BaseData
 
 
 def check_collection(graphs: Any) -> None:
-    """Raise ``TypeError`` for a single graph, a batch or a table, and say what to write instead."""
-    name = type(graphs).__name__
-    if isinstance(graphs, os.PathLike) or (isinstance(graphs, str) and os.path.isfile(graphs)):
-        hint = f"tg_lpe.app.prediction.predict_file(predictor, {str(graphs)!r}, 'predictions.csv') reads it"
-        raise TypeError(f"predict takes a list of SMILES or graphs, got the file {str(graphs)!r}: {hint}")
-    if isinstance(graphs, Batch):
-        raise TypeError(f"predict takes a list of SMILES or graphs, got a {name}: pass batch.to_data_list()")
-    if isinstance(graphs, BaseData) or is_molecule(graphs):
-        raise TypeError(f"predict takes a list of SMILES or graphs, got one {name}: pass [...]")
-    columns = graphs if isinstance(graphs, Mapping) else getattr(graphs, "columns", None)
-    if columns is not None:
-        names = [str(column) for column in columns]
-        smiles = next((column for column in names if "smi" in column.lower()), "smiles")
-        got = f"a {name} with {', '.join(map(repr, names))}"
-        raise TypeError(f"predict takes one column of a table, got {got}: pass table[{smiles!r}]")
-    if not hasattr(graphs, "__len__") or not hasattr(graphs, "__getitem__"):
-        raise TypeError(f"predict takes a list of SMILES or graphs, got {name}: pass list(...)")
+    """Raise ``TypeError`` unless the input is a list or a column of molecules or graphs."""
+    is_list = hasattr(graphs, "__len__") and hasattr(graphs, "__getitem__")
+    is_one = isinstance(graphs, BaseData | Mapping) or is_molecule(graphs) or hasattr(graphs, "columns")
+    if is_one or not is_list:
+        raise TypeError(
+            f"predict takes a list of SMILES strings, RDKit molecules or Data, got {repr(graphs)[:60]} of type "
+            f"{type(graphs).__name__}: pass [...] for one, table['smiles'] of a table, or batch.to_data_list(); "
+            "tg_lpe.app.prediction.predict_file reads a file"
+        )
 
 
 def check_graph(item: Any) -> None:
