@@ -38,8 +38,8 @@ class MagneticLaplacian(NodeEdgeEncoder):
     all ``times`` and then the imaginary parts. It is equivariant and independent of phases and bases.
 
     Reversing all edges changes the sign of imaginary parts. For each potential, graphs of up to 512 nodes take
-    ``O(n^3)``. On larger graphs, eigenvectors take some passes over the edges, and heat kernels ``O(n m)`` for each of
-    some 30 terms of a series. Graphs may have up to 2,048 nodes if pairs are encoded.
+    ``O(n^3)``. On larger graphs, eigenvectors take some passes over the edges. Graphs may have up to 2,048 nodes if
+    edges or pairs are encoded.
 
     Args:
         k: number of eigenvectors; ``out_channels`` is ``2 k`` for each potential.
@@ -49,7 +49,7 @@ class MagneticLaplacian(NodeEdgeEncoder):
 
     Raises:
         TypeError: if ``times`` is not a sequence of numbers, or ``q`` neither one nor a number.
-        ValueError: if an argument is out of range.
+        ValueError: if an argument is out of range, or a graph is too large to encode edges or pairs.
 
     Example:
         >>> import torch
@@ -81,10 +81,10 @@ class MagneticLaplacian(NodeEdgeEncoder):
         """Compute real and imaginary parts at nodes and directed edges, float64."""
         source, target = graph.edge_index.long()
         spectra = [MagneticSpectrum(graph, q) for q in self.q]
-        node = torch.cat([_parts(spectrum.first(self.k)) for spectrum in spectra], 1)
-        if not self.edge_out_channels:
-            return node, node.new_zeros(len(source), 0)
-        return node, self._heat(spectra, source, target).masked_fill((source == target).unsqueeze(1), 0.0)
+        edge = torch.zeros(len(source), 0, dtype=torch.float64, device=graph.device)
+        if self.edge_out_channels:  # first, because it refuses large graphs
+            edge = self._heat(spectra, source, target).masked_fill((source == target).unsqueeze(1), 0.0)
+        return torch.cat([_parts(spectrum.first(self.k)) for spectrum in spectra], 1), edge
 
     def values_of_pairs(self, graph: Graph, pairs: Tensor, precomputed: Mapping[str, Tensor]) -> Tensor:
         """Compute real and imaginary parts at pairs of nodes, float64."""

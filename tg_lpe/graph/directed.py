@@ -18,27 +18,16 @@ from tg_lpe.graph.buckets import matrices
 from tg_lpe.graph.components import Array, ComponentGroup, Components
 from tg_lpe.graph.eigenvectors import EIGENVECTOR_NODES, by_eigenvalue
 from tg_lpe.graph.graph import Graph
-from tg_lpe.graph.pairs import runs_of_graphs
-from tg_lpe.graph.progress import warn_if_long
+from tg_lpe.graph.pairs import check_pair_nodes, runs_of_graphs
+from tg_lpe.graph.progress import ticking
 from tg_lpe.graph.random_walks import sparse_walks
-from tg_lpe.graph.solvers import (
-    DENSE_LIMIT,
-    PRODUCTS_A_SECOND,
-    RESIDUAL,
-    heat_series,
-    polynomial_entries,
-    sparse_eigenvectors,
-    symmetric_matrix,
-)
+from tg_lpe.graph.solvers import RESIDUAL, sparse_eigenvectors, symmetric_matrix
 from tg_lpe.ops.blas import threads_for
 from tg_lpe.ops.lazy import lazy
 from tg_lpe.ops.operator import host_array
 
 WALK_NODES = 256
 """Above this number of nodes, walks are computed for some start nodes at a time, from sparse matrices."""
-
-FASTER_HEAT = "edge_out_channels=0, which only computes eigenvectors, or DirectedWalk"
-"""The faster choice that a warning names."""
 
 SHIFT = 1e-6
 """Added to the eigenvalues of a magnetic Laplacian, which may be zero, so that its sparse factors exist."""
@@ -158,8 +147,8 @@ class MagneticSpectrum:
     `MagNet: A Neural Network for Directed Graphs <https://arxiv.org/abs/2102.11391>`_, section 2.2, with ``D_s`` the
     row sums of ``A_s``. Weights enter ``A_s`` only; directions enter ``Delta`` only.
 
-    Each component is solved as if it were alone: by dense algebra, all eigenvectors at once, or iteratively above 512
-    nodes. Heat kernels of larger graphs are polynomials of the matrix, or dense if that is faster.
+    Each component is solved as if it were alone: by dense algebra, all eigenvectors at once, or, for some eigenvectors
+    above 512 nodes, iteratively.
 
     Args:
         graph: the graph or batch.
@@ -197,9 +186,26 @@ class MagneticSpectrum:
         return torch.from_numpy(vectors).to(self.graph.device)
 
     def heat(self, times: Sequence[float], first: Tensor, second: Tensor) -> Tensor:
-        """Return entries of ``exp(-t L)``, complex128 ``[num_entries, num_times]``; they do not depend on phases."""
-        compute = self._heat_of_large_graphs if self.is_large else self._heat_of_small_graphs
-        return torch.from_numpy(compute(times, first, second)).to(first.device)
+        """Return entries of ``exp(-t L)``, complex128 ``[num_entries, num_times]``; they do not depend on phases.
+
+        Raises:
+            ValueError: if a graph has more than 2,048 nodes.
+        """
+        check_pair_nodes(self.graph, "MagneticLaplacian, unless edge_out_channels=0,")
+        parts, (rows, columns) = self.parts, (host_array(first), host_array(second))
+        begin, end = np.zeros(parts.count, np.int64), 0  # the kernel of each component among all entries
+        for group in parts.groups:
+            begin[group.components] = end + group.size**2 * np.arange(len(group.components))
+            end += group.nodes.size * group.size
+        label, out = parts.label[rows], np.zeros((len(rows), len(times)), complex)
+        joined = label == parts.label[columns]
+        at = np.where(joined, begin[label] + parts.local[rows] * parts.size[label] + parts.local[columns], 0)
+        with ticking(DENSE_SECONDS * sum(len(group.nodes) * group.size**3 for group in parts.groups)):
+            solved = [self._dense(group) for group in parts.groups] if len(rows) else []
+        for number, time in enumerate(times) if len(rows) else ():
+            kernels = [_heat(*pairs, time).ravel() for pairs in solved]
+            out[:, number] = np.where(joined, np.concatenate(kernels)[at], 0.0)
+        return torch.from_numpy(out).to(first.device)
 
     @lazy
     def _entries(self) -> Array:
@@ -240,45 +246,6 @@ class MagneticSpectrum:
         with threads_for(part.size):
             values, vectors = sparse_eigenvectors(shifted, np.ones(part.size), count, False, 0, definite=True)
         return values[None], vectors[None]
-
-    def _heat_of_small_graphs(self, times: Sequence[float], first: Tensor, second: Tensor) -> Array:
-        """Compute :meth:`heat` from all eigenvectors of each component."""
-        parts, (rows, columns) = self.parts, (host_array(first), host_array(second))
-        begin, end = np.zeros(parts.count, np.int64), 0  # the kernel of each component among all entries
-        for group in parts.groups:
-            begin[group.components] = end + group.size**2 * np.arange(len(group.components))
-            end += group.nodes.size * group.size
-        label, out = parts.label[rows], np.zeros((len(rows), len(times)), complex)
-        joined = label == parts.label[columns]
-        at = np.where(joined, begin[label] + parts.local[rows] * parts.size[label] + parts.local[columns], 0)
-        for number, time in enumerate(times) if len(rows) else ():
-            kernels = [_heat(*self._dense(group), time).ravel() for group in parts.groups]
-            out[:, number] = np.where(joined, np.concatenate(kernels)[at], 0.0)
-        return out
-
-    def _heat_of_large_graphs(self, times: Sequence[float], first: Tensor, second: Tensor) -> Array:
-        """Compute :meth:`heat` by Chebyshev polynomials of ``L - 1``, for eigenvalues up to 2, or densely."""
-        rows, columns = host_array(first), host_array(second)
-        series, ptr = heat_series(tuple(times), 2.0), np.array(runs_of_graphs(self.graph))
-        owner = np.searchsorted(ptr, rows, side="right") - 1
-        out = np.zeros((len(rows), len(series)), complex)
-        for number in np.unique(owner):
-            start, stop = ptr[number : number + 2]
-            mine = np.flatnonzero(owner == number)
-            matrix = self._matrix[start:stop, start:stop] - eye(stop - start, format="csr")
-            tail, head = columns[mine] - start, rows[mine] - start
-            wanted, size = np.unique(tail), int(stop - start)
-            seconds = DENSE_SECONDS * float(size) ** 3
-            products = 2 * float(matrix.nnz + 2 * size) * len(wanted) * series.shape[1]  # of complex numbers
-            if size <= DENSE_LIMIT and seconds < products / PRODUCTS_A_SECOND:
-                warn_if_long(seconds, FASTER_HEAT)
-                values, vectors = _eigenvectors(self._matrix[start:stop, start:stop].toarray()[None])
-                for at, time in enumerate(times):
-                    heat = _heat(values, vectors, time)[0]
-                    out[mine, at] = heat[head, tail]
-            else:
-                _, out[mine] = polynomial_entries(matrix, series, True, tail, head, FASTER_HEAT, wanted)
-        return out
 
 
 def _heat(values: Array, vectors: Array, time: float) -> Array:

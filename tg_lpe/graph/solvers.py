@@ -347,9 +347,8 @@ def polynomial_entries(
     tail: Array,
     head: Array,
     faster: str,
-    columns: Array | None = None,
 ) -> tuple[Array, Array]:
-    """Compute the diagonal and the entries at edges of polynomials of a sparse symmetric or Hermitian matrix ``P``.
+    """Compute the diagonal and the entries at edges of polynomials of a sparse symmetric matrix ``P``.
 
     A block of columns goes through all powers, small enough for the cache, on as many threads as torch has.
 
@@ -359,13 +358,12 @@ def polynomial_entries(
         chebyshev: whether they multiply Chebyshev polynomials ``T_k(P)``, instead of powers ``P^k``.
         tail, head: columns and rows of the entries to compute in addition to the diagonal, ``[num_edges]``.
         faster: the faster choice that a warning names.
-        columns: the columns to compute, ascending; all if absent. Entries whose tail is no such column are zero.
 
     Returns:
         ``[n, num_polynomials]`` and ``[num_edges, num_polynomials]``.
     """
     n, terms = matrix.shape[0], series.shape[1]
-    nodes, edges = (np.zeros((rows, len(series)), matrix.dtype) for rows in (n, len(tail)))
+    nodes, edges = (np.zeros((rows, len(series))) for rows in (n, len(tail)))
     order = np.argsort(tail, kind="stable")
     first_edge = np.searchsorted(tail[order], np.arange(n + 1))
     step = 2 * matrix if chebyshev else matrix
@@ -374,11 +372,11 @@ def polynomial_entries(
         edge = np.concatenate([order[first_edge[node] : first_edge[node + 1]] for node in block])
         width, at = len(block), np.searchsorted(block, tail[edge])
         places = np.concatenate([block * width + np.arange(width), head[edge] * width + at])
-        before, now = np.zeros((2, n, width), matrix.dtype)
+        before, now = np.zeros((2, n, width))
         now[block, np.arange(width)] = 1.0
-        sums = np.zeros((len(series), len(places)), matrix.dtype)
+        sums = np.zeros((len(series), len(places)))
         for start in range(0, terms, TERMS):
-            values = np.empty((min(TERMS, terms - start), len(places)), matrix.dtype)
+            values = np.empty((min(TERMS, terms - start), len(places)))
             for term in range(start, start + len(values)):
                 now.take(places, out=values[term - start])
                 if term + 1 < terms:
@@ -389,9 +387,8 @@ def polynomial_entries(
             sums += series[:, start : start + TERMS] @ values
         nodes[block], edges[edge] = sums[:, :width].T, sums[:, width:].T
 
-    columns = np.arange(n) if columns is None else columns
-    blocks = np.split(columns, range(COLUMNS, len(columns), COLUMNS)) if len(columns) else []
-    work = float(matrix.nnz + 2 * n) * len(columns) * terms * (matrix.dtype.itemsize // 8)
+    blocks = np.split(np.arange(n), range(COLUMNS, n, COLUMNS)) if n else []
+    work = float(matrix.nnz + 2 * n) * n * terms
     threads = torch.get_num_threads() if work > WORTH_A_THREAD else 1
     seconds = work / (PRODUCTS_A_SECOND * threads)
     warn_if_long(seconds, faster)
