@@ -206,7 +206,7 @@ def test_a_configuration_is_no_one_else_s(tmp_path: Path) -> None:
     options["gamma"] = 0.1
     config = model.config_dict()
     assert config["attention_options"] == {"full": True, "gamma": 0.5}
-    config["attention_options"]["gamma"] = 0.9
+    config["attention_options"]["softmax"] = "separate"
     assert options == {"full": True, "gamma": 0.1}
     model.save_pretrained(tmp_path)
     assert GraphTransformer.from_pretrained(tmp_path).layers[0].attention.gamma == 0.5

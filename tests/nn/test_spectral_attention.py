@@ -46,8 +46,12 @@ def dense_attention(
                     other, rest = other + b * attention.value(h)[j, part], rest + b
             if feature is None:
                 out[i, part] = found / (total + 1e-6)
-            else:
+            elif attention.softmax == "joint":
                 out[i, part] = (found + gamma * other) / (total + gamma * rest + 1e-6 * (1 + gamma))
+            else:
+                first = found / total if total > 0 else found
+                second = other / rest if rest > 0 else other
+                out[i, part] = (first + gamma * second) / (1 + gamma)
     return out
 
 
@@ -56,7 +60,7 @@ FULL: dict[str, Any] = {"full": True, "gamma": 0.3}
 
 class TestSpectralAttention(AttentionTestCase):
     name = "spectral"
-    variants: ClassVar[list[dict[str, Any]]] = [{}, {"norm": "none"}, FULL]
+    variants: ClassVar[list[dict[str, Any]]] = [{}, {"norm": "none"}, FULL, {**FULL, "softmax": "separate"}]
 
     def expected(self, layer: Any, h: Tensor, e: Tensor, edge_index: Tensor, batch: Tensor) -> tuple[Tensor, Tensor]:
         feature = None if layer.shared.embedding is None else layer.shared.embedding.weight[0]
@@ -93,9 +97,10 @@ def layer_of(**options: Any) -> Any:
     return randomize_(make_layer("spectral", {**FULL, **options}), scale=0.2).double().eval()
 
 
-def test_gradient_where_logits_are_clamped() -> None:
+@pytest.mark.parametrize("softmax", ["joint", "separate"])
+def test_gradient_where_logits_are_clamped(softmax: str) -> None:
     """First and second derivatives equal those of the dense formulas."""
-    layer = layer_of()
+    layer = layer_of(softmax=softmax)
     for weight in layer.layer.attention.parameters():
         weight.data *= 7
     h, e = normal(5, CHANNELS, seed=1).requires_grad_(), normal(3, CHANNELS, seed=2)
@@ -161,5 +166,6 @@ test_arguments = refusals(
     partial(make_attention, "spectral", CHANNELS, HEADS),
     (({"gamma": 0.0},), "gamma must be above 0"),
     (({"gamma": 0.1},), "gamma=0.1 would have no effect with full=False"),
+    (({"softmax": "separate"},), "softmax='separate' would have no effect with full=False"),
     (({"hidden": 3},), "attention 'spectral' takes the options .*full.*, got hidden=3"),
 )

@@ -9,13 +9,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from tg_lpe.arguments import check_flags, check_heads, check_no_effect, check_positive, check_shares
+from tg_lpe.arguments import check_choice, check_flags, check_heads, check_no_effect, check_positive, check_shares
 from tg_lpe.graph.buckets import SMALL_NODES, PaddedRows, matrices
 from tg_lpe.graph.graph import Graph
 from tg_lpe.nn._util import Resettable, feed_forward
 from tg_lpe.nn.attention.registry import AttentionLayer, SharedState, register_attention
 from tg_lpe.nn.norms import NORMS
 from tg_lpe.ops.attention import SCORE_BOUND
+
+SOFTMAXES = ("joint", "separate")
 
 GAMMA = 1e-5
 """Default weight of pairs without an edge, as published for ZINC."""
@@ -88,13 +90,14 @@ class SpectralAttention(Resettable):
     See `Rethinking Graph Transformers with Spectral Attention <https://arxiv.org/abs/2106.03893>`_. For the edge from
     ``j`` to ``i`` and each head of width ``d``, ``a_ij = exp(clamp(1^T (Q h_i * K h_j * E e_ij) / sqrt(d)))``. For a
     pair of different nodes without an edge, ``b_ij`` has the same form with other maps and one learned edge feature of
-    all these pairs. Values ``V`` are the same. As in the published code, the node update is
+    all these pairs. Values ``V`` are the same. With ``softmax="joint"``, as in the published code, the node update is
 
     .. math:: \frac{\sum_j a_{ij} V h_j + \gamma \sum_j b_{ij} V h_j}
         {\sum_j a_{ij} + \gamma \sum_j b_{ij} + 10^{-6} (1 + \gamma)} ,
 
-    one softmax over all nodes, in which ``log(gamma)`` is added to the logits of missing edges. Eq. (5) of the paper
-    has two softmaxes instead.
+    one softmax over all nodes, in which ``log(gamma)`` is added to the logits of missing edges. With
+    ``softmax="separate"``, eq. (5) of the paper, it is a softmax over edges times ``1 / (1 + gamma)`` plus a softmax
+    over missing edges times ``gamma / (1 + gamma)``.
 
     Missing edges are computed by masked products of padded graphs, ``O(heads num_nodes^2)`` a graph. So are edges whose
     features ``e`` are an expanded single row; other edges are gathered. In half precision, sums are divided in float32;
@@ -103,21 +106,30 @@ class SpectralAttention(Resettable):
     Args:
         hidden_channels: width of node and edge features.
         heads: number of heads; divides ``hidden_channels``.
-        full: whether pairs without an edge take part; otherwise ``gamma`` must keep its default.
+        full: whether pairs without an edge take part; otherwise the arguments below must keep their defaults.
         gamma: weight of pairs without an edge, positive.
+        softmax: ``"joint"`` or ``"separate"``.
 
     Raises:
         ValueError: if an argument is out of range.
     """
 
-    def __init__(self, hidden_channels: int, heads: int, full: bool = False, gamma: float = GAMMA) -> None:
+    def __init__(
+        self,
+        hidden_channels: int,
+        heads: int,
+        full: bool = False,
+        gamma: float = GAMMA,
+        softmax: str = "joint",
+    ) -> None:
         super().__init__()
         check_heads(hidden_channels, heads)
         check_flags(full=full)
         check_positive("gamma", gamma)
+        check_choice("softmax", softmax, SOFTMAXES)
         if not full:
-            check_no_effect("full=False", gamma=(gamma, GAMMA))
-        self.heads, self.full, self.gamma = heads, full, gamma
+            check_no_effect("full=False", gamma=(gamma, GAMMA), softmax=(softmax, "joint"))
+        self.heads, self.full, self.gamma, self.softmax = heads, full, gamma, softmax
         self.query, self.key, self.value, self.edge = (_linear(hidden_channels) for _ in range(4))
         if full:
             self.missing_query, self.missing_key, self.missing_edge = (_linear(hidden_channels) for _ in range(3))
@@ -126,16 +138,21 @@ class SpectralAttention(Resettable):
         """Return the node update ``[num_nodes, hidden_channels]``; ``pairs`` are the missing edges with ``full``."""
         value = self.value(h)
         dtype, value = value.dtype, value.to(_sum_dtype(value.dtype))
-        if pairs is not None and len(e) and e.stride(0) == 0:
+        if pairs is None:
+            sums, total = self._over_edges(h, e, value, graph)
+            return (sums / (total + FLOOR)).to(dtype).flatten(1)
+        if len(e) and e.stride(0) == 0:
             # Read the single row as a mean: its gradient is spread evenly instead of a table of zeros.
-            sums, total = self._over_pairs(h, _mean(e), value, pairs)
+            sums, total, missing_sums, missing_total = self._over_pairs(h, _mean(e), value, pairs)
         else:
             sums, total = self._over_edges(h, e, value, graph)
-            if pairs is not None:
-                missing_sums, missing_total = self._over_missing(h, value, pairs)
+            missing_sums, missing_total = self._over_missing(h, value, pairs)
+            if self.softmax == "joint":
                 sums, total = sums + self.gamma * missing_sums, total + self.gamma * missing_total
-        floor = FLOOR if pairs is None else FLOOR * (1 + self.gamma)
-        return (sums / (total + floor)).to(dtype).flatten(1)
+        if self.softmax == "joint":
+            return (sums / (total + FLOOR * (1 + self.gamma))).to(dtype).flatten(1)
+        total, missing_total = (torch.where(part > 0, part, 1.0) for part in (total, missing_total))
+        return ((sums / total + self.gamma * missing_sums / missing_total) / (1 + self.gamma)).to(dtype).flatten(1)
 
     def _over_edges(self, h: Tensor, e: Tensor, value: Tensor, graph: Graph) -> tuple[Tensor, Tensor]:
         """Sum weighted values ``[num_nodes, heads, d]`` and weights ``[num_nodes, heads, 1]`` over in-edges.
@@ -165,8 +182,11 @@ class SpectralAttention(Resettable):
         sums = _precise(pairs.rows.unpad(outputs) if outputs else _empty_sums(rows))
         return sums[..., :-1], sums[..., -1:]
 
-    def _over_pairs(self, h: Tensor, feature: Tensor, value: Tensor, pairs: MissingPairs) -> tuple[Tensor, Tensor]:
-        """Compute the sums over edges that all have one feature and, times ``gamma``, over missing edges."""
+    def _over_pairs(
+        self, h: Tensor, feature: Tensor, value: Tensor, pairs: MissingPairs
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Compute the sums over edges that all have one feature, and over missing edges; the first include the second
+        with ``softmax="joint"``."""
         ones = functional.pad(value.unflatten(1, (self.heads, -1)), (0, 1), value=1.0)
         maps = (
             self.query(h) * self.edge(feature) * self._scale(h),
@@ -175,15 +195,17 @@ class SpectralAttention(Resettable):
             self.missing_key(h),
         )
         rows = *(part.unflatten(1, (self.heads, -1)) for part in maps), ones
-        outputs = []
+        outputs: list[list[Tensor]] = [[], []]
         for missing, edges, *padded in zip(pairs.missing, pairs.edges, *map(pairs.rows.pad, rows), strict=True):
             q, k, missing_q, missing_k, v = (part.transpose(1, 2) for part in padded)
             mask, count = missing.to(value.dtype).unsqueeze(1), edges.to(value.dtype).unsqueeze(1)
             logits, missing_logits = q @ k.mT, missing_q @ missing_k.mT
             weight: Tensor = _PairWeights.apply(logits, missing_logits, mask)  # type: ignore[no-untyped-call]
-            outputs.append(_product(weight * (count + self.gamma * mask), v).transpose(1, 2))
-        sums = _precise(pairs.rows.unpad(outputs) if outputs else _empty_sums(rows))
-        return sums[..., :-1], sums[..., -1:]
+            factors = [count + self.gamma * mask] if self.softmax == "joint" else [count, mask]
+            for part, factor in zip(outputs, factors, strict=False):
+                part.append(_product(weight * factor, v).transpose(1, 2))
+        sums, missing_sums = (_precise(pairs.rows.unpad(part) if part else _empty_sums(rows)) for part in outputs)
+        return sums[..., :-1], sums[..., -1:], missing_sums[..., :-1], missing_sums[..., -1:]
 
     def _scale(self, h: Tensor) -> float:
         return 1.0 / math.sqrt(h.size(1) // self.heads)
@@ -285,7 +307,7 @@ class SpectralAttentionLayer(AttentionLayer):
     Args:
         hidden_channels: width of node and edge features; the feed-forward net is twice as wide.
         heads: number of attention heads; divides ``hidden_channels``.
-        full, gamma: see :class:`SpectralAttention`.
+        full, gamma, softmax: see :class:`SpectralAttention`.
         dropout: share of the attention's output and of the hidden units that is dropped in training.
         norm: name of a normalisation in :data:`~tg_lpe.nn.norms.NORMS`.
 
@@ -299,12 +321,13 @@ class SpectralAttentionLayer(AttentionLayer):
         heads: int,
         full: bool = False,
         gamma: float = GAMMA,
+        softmax: str = "joint",
         dropout: float = 0.0,
         norm: str = "bounded",
     ) -> None:
         super().__init__()
         check_shares(dropout=dropout)
-        self.attention = SpectralAttention(hidden_channels, heads, full, gamma)
+        self.attention = SpectralAttention(hidden_channels, heads, full, gamma, softmax)
         self.out = nn.Linear(hidden_channels, hidden_channels)
         self.norm_attention = NORMS[norm](hidden_channels)
         self.feed_forward = feed_forward(hidden_channels, dropout)
