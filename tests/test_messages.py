@@ -129,7 +129,7 @@ test_transforms = refusals(
 def test_what_is_no_dataset(call: Callable[[Any], Any]) -> None:
     graphs = [Data(edge_index=RING, num_nodes=3, y=torch.tensor([1.5]))] * 20
     table = pytest.importorskip("pandas").DataFrame({"smiles": ["C", "CC"]})
-    for dataset, named in ((DataLoader(graphs), "a list"), (iter(graphs), "a list"), (table, "load_molecules")):
+    for dataset, named in ((DataLoader(graphs), "a loader"), (iter(graphs), "a loader"), (table, "load_molecules")):
         with pytest.raises(TypeError, match=f"a dataset or a sequence of Data, got .*{named}"):
             call(dataset)
 
@@ -156,7 +156,7 @@ def test_several_node_types_where_one_is_taken() -> None:
     ):
         with pytest.raises(TypeError, match=r"to_homogeneous\(\)"):
             call()
-    with pytest.raises(TypeError, match=r"got one HeteroData: pass \[...\]"):
+    with pytest.raises(TypeError, match=r"of type HeteroData: pass \[...\]"):
         predictor.predict(data)
 
 

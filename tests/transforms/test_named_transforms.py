@@ -221,7 +221,7 @@ test_refuses_what_is_no_dataset = refusals(
         for given, said in (
             (LONE, "got one Data; call the transform itself, or pass a list of one"),
             (PAIR, r"got one DataBatch; call the transform itself, or pass batch\.to_data_list"),
-            (None, "sequence of Data, got None$"),
+            (None, "sequence of Data, got NoneType;"),
             ([LONE, "x"], "[Gg]raph 1 is str|got str"),
             *BATCHED,
         )

@@ -6,12 +6,12 @@ import copy
 import itertools
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 from torch_geometric.data import Batch, Data, HeteroData, InMemoryDataset
+from torch_geometric.data.data import BaseData
 from torch_geometric.data.hypergraph_data import HyperGraphData
 
 from tg_lpe.arguments import HOMOGENEOUS, WITHOUT_EDGE_INDEX, outside_nodes
@@ -183,16 +183,12 @@ def _check_tensor(name: str, value: Any, graph: str) -> None:
 
 def check_sequence(dataset: Any, must: str) -> None:
     """Raise ``TypeError`` unless a dataset can be indexed; ``must`` begins the message."""
-    is_one = isinstance(dataset, str) or not hasattr(dataset, "__iter__")
-    got = repr(dataset) if is_one else type(dataset).__name__
     is_table = hasattr(type(dataset), "columns") and not isinstance(dataset, torch.utils.data.Dataset)
-    if is_table or isinstance(dataset, str | Path):
-        hint = "; tg_lpe.app.molecules.load_molecules reads the file of a table of molecules"
-    elif isinstance(dataset, Mapping) or not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
-        hint = "; pass the dataset that it reads, or a list" * (not is_one)
-    else:
-        return
-    raise TypeError(f"{must} a dataset or a sequence of Data, got {got}{hint}")
+    if is_table or isinstance(dataset, str | Mapping | BaseData) or not hasattr(dataset, "__getitem__"):
+        got = repr(dataset) if isinstance(dataset, str) else type(dataset).__name__
+        hint = "pass [data] for one graph, batch.to_data_list(), or the dataset of a loader"
+        hint += "; tg_lpe.app.molecules.load_molecules reads a table of molecules"
+        raise TypeError(f"{must} a dataset or a sequence of Data, got {got}; {hint}")
 
 
 def check_single(data: Any, name: str) -> None:
@@ -201,9 +197,8 @@ def check_single(data: Any, name: str) -> None:
         hint = f"; {HOMOGENEOUS}" * isinstance(data, HeteroData)
         raise TypeError(f"graphs must be Data, {name} is of type {type(data).__name__}{hint}")
     if isinstance(data, Batch):
-        raise TypeError(
-            f"expected single graphs, but {name} is a {type(data).__name__}; batch.to_data_list() gives its graphs"
-        )
+        what = f"{name} is a {type(data).__name__}; batch.to_data_list() gives its graphs"
+        raise TypeError(f"expected single graphs, but {what}")
     batch = data.get("batch")
     if isinstance(batch, Tensor) and bool(batch.any()):
         batches = f"has an attribute batch with numbers up to {int(batch.max())}"
@@ -277,10 +272,6 @@ class GraphDataset(InMemoryDataset):
                     raise ValueError(f"{name} must be equally wide in all graphs: {of_name}") from error
             raise ValueError(str(error)) from error
 
-    def whole(self) -> GraphDataset:
-        """Return this dataset if no elements are selected, else a copy of the selected elements."""
-        return self if self._indices is None else type(self).from_data_list([self.get(i) for i in self.indices()])
-
 
 def whole(dataset: Any) -> InMemoryDataset:
     """Return a dataset for which :func:`is_collated` holds.
@@ -305,9 +296,6 @@ def whole(dataset: Any) -> InMemoryDataset:
             f"{dataset} has a transform, which runs whenever a graph is read, but encodings are computed once: use "
             "pre_transform, or pass list(dataset) to apply it once, now"
         )
-    elif isinstance(dataset, Data):
-        check_single(dataset, "it")
-        raise TypeError("expected a dataset or a sequence of Data, got one Data; pass [data] for one graph")
     else:
         check_sequence(dataset, "expected")
         result = GraphDataset.from_data_list([dataset[index] for index in range(len(dataset))])

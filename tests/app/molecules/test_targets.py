@@ -14,7 +14,8 @@ import torch
 from tg_lpe.app.molecules import MoleculeSplits, SkippedMolecule, constrained_solubility, load_molecules, read_molecules
 from tg_lpe.app.molecules._build import scaffold_split
 from tg_lpe.app.molecules.solubility import NORMALIZATIONS
-from tg_lpe.app.training.tasks import Multiclass, task_for
+from tg_lpe.app.training import task_for
+from tg_lpe.app.training.tasks import Multiclass
 from tg_lpe.data import DataSpec, TargetSpec
 
 Write = Callable[..., Path]

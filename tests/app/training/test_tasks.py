@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch_geometric.data import Data
 
+from tg_lpe.app.training import task_for
 from tg_lpe.app.training.metrics import METRICS, Metric, hits_at
 from tg_lpe.app.training.paired import figures_by_part
 from tg_lpe.app.training.tasks import (
@@ -30,7 +31,6 @@ from tg_lpe.app.training.tasks import (
     make_task,
     masked_mean,
     register_task,
-    task_for,
 )
 from tg_lpe.data import GraphSplits
 from tg_lpe.testing.host_reads import HostReads

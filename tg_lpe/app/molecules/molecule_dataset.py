@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch_geometric.data import Data
-from torch_geometric.data.collate import collate
 
 from tg_lpe.app.molecules import _molecule
 from tg_lpe.app.molecules._molecule import Molecule
@@ -36,12 +35,6 @@ class MoleculeDataset(GraphDataset):
     """
 
     slices: dict[str, Tensor]
-
-    @classmethod
-    def from_data_list(cls, graphs: Sequence[Data]) -> MoleculeDataset:
-        """Collate graphs that are shaped as this dataset's elements; one graph has slices too."""
-        data, slices, _ = collate(Data, list(graphs), increment=False, add_batch=False)
-        return cls(data, slices)
 
     @classmethod
     def from_molecules(

@@ -1,21 +1,25 @@
-"""Make models and encoders with initial weights; the weights depend only on the settings and the seed."""
+"""Make tasks, and models and encoders with initial weights, which depend only on the settings and the seed."""
 
 from __future__ import annotations
 
 import copy
 import inspect
+import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
+from torch import Tensor
 from torch_geometric.data import Data
 
 from tg_lpe.app.training.readouts import principal_readouts
-from tg_lpe.app.training.tasks import Task
+from tg_lpe.app.training.tasks import NO_TARGET, TASKS, Regression, Task, few, make_task
 from tg_lpe.arguments import ArgumentError, check_flags, check_seed, check_type
 from tg_lpe.checkpoints.checkpoint import Checkpoint
-from tg_lpe.data import DataSpec
+from tg_lpe.data import DataSpec, GraphSplits, TargetSpec
 from tg_lpe.data.seeding import seeded
+from tg_lpe.data.splits import PARTS
 from tg_lpe.encoders.base import Encoder
 from tg_lpe.encoders.registry import ENCODERS, load_encoder, make_encoder, without_edges
 from tg_lpe.models import Model
@@ -26,6 +30,76 @@ ENCODER_DRAW = 1
 
 SIZES = ("num_node_types", "in_channels", "num_edge_types", "edge_dim")
 """Feature sizes on which an encoder and the data must agree."""
+
+_LOGGER = logging.getLogger("tg_lpe.app.training")
+
+
+def task_for(splits: GraphSplits, name: str | None = None, metric: str | None = None, **options: Any) -> Task:
+    """Make the task for a dataset, and check the labels.
+
+    Args:
+        splits: the data.
+        name: name of the task, such as ``"regression"``. If absent, it is multiclass or multilabel for labels that are
+            names, and regression for numbers that are not all integers.
+        metric: the metric that chooses the best epoch; the default of the task if absent.
+        options: further arguments of the task. If absent, ``num_targets`` and ``num_classes`` follow from the labels,
+            and ``mean`` and ``std`` of a regression from the training labels. With ``mean=None, std=None`` labels are
+            learned unscaled.
+
+    Raises:
+        TypeError: if ``splits`` is no :class:`~tg_lpe.data.GraphSplits`.
+        ValueError: if there are no labels, the task is unknown or cannot have these labels, or no task is named and all
+            labels are integers, which may be values or classes.
+    """
+    check_type("splits", splits, GraphSplits, ", which GraphSplits.of makes")
+    if not splits.target.columns:
+        raise ValueError(NO_TARGET)
+    labels, columns = torch.cat([splits.labels(part) for part in PARTS]), ", ".join(splits.target.columns)
+    known = labels[~labels.isnan()]
+    if not known.numel():
+        raise ValueError(f"all labels of {columns} are missing")
+    if bool(known.isinf().any()):
+        raise ValueError(f"labels of {columns} must be finite, or NaN where missing, got inf")
+    name = name or _default_name(splits.target, labels)
+    cls, named = TASKS[name], [classes for classes in splits.target.classes if classes]
+    if named and issubclass(cls, Regression):
+        message = "the labels of {} are names, {}: choose {task}, or multilabel for several columns of two names"
+        raise ArgumentError(message, columns, ", ".join(map(repr, named[0][:6])), task="multiclass")
+    arguments = cls.arguments_for(labels, splits.labels("train"))
+    if options.keys() & {"mean", "std"}:
+        arguments = {name: value for name, value in arguments.items() if name not in ("mean", "std")}
+    if named and "num_classes" in arguments:
+        arguments["num_classes"] = len(named[0])
+    task = make_task({"name": name, "level": splits.target.level, "metric": metric or "", **arguments, **options})
+    task.check(labels)
+    if "mean" in arguments:
+        _warn_of_equal_labels(splits)
+    return task
+
+
+def _default_name(target: TargetSpec, labels: Tensor) -> str:
+    """Return the name of the task for labels, or raise ``ValueError`` if several tasks or none are possible."""
+    columns, single = ", ".join(target.columns), labels.size(1) == 1
+    if any(target.classes):
+        numbers = [place for place, classes in enumerate(target.classes) if not classes]
+        if not bool(torch.isin(labels[:, numbers].nan_to_num(0.0), torch.tensor([0.0, 1.0])).all()):
+            numeric = ", ".join(target.columns[place] for place in numbers)
+            raise ValueError(f"some of the columns {columns} hold names, and {numeric} numbers: no task predicts both")
+        return "multiclass" if single else "multilabel"
+    values = labels[~labels.isnan()].unique()
+    if bool((values == values.floor()).all()):
+        is_binary = bool(((values == 0) | (values == 1)).all())
+        kind = "multiclass" if not is_binary else "binary" if single else "multilabel"
+        message = "all labels of {} are integers ({}), which may be classes or values: choose {task} or regression"
+        raise ArgumentError(message, columns, few(values), task=kind)
+    return Regression.name
+
+
+def _warn_of_equal_labels(splits: GraphSplits) -> None:
+    for column, labels in zip(splits.target.columns, splits.labels("train").unbind(1), strict=True):
+        known = labels[~labels.isnan()]
+        if len(known) and bool(known.min() == known.max()):
+            _LOGGER.warning("%s: all %d training labels are %g: nothing can be learned", column, len(known), known[0])
 
 
 def build_model(

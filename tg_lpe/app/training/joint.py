@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Batch, Data, InMemoryDataset
 
-from tg_lpe.app.training.build import hash_seed
+from tg_lpe.app.training.build import hash_seed, task_for
 from tg_lpe.app.training.config import Precision, TrainConfig
 from tg_lpe.app.training.loop import TrainingLoop, count_parameters, run_in_folder
 from tg_lpe.app.training.metrics import METRICS
@@ -22,7 +22,7 @@ from tg_lpe.app.training.outputs import write_outputs
 from tg_lpe.app.training.processes import Parts, join
 from tg_lpe.app.training.run_folder import RunFolder, describe_model
 from tg_lpe.app.training.state import copy_state
-from tg_lpe.app.training.tasks import Regression, Task, task_for
+from tg_lpe.app.training.tasks import Regression, Task
 from tg_lpe.arguments import check_flags, check_type, checked_device
 from tg_lpe.checkpoints.checkpoint import module_dtype
 from tg_lpe.checkpoints.files import read_object
@@ -58,7 +58,7 @@ def train(
         model = build_model(splits.spec, task, GramTransformer(num_edge_types=4), hidden_channels=64)
         result = train(model, splits, task, TrainConfig(epochs=20), folder="runs/mine")
 
-    A regression task made by :func:`~tg_lpe.app.training.tasks.task_for` standardises the labels, so the raw outputs of
+    A regression task made by :func:`~tg_lpe.app.training.task_for` standardises the labels, so the raw outputs of
     the model are standardised, too; ``task.predict`` converts them to the scale of the labels.
 
     Args:
@@ -66,7 +66,7 @@ def train(
             It is moved to ``device`` and trained in place; at the end it has the weights of the epoch with the best
             validation figure.
         splits: the data.
-        task: what to predict; chosen by :func:`~tg_lpe.app.training.tasks.task_for` if absent.
+        task: what to predict; chosen by :func:`~tg_lpe.app.training.task_for` if absent.
         config: settings of the loop; the defaults if absent.
         folder: where to write the run, for ``resume`` and ``tg-lpe report``; nothing is written if absent.
         resume: whether to continue the run in the folder.

@@ -66,12 +66,8 @@ class MetricsLog:
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
     """Read the lines of a metrics file up to a damaged one, such as a last line cut off by a crash."""
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is no metrics file: {error}") from error
     rows = []
-    for line in lines:
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
         try:
             rows.append(parse_json(line))
         except ValueError:

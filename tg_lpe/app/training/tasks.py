@@ -6,7 +6,6 @@ leave missing labels out.
 
 from __future__ import annotations
 
-import logging
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -14,21 +13,20 @@ from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Literal, TypeVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
 from tg_lpe.app.training.metrics import METRICS
-from tg_lpe.arguments import ArgumentError, check_count, check_flags, check_type, checked_numbers
-from tg_lpe.checkpoints.checkpoint import CheckpointMixin, described_arguments
+from tg_lpe.arguments import ArgumentError, check_count, check_flags, checked_numbers
+from tg_lpe.checkpoints.checkpoint import described_arguments
 from tg_lpe.checkpoints.registry import Registry
-from tg_lpe.data.splits import LEVELS, PARTS, GraphSplits, Level, TargetSpec
+from tg_lpe.data.splits import LEVELS, PARTS, GraphSplits, Level
+from tg_lpe.models.base import Model
 
 TASKS = Registry("task")
 """Task classes by name."""
 
 NO_TARGET = "the data has no target; choose one before training"
-
-_LOGGER = logging.getLogger("tg_lpe.app.training")
 
 T = TypeVar("T", bound="type[Task]")
 
@@ -165,12 +163,11 @@ class Task(ABC):
         ranks = torch.arange(targets.size(0), dtype=torch.float64).unsqueeze(1).expand(-1, self.out_channels)
         return METRICS[metric](*self.compared(ranks, targets, metric)).undefined
 
-    def check_model(self, model: nn.Module) -> None:
+    def check_model(self, model: Model) -> None:
         """Raise ``ValueError`` if the model has another ``level`` or number of ``out_channels``."""
-        arguments = described_arguments(model) if isinstance(model, CheckpointMixin) else {}
-        properties = {"level": getattr(model, "level", self.level), **arguments}
-        for name, needed in (("level", self.level), ("out_channels", self.out_channels)):
-            if (value := properties.get(name, needed)) != needed:
+        width = described_arguments(model).get("out_channels", self.out_channels)
+        for name, needed, value in (("level", self.level, model.level), ("out_channels", self.out_channels, width)):
+            if value != needed:
                 raise ValueError(f"the task needs a model with {name}={needed!r}, got one with {name}={value!r}")
 
     def check_labels(self, splits: GraphSplits) -> None:
@@ -346,7 +343,7 @@ class Multilabel(Task):
     def check(self, target: Tensor) -> None:
         values = target[~target.isnan()].unique()
         if not bool(((values == 0) | (values == 1)).all()):
-            raise ValueError(f"labels of {self.name} must be 0 or 1, or NaN where missing; there are {_few(values)}")
+            raise ValueError(f"labels of {self.name} must be 0 or 1, or NaN where missing; there are {few(values)}")
 
 
 @register_task
@@ -427,7 +424,7 @@ class Multiclass(Task):
         values = target[~target.isnan()].unique()
         if not bool(((values == values.floor()) & (values >= 0) & (values < self.num_classes)).all()):
             allowed = f"integers in 0..{self.num_classes - 1}, or NaN where missing"
-            raise ValueError(f"labels of multiclass must be {allowed}; there are {_few(values)}")
+            raise ValueError(f"labels of multiclass must be {allowed}; there are {few(values)}")
 
 
 def make_task(config: Mapping[str, Any]) -> Task:
@@ -445,74 +442,6 @@ def make_task(config: Mapping[str, Any]) -> Task:
         return cls(**arguments)
     except TypeError as error:
         raise ValueError(f"task {cls.name!r} does not take these arguments: {error}") from error
-
-
-def task_for(splits: GraphSplits, name: str | None = None, metric: str | None = None, **options: Any) -> Task:
-    """Make the task for a dataset, and check the labels.
-
-    Args:
-        splits: the data.
-        name: name of the task, such as ``"regression"``. If absent, it is multiclass or multilabel for labels that are
-            names, and regression for numbers that are not all integers.
-        metric: the metric that chooses the best epoch; the default of the task if absent.
-        options: further arguments of the task. If absent, ``num_targets`` and ``num_classes`` follow from the labels,
-            and ``mean`` and ``std`` of a regression from the training labels. With ``mean=None, std=None`` labels are
-            learned unscaled.
-
-    Raises:
-        TypeError: if ``splits`` is no :class:`~tg_lpe.data.GraphSplits`.
-        ValueError: if there are no labels, the task is unknown or cannot have these labels, or no task is named and all
-            labels are integers, which may be values or classes.
-    """
-    check_type("splits", splits, GraphSplits, ", which GraphSplits.of makes")
-    if not splits.target.columns:
-        raise ValueError(NO_TARGET)
-    labels, columns = torch.cat([splits.labels(part) for part in PARTS]), ", ".join(splits.target.columns)
-    known = labels[~labels.isnan()]
-    if not known.numel():
-        raise ValueError(f"all labels of {columns} are missing")
-    if bool(known.isinf().any()):
-        raise ValueError(f"labels of {columns} must be finite, or NaN where missing, got inf")
-    name = name or _default_name(splits.target, labels)
-    cls, named = TASKS[name], [classes for classes in splits.target.classes if classes]
-    if named and issubclass(cls, Regression):
-        message = "the labels of {} are names, {}: choose {task}, or multilabel for several columns of two names"
-        raise ArgumentError(message, columns, ", ".join(map(repr, named[0][:6])), task="multiclass")
-    arguments = cls.arguments_for(labels, splits.labels("train"))
-    if options.keys() & {"mean", "std"}:
-        arguments = {name: value for name, value in arguments.items() if name not in ("mean", "std")}
-    if named and "num_classes" in arguments:
-        arguments["num_classes"] = len(named[0])
-    task = make_task({"name": name, "level": splits.target.level, "metric": metric or "", **arguments, **options})
-    task.check(labels)
-    if "mean" in arguments:
-        _warn_of_equal_labels(splits)
-    return task
-
-
-def _default_name(target: TargetSpec, labels: Tensor) -> str:
-    """Return the name of the task for labels, or raise ``ValueError`` if several tasks or none are possible."""
-    columns, single = ", ".join(target.columns), labels.size(1) == 1
-    if any(target.classes):
-        numbers = [place for place, classes in enumerate(target.classes) if not classes]
-        if not bool(torch.isin(labels[:, numbers].nan_to_num(0.0), torch.tensor([0.0, 1.0])).all()):
-            numeric = ", ".join(target.columns[place] for place in numbers)
-            raise ValueError(f"some of the columns {columns} hold names, and {numeric} numbers: no task predicts both")
-        return "multiclass" if single else "multilabel"
-    values = labels[~labels.isnan()].unique()
-    if bool((values == values.floor()).all()):
-        is_binary = bool(((values == 0) | (values == 1)).all())
-        kind = "multiclass" if not is_binary else "binary" if single else "multilabel"
-        message = "all labels of {} are integers ({}), which may be classes or values: choose {task} or regression"
-        raise ArgumentError(message, columns, _few(values), task=kind)
-    return Regression.name
-
-
-def _warn_of_equal_labels(splits: GraphSplits) -> None:
-    for column, labels in zip(splits.target.columns, splits.labels("train").unbind(1), strict=True):
-        known = labels[~labels.isnan()]
-        if len(known) and bool(known.min() == known.max()):
-            _LOGGER.warning("%s: all %d training labels are %g: nothing can be learned", column, len(known), known[0])
 
 
 def precise(outputs: Tensor, labels: Tensor) -> Tensor:
@@ -541,7 +470,7 @@ def _row(values: Sequence[float], like: Tensor) -> Tensor | float:
     return torch.tensor(values, dtype=like.dtype).to(like.device, non_blocking=True)
 
 
-def _few(values: Tensor) -> str:
+def few(values: Tensor) -> str:
     """Format the first six values."""
     shown = ", ".join(f"{value:g}" for value in values[:6].tolist())
     return shown + (", ..." if values.numel() > 6 else "")
