@@ -39,7 +39,6 @@ NUM_NODES, SECONDS = 64, 120
 
 def modules() -> Iterator[tuple[str, Any]]:
     """A small module of each class."""
-    walks = {"transform": "AddRandomWalkPE", "options": {"walk_length": 4}}
     walks = ENCODERS["RandomWalk"](steps=4)
     parts = {"Whitened": {"encoder": walks}, "Combined": {"encoders": [walks]}}
     parts["FromTransform"] = {"transform": "AddRandomWalkPE", "options": {"walk_length": 4}, "attr_name": None}

@@ -383,26 +383,16 @@ def test_butinas_clusters_are_rdkits_and_stay_whole(table: Path, tmp_path: Path)
         butina_clusters(prints[:1] * 50_001)
 
 
-def test_features_and_weights_of_your_own_graphs() -> None:
-    """The label is in the features of the graph alone; graphs of weight 0 contradict it, and do not count."""
-    generator = torch.Generator().manual_seed(0)
-
-    def rings(number: int, right: bool = True) -> list[Data]:
-        edges = torch.tensor([[0, 1, 1, 2, 2, 0], [1, 0, 2, 1, 0, 2]])
-        values = 300 + 10 * torch.randn(number, 1, generator=generator)
-        labels = values[:, 0] / 10 if right else 60 - values[:, 0] / 10
-        weight = torch.tensor([float(right)])
-        return [
-            Data(torch.randn(3, 2, generator=generator), edges, graph_attr=value[None], y=label, graph_weight=weight)
-            for value, label in zip(values, labels, strict=True)
-        ]
-
-    splits = GraphSplits.of(rings(60) + rings(120, right=False), rings(20), rings(20), level="graph")
+def test_features_of_your_own_graphs() -> None:
+    edges = torch.tensor([[0, 1, 1, 2, 2, 0], [1, 0, 2, 1, 0, 2]])
+    graphs = [Data(torch.ones(3, 2), edges, graph_attr=torch.full((1, 1), n / 2), y=n / 3) for n in range(9)]
+    splits = GraphSplits.of(graphs[:3], graphs[3:6], graphs[6:], level="graph")
     assert splits.spec.graph_dim == 1
     task, options = task_for(splits), {"hidden_channels": 16, "heads": 2, "num_layers": 1}
-    config = TrainConfig(epochs=10, batch_size=16, lr=1e-2, precision="float32")
-    result = train_model(build_model(splits.spec, task, **options), splits, task, config, progress=False)
-    assert result["test_mae"] < 0.4 * result["test_mae_constant"]
+    config = TrainConfig(epochs=1, precision="float32")
+    model = build_model(splits.spec, task, **options)
+    train_model(model, splits, task, config, progress=False)
+    torch.testing.assert_close(model.graph_embedding.mean, splits.train.graph_attr.mean(0))
     with pytest.warns(UserWarning, match="graph_attr of the graphs is not read"):
         JointTraining(config, GraphTransformer(in_channels=2, **options), splits, task, progress=False)
 

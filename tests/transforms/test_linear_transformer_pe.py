@@ -226,20 +226,16 @@ def test_gram_repr_changes_with_everything_that_changes_the_output(gram) -> None
             change(other)
         return other
 
-    alike = {"basis": "chebyshev", "probes": "rademacher", "num_probes": 8, "seed": 1}
     encoders = [
         gram,
         changed(lambda e: e.readout.weight[0, 0].add_(1e-6)),
         changed(lambda e: e.edge_readout.weight[0, 0].add_(1e-6)),
-        changed(lambda e: e.conductances.ground.table[0, 0].add_(1e-6)),
         changed(lambda e: e.double()),
-        gram_encoder(conductances="ground"),
-        *(copy_weights(gram, gram_encoder(**{name: value})) for name, value in alike.items()),
-        gram_encoder(num_layers=4),
+        copy_weights(gram, gram_encoder(seed=1)),
     ]
     transforms = [LinearTransformerPE(encoder=encoder, edge_attr_name=EDGE_PE) for encoder in encoders]
     transforms += [LinearTransformerPE(encoder=gram, edge_attr_name=name) for name in (None, "None", "edge_pe")]
-    assert len({repr(t) for t in transforms}) == len(transforms) == 14
+    assert len({repr(t) for t in transforms}) == len(transforms) == 8
     again = LinearTransformerPE(encoder=copy.deepcopy(gram).eval(), edge_attr_name=EDGE_PE)
     assert repr(again) == repr(transforms[0])
 
