@@ -15,7 +15,6 @@ from torch import Tensor
 from torch_geometric.data import Batch, Data, HeteroData
 from torch_geometric.loader import DataLoader
 
-from tg_lpe import AddPositionalEncoding
 from tg_lpe.app.datasets.block_models import cluster_graphs
 from tg_lpe.data import (
     DataSpec,
@@ -28,7 +27,6 @@ from tg_lpe.data import (
 )
 from tg_lpe.data.splits import node_splits, split_indices
 from tg_lpe.data.storage import is_collated
-from tg_lpe.encoders import LaplacianEigenvectors, Positions, RandomWalk
 
 EDGES = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
 
@@ -321,21 +319,6 @@ def test_link_split_comes_from_its_seed_alone(monkeypatch: pytest.MonkeyPatch) -
         assert torch.equal(one.edge_index, other.edge_index)
         assert torch.equal(one.edge_label_index, other.edge_label_index)
     assert not torch.equal(random_link_split(data, seed=6)[2].edge_label_index, splits[0][2].edge_label_index)
-
-
-@pytest.mark.parametrize(
-    "encoder", [Positions(4), LaplacianEigenvectors(4), RandomWalk(4)], ids=lambda e: type(e).__name__
-)
-def test_encodings_of_a_link_split_know_no_hidden_edge(encoder: Any) -> None:
-    """Each part has the encoding of a graph that never had its hidden edges."""
-    data = cluster_graphs(1, 0)[0]
-    encode = AddPositionalEncoding(encoder)
-    train, val, test = (encode(part) for part in random_link_split(data, seed=2))
-    fresh = encode(Data(edge_index=train.edge_index, num_nodes=data.num_nodes))
-    assert torch.equal(train.pe, fresh.pe) and torch.equal(val.pe, train.pe)
-    assert not torch.allclose(train.pe, encode(data).pe)
-    assert torch.equal(test.pe, encode(Data(edge_index=test.edge_index, num_nodes=data.num_nodes)).pe)
-    assert not torch.allclose(test.pe, train.pe)
 
 
 test_link_split_refuses_edges_that_would_leak = refusals(

@@ -216,7 +216,6 @@ test_arguments = refusals(
     ({"out_channels": 6}, "out_channels must"),
     ({"net": "deep_set", "heads": 3}, "heads="),
     ({"net": "deep_set", "dropout": 0.5}, "dropout="),
-    ({"dropout": 1.0}, "dropout must"),
     ({"num_layers": 0}, "num_layers must"),
 )
 

@@ -28,18 +28,6 @@ def small(**options: Any) -> GraphTransformer:
     return GraphTransformer(**{**defaults, **options}).double()
 
 
-@pytest.mark.parametrize("attention", ["edge", "gps"])
-def test_graphs_are_read_out_of_pooled_nodes(attention: str) -> None:
-    """A linear read-out of the mean is the mean of the predictions of the nodes."""
-    by_node = small(readout={"level": "node", "hidden": "paper"}, out_channels=3, attention=attention).eval()
-    by_graph = small(readout="paper", out_channels=3, attention=attention).eval()
-    by_graph.load_state_dict(by_node.state_dict())
-    rows = by_node(**INPUTS)
-    assert rows.shape == (6, 3)
-    expected = torch.stack([rows[graph == BATCH].mean(0) for graph in range(3)])
-    assert relative_error(by_graph(**INPUTS), expected) < 1e-12
-
-
 @pytest.mark.parametrize(
     "options",
     [
