@@ -172,11 +172,8 @@ def test_same_seed_again_is_no_evidence(make_run: MakeRun) -> None:
 @pytest.mark.parametrize(
     ("shared", "idle"),
     [
-        ({"encoder": None}, {"pe_options": {"norm": False}, "encoder_lr": 0.5, "patience": 5}),
-        ({"encoder": LAPLACIAN}, {"encoder_lr": 0.5, "patience": 5, "min_lr": 0.1}),
-        ({"schedule": "plateau"}, {"warmup": 0.5}),
         ({"encoder": WALK}, {"encoder": {**WALK, "edge_out_channels": None}}),
-        ({}, {"encoder": {**GRAM, "num_node_types": 9, "num_filters": 4}, "min_lr": 0.1}),
+        ({}, {"encoder": {**GRAM, "num_node_types": 9, "num_filters": 4}}),
         ({"pretrained": "heat-k8"}, {"encoder": {**GRAM, "num_filters": 2}}),
     ],
     ids=str,
@@ -184,7 +181,7 @@ def test_same_seed_again_is_no_evidence(make_run: MakeRun) -> None:
 def test_settings_without_effect_do_not_separate_runs(
     make_run: MakeRun, shared: dict[str, Any], idle: dict[str, Any]
 ) -> None:
-    """Such settings are sizes of the data, explicit defaults, and settings of parts that a run does not have."""
+    """Such settings are sizes of the data, explicit defaults, and arguments that a checkpoint determines."""
     result = {"encoder_parameters": 232 if "encoder" not in shared else 0}
     runs = make_run("a", 0.3, result=result, **shared), make_run("b", 0.3, seed=1, result=result, **{**shared, **idle})
     assert [row.seeds for row in compare(runs)[0].rows] == [["0", "1"]]

@@ -8,11 +8,9 @@ from typing import Any
 
 from tg_lpe.app.report.format import DASH
 from tg_lpe.app.report.runs import NOT_SETTINGS, Run
-from tg_lpe.app.training.config import READ_BY
 from tg_lpe.app.training.run_folder import checkpoint_label
 from tg_lpe.data import DataSpec
 from tg_lpe.encoders.registry import ENCODERS
-from tg_lpe.models import MODELS
 
 RANKED_BY = ("level", "num_targets", "metric")
 """Task settings that must agree for runs to be compared; their losses may differ."""
@@ -24,7 +22,7 @@ DATA_SIZES = {"class", *DataSpec().to_dict()}
 
 
 def effective_settings(run: Run) -> dict[str, Any]:
-    """Return the settings that affected a run, without the seed."""
+    """Return the settings of a run, without the seed and sizes of the data."""
     is_training, data = run.kind == "train", run.data
     settings = _encoder_settings(run.encoder, run.pretrained)
     if is_training:
@@ -32,23 +30,18 @@ def effective_settings(run: Run) -> dict[str, Any]:
     # Leave out mean and std: they depend on the training set, which may depend on the seed.
     task = {name: value for name, value in run.task.items() if name not in (*RANKED_BY, "name", "mean", "std")}
     settings |= {**run.settings, **task, "scaled labels": "mean" in run.task, "task": run.task.get("name")}
-    known = MODELS[run.model].options if run.model in MODELS else {}
-    for name in dict.fromkeys(("attention_options", *known)):
-        value = settings.pop(name, None)
-        options = _flattened(name, known[name].of(name, value).to_dict() if name in known else value)
-        settings |= {key: option for key, option in options.items() if key not in NOT_SETTINGS}
+    options = {name: value for name, value in settings.items() if isinstance(value, Mapping)}
+    settings = {name: value for name, value in settings.items() if name not in options}
+    flat = {key: leaf for name, value in options.items() for key, leaf in _flattened(name, value).items()}
+    settings |= {key: leaf for key, leaf in flat.items() if key not in NOT_SETTINGS}
     if data.get("bond_types") is not None:
         settings["features"] = "types" if data["bond_types"] else "ogb"
     settings["weight_column"] = data.get("weight_column")
     settings["extra_columns"] = ", ".join(data.get("extra_columns", ())) or None
     settings["descriptors"] = "RDKit" if data.get("descriptors") else None
     settings["precision"] = run.precision
-    unused = {"seed"} | {name for name, schedule in READ_BY.items() if settings.get("schedule", schedule) != schedule}
-    if is_training and run.encoder is None:
-        unused |= {"pe_options.norm", "encoder_lr"}
-    if run.result.get("encoder_parameters") == 0:
-        unused.add("encoder_lr")
-    return {name: value for name, value in settings.items() if name not in unused}
+    del settings["seed"]
+    return settings
 
 
 def _encoder_settings(encoder: Mapping[str, Any] | None, pretrained: str | None = None) -> dict[str, Any]:
