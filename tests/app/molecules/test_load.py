@@ -321,7 +321,7 @@ def test_csv_without_labels_gets_the_computed_target(write_folder: Write, tmp_pa
 
 def test_labels_in_some_files_only(write_folder: Write, tmp_path: Path) -> None:
     files = {name: text for name, text in CSV.items() if name != "test.csv"}
-    with pytest.raises(ValueError, match=r"train.csv, val.csv has them, test.smi does not"):
+    with pytest.raises(ValueError, match=r"test.smi has no columns, so there is no column 'y'"):
         load(tmp_path, write_folder({**files, "test.smi": "CC\n"}))
 
 

@@ -169,14 +169,14 @@ class LoadOptions:
         penalised_logp = TargetSpec(("penalised logP",), computed="penalised_logp")
         if self.computed is not None:
             return penalised_logp
-        free = {file.name: [name for name in file.label_columns if name not in further] for file in files.values()}
-        if self._reads_y(free):
+        labels = (name for file in files.values() for name in file.label_columns if name not in further)
+        columns = list(dict.fromkeys(labels))
+        if columns == ["y"] or ("y" in columns and self.name is not None):
             return TargetSpec(("y",))
         if self.name is not None and self.name not in _COMPUTED_BY_NAME:
             raise ValueError(f"{self.name} needs labels, but the files in {source} have no column 'y'")
         if self.name is not None or source == "nci":
             return penalised_logp
-        columns = list(dict.fromkeys(column for names in free.values() for column in names))
         computing = "{computed} for the penalised logP, which is computed from the molecule"
         if not columns:
             message = "{} has no labels: its files have no columns other than the SMILES. Choose " + computing
@@ -184,15 +184,3 @@ class LoadOptions:
         message = "the target of {} is unclear: besides the SMILES, there are {}. Choose some, as with {targets}, or "
         listing = ", ".join(map(repr, columns))
         raise ArgumentError(message + computing, source, listing, targets=columns[-1:], computed="penalised_logp")
-
-    def _reads_y(self, free: Mapping[str, Sequence[str]]) -> bool:
-        """Return whether the labels are the columns `y` of all files, whose columns without a role are ``free``."""
-        labelled = [name for name, columns in free.items() if "y" in columns]
-        alone = all(set(columns) <= {"y"} for columns in free.values())
-        if not labelled or not (alone or self.name is not None):
-            return False
-        if len(labelled) < len(free):
-            without = ", ".join(name for name in free if name not in labelled)
-            both = f"{', '.join(labelled)} has them, {without} does not"
-            raise ValueError(f"labels must be in all files or in none; {both}")
-        return True

@@ -72,7 +72,11 @@ def predict_file(
     """
     from tg_lpe.app.molecules.files import MoleculeFile
 
-    _check_paths(source, out, refused)
+    paths = [Path(path) for path in (source, out, refused) if path is not None and str(path) != "-"]
+    if len({path.resolve() for path in paths}) < len(paths):
+        raise ValueError(f"source, out and refused must be different files, got {', '.join(map(str, paths))}")
+    for path in paths[1:]:
+        check_writable(path.resolve())
     intervals = None if coverage is None else predictor.intervals(coverage)
     file = MoleculeFile(source, smiles_column)
     file.check_columns(predictor.extra_columns)
@@ -103,14 +107,6 @@ def predict_file(
             f"their predictions may be far off; the column {frame.columns[-1]!r} of {out} says how they differ"
         )
     return FilePredictions(total, num_refused, num_outside)
-
-
-def _check_paths(source: str | Path, out: str | Path, refused: str | Path | None) -> None:
-    paths = [Path(path) for path in (source, out, refused) if path is not None and str(path) != "-"]
-    if len({path.resolve() for path in paths}) < len(paths):
-        raise ValueError(f"source, out and refused must be different files, got {', '.join(map(str, paths))}")
-    for path in paths[1:]:
-        check_writable(path.resolve())
 
 
 def _predicted(
