@@ -18,6 +18,8 @@ from torch_geometric.data import Data, InMemoryDataset
 import tg_lpe
 from tg_lpe import AddPositionalEncoding, Encoder, Encoding, LinearTransformerPE
 from tg_lpe.encoders import HeatKernel, Inputs, RandomWalk, ResistiveEmbedding
+from tg_lpe.nn.attention import GLOBAL_ATTENTIONS, HybridLayer
+from tg_lpe.testing.attention_test_case import CHANNELS, HEADS
 from tg_lpe.testing.graphs import (  # noqa: F401
     Batched,
     Graph,
@@ -83,6 +85,19 @@ def pseudo_inverse(graph: Graph) -> np.ndarray:
         centred = np.eye(n) - 1 / n
         out[own] = centred @ np.linalg.inv(laplacian[own] + shift) @ centred
     return out
+
+
+def transitions(adjacency: np.ndarray) -> np.ndarray:
+    """Return ``D^-1 A``, with a row of zeros for a node that no edge leaves."""
+    degree = adjacency.sum(1)
+    return adjacency / np.where(degree > 0, degree, 1.0)[:, None]
+
+
+def attention_of(name: str = "primal", seed: int = 0, heads: int = HEADS, **options: Any) -> tuple[Any, Any]:
+    """Return an attention over all nodes in float64 with random weights, and the shared state of its layers."""
+    attention = GLOBAL_ATTENTIONS[name](CHANNELS, heads, **options)
+    shared = HybridLayer(CHANNELS, heads, global_attention=name, global_options=options).shared()
+    return randomize_(attention, seed, 0.7).double(), randomize_(shared, seed + 1, 0.7).double()
 
 
 def equal_values(values: np.ndarray, gap: float = 1e-4) -> list[list[int]]:

@@ -139,10 +139,6 @@ def test_attributes_of_some_types() -> None:
     data = HeteroData()
     data["a"].num_nodes, data["b"].num_nodes = 4, 2
     data["a", "to", "b"].edge_index = torch.tensor([[0, 1, 2, 3], [0, 0, 1, 1]])
-    data["a"].batch = torch.tensor([0, 0, 1, 1])
-    with pytest.raises(AttributeError, match="batch"):
-        LinearTransformerPE(4, hetero="whole")(data)
-    del data["a"].batch
     data["a", "to", "b"].edge_attr = [1]
     with pytest.raises(ValueError, match=r"edge_attr must be a tensor .*'list'"):
         AddPositionalEncoding(GramTransformer(4, num_edge_types=2), hetero="whole")(data)

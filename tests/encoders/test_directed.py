@@ -10,7 +10,7 @@ import networkx as nx
 import numpy as np
 import pytest
 import torch
-from helpers import equal_values, randomize_, refusals
+from helpers import equal_values, randomize_, refusals, transitions
 from numpy.polynomial.chebyshev import chebval
 from torch import nn
 
@@ -26,12 +26,6 @@ def weighted(graph: nx.DiGraph) -> DirectedGraph:
     arcs = [(int(u), int(v)) for u, v in graph.edges]
     edges = sorted({(min(arc), max(arc)) for arc in arcs})
     return DirectedGraph(len(graph), edges, [1.0 + number % 3 for number in range(len(edges))], arcs)
-
-
-def transitions(adjacency: np.ndarray) -> np.ndarray:
-    """``D^-1 A``, with a row of zeros for a node that no edge leaves."""
-    degree = adjacency.sum(1)
-    return adjacency / np.where(degree > 0, degree, 1.0)[:, None]
 
 
 class Dense(EncoderTestCase):

@@ -8,7 +8,7 @@ import networkx as nx
 import numpy as np
 import pytest
 import torch
-from helpers import Graph, equal_values, from_networkx, graph_of, pseudo_inverse, refusals
+from helpers import Graph, equal_values, from_networkx, graph_of, pseudo_inverse, refusals, transitions
 from scipy.sparse import csc_matrix, diags, eye
 from scipy.sparse.linalg import splu
 from torch import Tensor
@@ -150,12 +150,6 @@ class TestRandomWalk(EncoderTestCase):
         return np.einsum("iit->it", powers), at_edges(powers, graph)
 
 
-def transitions(graph: Graph) -> np.ndarray:
-    """``D^-1 A``, with a row of zeros for a node without edges."""
-    degree = np.diag(graph.laplacian())
-    return (np.diag(degree) - graph.laplacian()) / np.where(degree > 0, degree, 1.0)[:, None]
-
-
 def symmetric(values: np.ndarray) -> np.ndarray:
     """The geometric mean of both directions."""
     return np.sqrt(values * values.transpose(1, 0, 2))
@@ -166,7 +160,8 @@ class TestRRWP(EncoderTestCase):
         return RRWP(5)
 
     def pair_oracle(self, graph: Graph) -> np.ndarray:
-        return np.stack([np.linalg.matrix_power(transitions(graph), step) for step in range(5)], -1)
+        walk = transitions(nx.to_numpy_array(graph.networkx()))
+        return np.stack([np.linalg.matrix_power(walk, step) for step in range(5)], -1)
 
     def oracle(self, graph: Graph) -> tuple[np.ndarray, np.ndarray | None]:
         values = self.pair_oracle(graph)
@@ -202,7 +197,7 @@ class TestPersonalizedPageRank(EncoderTestCase):
         return PersonalizedPageRank((0.1, 0.5))
 
     def pair_oracle(self, graph: Graph) -> np.ndarray:
-        walk = transitions(graph)
+        walk = transitions(nx.to_numpy_array(graph.networkx()))
         walk = walk + np.diag(walk.sum(1) == 0)
         systems = [np.eye(graph.num_nodes) - (1 - alpha) * walk for alpha in (0.1, 0.5)]
         return np.stack([a * np.linalg.inv(system) for a, system in zip((0.1, 0.5), systems, strict=True)], -1)

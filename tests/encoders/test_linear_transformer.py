@@ -231,20 +231,14 @@ def test_nan_does_not_spread_to_other_graphs_of_a_batch(weighted: bool) -> None:
 
 @pytest.mark.parametrize("update", [False, True], ids=["fixed", "updated"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_frozen_gives_the_same_bits(update: bool, dtype: torch.dtype) -> None:
+def test_frozen_it_computes_the_same(update: bool, dtype: torch.dtype) -> None:
+    """By the same steps, not in place."""
     model = randomize_(LinearTransformer(k=4, update_incidence=update)).to(dtype)
     batched = batch_of([case for case in corner_cases() if case.num_nodes < 80], dtype)
     with_gradient = model(None, **batched.arguments()).node
-    assert model.training and with_gradient.requires_grad
-    with torch.no_grad():
-        before = model(None, **batched.arguments()).node
-    frozen = model.requires_grad_(False).eval()
-    assert frozen is model and not model.training
-    after = model(None, **batched.arguments()).node
-    assert not after.requires_grad
-    with torch.no_grad():
-        assert torch.equal(before, model(None, **batched.arguments()).node)
-    assert relative_error(after, with_gradient) < 100 * torch.finfo(dtype).eps  # the same steps, not in place
+    frozen = model.requires_grad_(False).eval()(None, **batched.arguments()).node
+    assert with_gradient.requires_grad and not frozen.requires_grad
+    assert relative_error(frozen, with_gradient) < 100 * torch.finfo(dtype).eps
 
 
 TRIANGLE = torch.tensor([[0, 1, 2], [1, 2, 0]])

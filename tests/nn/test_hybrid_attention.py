@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import pytest
 import torch
-from helpers import normal, randomize_, refusals, relative_error
+from helpers import attention_of, normal, randomize_, refusals, relative_error
 from torch import Tensor, nn
 from torch.nn import functional
 from torch_geometric.nn import GINEConv, global_mean_pool
@@ -19,7 +19,6 @@ from tg_lpe.graph.graph import Graph
 from tg_lpe.nn.attention import (
     GLOBAL_ATTENTIONS,
     AttentionLayer,
-    HybridLayer,
     PrimalAttention,
     make_attention,
     register_global_attention,
@@ -119,22 +118,11 @@ class TestHybrid(AttentionTestCase):
         return layer.norm(y + second(first(y).clamp(min=0))), e
 
 
-def attention_of(name: str = "primal", seed: int = 0, heads: int = HEADS, **options: Any) -> tuple[Any, Any]:
-    """Return an attention over all nodes in float64 with random weights, and the shared state of its layers."""
-    attention = GLOBAL_ATTENTIONS[name](CHANNELS, heads, **options)
-    shared = HybridLayer(CHANNELS, heads, global_attention=name, global_options=options).shared()
-    return randomize_(attention, seed, 0.7).double(), randomize_(shared, seed + 1, 0.7).double()
-
-
-def graph_of(batch: Tensor = BATCH, edges: Tensor = EDGES) -> Graph:
-    return Graph(edges, batch=batch, num_graphs=int(batch[-1]) + 1)
-
-
 @pytest.mark.parametrize("heads", [HEADS, 1])
 @pytest.mark.parametrize("batch", [BATCH, torch.zeros_like(BATCH)])
 def test_layers_hand_on_the_virtual_node_as_algorithm_1_does(batch: Tensor, heads: int) -> None:
     """Three layers: outputs, f_X and the loss of both forms, and all gradients."""
-    graph = graph_of(batch, EDGES[:, :0])
+    graph = Graph(EDGES[:, :0], batch=batch)
     gradients, inputs = {}, normal(len(batch), CHANNELS, seed=3)
     for form in ("folded", "published", "algorithm 1"):
         options = {**PRIMAL, "form": "folded" if form == "algorithm 1" else form}
@@ -183,7 +171,7 @@ def test_rows_of_zeros_have_finite_gradients(dtype: torch.dtype) -> None:
         attention, shared = attention_of(name, **(PRIMAL if name == "primal" else {}))
         attention, shared = attention.to(dtype), shared.to(dtype)
         h = torch.zeros(len(BATCH), CHANNELS, dtype=dtype, requires_grad=True)
-        out, _ = attention(h, graph_of(), shared(graph_of()))
+        out, _ = attention(h, Graph(EDGES, batch=BATCH), shared(Graph(EDGES, batch=BATCH)))
         assert out.dtype == dtype
         out.sum().backward()
         assert h.grad is None or bool(h.grad.isfinite().all()), name
@@ -265,7 +253,7 @@ def test_encodings_that_layers_alone_read() -> None:
 
 def test_the_last_layer_leaves_edge_features() -> None:
     layer = make_attention("hybrid", CHANNELS, HEADS, {"global_attention": "none"}, update_edges=False).double()
-    graph, e = graph_of(), normal(EDGES.size(1), CHANNELS, seed=4)
+    graph, e = Graph(EDGES, batch=BATCH), normal(EDGES.size(1), CHANNELS, seed=4)
     assert layer(normal(len(BATCH), CHANNELS, seed=3), e, graph, None)[1] is e
     assert not [name for name, _ in layer.named_parameters() if "edge_norm" in name]
 
@@ -273,7 +261,7 @@ def test_the_last_layer_leaves_edge_features() -> None:
 @pytest.mark.parametrize("form", ["folded", "published"])
 def test_a_penalty_that_nobody_reads_is_left_out(form: str) -> None:
     attention, shared = attention_of(form=form, **PRIMAL)
-    h, graph = normal(len(BATCH), CHANNELS, seed=3), graph_of()
+    h, graph = normal(len(BATCH), CHANNELS, seed=3), Graph(EDGES, batch=BATCH)
     out, state = attention(h, graph, shared(graph))
     alone, other = attention(h, graph, shared(graph)._replace(needs_penalty=False))
     assert torch.equal(alone, out) and torch.equal(other.node, state.node)

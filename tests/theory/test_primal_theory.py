@@ -10,12 +10,12 @@ from typing import Any, ClassVar
 import pytest
 import scipy.linalg
 import torch
-from helpers import normal, randomize_, refusals, relative_error
+from helpers import attention_of, normal, refusals, relative_error
 from torch import Tensor, nn
 from torch.nn import functional
 
 from tg_lpe.graph.graph import Graph
-from tg_lpe.nn.attention import GLOBAL_ATTENTIONS, HybridLayer, make_attention
+from tg_lpe.nn.attention import make_attention
 from tg_lpe.nn.attention.primal import PrimalState
 from tg_lpe.testing.attention_test_case import BATCH, CHANNELS, EDGES, HEADS, AttentionTestCase
 from tg_lpe.theory import DualAttention
@@ -169,17 +169,6 @@ class TestVariants(AttentionTestCase):
         return y + second(first(y).clamp(min=0)), e
 
 
-def attention_of(name: str = "audited_primal", seed: int = 0, **options: Any) -> tuple[Any, Any]:
-    """Return an attention in float64 with random weights, and the shared state of its layers."""
-    attention = GLOBAL_ATTENTIONS[name](CHANNELS, HEADS, **options)
-    shared = HybridLayer(CHANNELS, HEADS, global_attention=name, global_options=options).shared()
-    return randomize_(attention, seed, 0.7).double(), randomize_(shared, seed + 1, 0.7).double()
-
-
-def graph_of(batch: Tensor = BATCH, edges: Tensor = EDGES) -> Graph:
-    return Graph(edges, batch=batch, num_graphs=int(batch[-1]) + 1)
-
-
 def values_of(attention: Any, state: PrimalState, h: Tensor, batch: Tensor) -> Tensor:
     """Eq. (2.5) of each graph and head with Lambda as it is, by scores; ``[num_graphs, heads]`` and the sizes."""
     found = []
@@ -197,8 +186,8 @@ def values_of(attention: Any, state: PrimalState, h: Tensor, batch: Tensor) -> T
 @pytest.mark.parametrize("kind", ["printed", "per_graph"])
 def test_regularizers_against_scores(kind: str) -> None:
     batch = torch.tensor([0, 0, 0, 0, 1, 1, 1, 2])
-    h, graph = normal(len(batch), CHANNELS, seed=3), graph_of(batch, EDGES[:, :0])
-    attention, shared = attention_of(kind=kind, eta=2.0, **PRIMAL)
+    h, graph = normal(len(batch), CHANNELS, seed=3), Graph(EDGES[:, :0], batch=batch)
+    attention, shared = attention_of("audited_primal", kind=kind, eta=2.0, **PRIMAL)
     state = attention(h, graph, shared(graph))[1]
     squares = []
     for e, r, trace, lambda_ in values_of(attention, state, h, batch):
@@ -214,8 +203,8 @@ def test_regularizers_against_scores(kind: str) -> None:
 @pytest.mark.parametrize("batch", [[0, 0, 0, 0], [0, 0, 0, 0, 1, 1, 1, 2]])
 def test_stationarity_is_the_gradient(batch: list[int]) -> None:
     """The squared gradient of J per graph over the squared weights, for each head and graph; the mean of these."""
-    h, graph = normal(len(batch), CHANNELS, seed=3), graph_of(torch.tensor(batch), EDGES[:, :0])
-    attention, shared = attention_of(kind="stationarity", eta=1.0, **PRIMAL)
+    h, graph = normal(len(batch), CHANNELS, seed=3), Graph(EDGES[:, :0], batch=torch.tensor(batch))
+    attention, shared = attention_of("audited_primal", kind="stationarity", eta=1.0, **PRIMAL)
     state = attention(h, graph, shared(graph))[1]
     expected = []
     for number, (e, r, trace, lambda_) in enumerate(values_of(attention, state, h, graph.batch)):
@@ -233,15 +222,17 @@ def test_dual_reads_inner_products_only() -> None:
     attention, _ = attention_of("dual")
     features, values = normal(len(BATCH), HEADS, 2, 6, seed=1), normal(len(BATCH), HEADS, 4, seed=2)
     rotation = torch.linalg.qr(normal(6, 6, seed=3))[0]
-    before, after = (attention.scores(rows, values, graph_of()) for rows in (features, features @ rotation))
+    before, after = (
+        attention.scores(rows, values, Graph(EDGES, batch=BATCH)) for rows in (features, features @ rotation)
+    )
     assert relative_error(after, before) < 1e-13
 
 
 def test_stationarity_of_weights_that_are_zero() -> None:
-    attention, shared = attention_of(kind="stationarity", eta=1.0, **PRIMAL)
+    attention, shared = attention_of("audited_primal", kind="stationarity", eta=1.0, **PRIMAL)
     for weight in (attention.weight_e, attention.weight_r):
         nn.init.zeros_(weight)
-    graph = graph_of()
+    graph = Graph(EDGES, batch=BATCH)
     penalty = attention(normal(len(BATCH), CHANNELS), graph, shared(graph))[1].penalty
     penalty.backward()
     assert penalty == 0 and bool(attention.weight_e.grad.isfinite().all())
