@@ -256,7 +256,7 @@ test_refused_arguments = refusals(
     ({"model": {"model": nn.Linear}}, TypeError, "model"),
     ({"encodings": {"a b": None, "a/b": None}}, "names"),
 )
-test_refused_data = refusals(splits_of, ((3,), TypeError, "3"), (("mine.csv",), TypeError, "load_molecules"))
+test_refused_data = refusals(splits_of, ((3,), TypeError, "got int"), (("mine.csv",), TypeError, "load_molecules"))
 
 
 def test_splits_are_taken_as_they_are(graphs: list[Data]) -> None:

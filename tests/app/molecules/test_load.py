@@ -319,12 +319,6 @@ def test_csv_without_labels_gets_the_computed_target(write_folder: Write, tmp_pa
         load(tmp_path, folder, name="zinc12k")
 
 
-def test_labels_in_some_files_only(write_folder: Write, tmp_path: Path) -> None:
-    files = {name: text for name, text in CSV.items() if name != "test.csv"}
-    with pytest.raises(ValueError, match=r"test.smi has no columns, so there is no column 'y'"):
-        load(tmp_path, write_folder({**files, "test.smi": "CC\n"}))
-
-
 def test_unwritable_cache_is_not_fatal(write_folder: Write, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "file").write_text("in the way")
     splits = load_molecules(write_folder(SMI), computed="penalised_logp", cache_dir=tmp_path / "file", progress=False)

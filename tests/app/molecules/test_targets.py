@@ -71,8 +71,6 @@ def test_computed_on_request(write_folder: Write, tmp_path: Path) -> None:
     assert splits.target == TargetSpec(("penalised logP",), computed="penalised_logp")
     assert splits.normalization == NORMALIZATIONS["zinc"]
     assert load(folder, tmp_path, name="qm9-solubility").normalization == NORMALIZATIONS["qm9"]
-    measured = load(folder, tmp_path, computed="penalised_logp")
-    assert measured.normalization is not None and abs(measured.train.y.mean().item()) < 1e-6
 
 
 @pytest.mark.parametrize(
