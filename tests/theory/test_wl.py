@@ -296,7 +296,7 @@ test_refusals = refusals(
             ({"rounds": 2.5}, ValueError, "rounds"),
             ({"node": "x"}, TypeError, "node"),
             ({"node": None}, TypeError, "node"),
-            ({"node": ["absent"]}, AttributeError, "absent"),
+            ({"node": ["absent"]}, TypeError, "absent"),
         )
     ),
 )

@@ -186,8 +186,7 @@ def check_sequence(dataset: Any, must: str) -> None:
     is_table = hasattr(type(dataset), "columns") and not isinstance(dataset, torch.utils.data.Dataset)
     if is_table or isinstance(dataset, str | Mapping | BaseData) or not hasattr(dataset, "__getitem__"):
         got = repr(dataset) if isinstance(dataset, str) else type(dataset).__name__
-        hint = "pass [data] for one graph, batch.to_data_list(), or the dataset of a loader"
-        hint += "; tg_lpe.app.molecules.load_molecules reads a table of molecules"
+        hint = "pass [data] for one graph, batch.to_data_list(), a loader's dataset, or what load_molecules reads"
         raise TypeError(f"{must} a dataset or a sequence of Data, got {got}; {hint}")
 
 

@@ -105,8 +105,7 @@ def colors(
     Raises:
         ValueError: on an unknown colouring, too many tuples, a batch, or an attribute that has another shape, is NaN,
             or differs between the two directions of an edge.
-        TypeError: if ``data`` is no graph, or names are not a list.
-        AttributeError: if the data has no such attribute.
+        TypeError: if ``data`` is no graph, names are not a list, or the data has no such tensor.
 
     Warns:
         UserWarning: if a chain links values of an attribute that differ by more than ten times the tolerance.
@@ -438,7 +437,7 @@ def _hashes(
 
 
 def _attribute(data: Data, name: str) -> Tensor:
-    value = getattr(data, name)
+    value = data.get(name)
     if not isinstance(value, Tensor):
         raise TypeError(f"attribute {name} must be a tensor, got {type(value).__name__}")
     if value.is_complex() or (value.is_floating_point() and value.dtype not in TOLERANCES):

@@ -61,7 +61,7 @@ class Comparison:
             result = read_object(grid.folder(cell).result)
             complete[cell.name][cell.seed] = {**tensors, **metadata, "result": result, "folder": grid.folder(cell)}
         rows = [_row(grid, name, complete) for name, seeds in complete.items() if seeds]
-        model = {key: getattr(value, "__name__", value) for key, value in grid.model.items()}
+        model = {key: value.__name__ if isinstance(value, type) else value for key, value in grid.model.items()}
         budget = {key: value for key, value in grid.config.to_dict().items() if key != "seed"}
         about = {
             "schema": SCHEMA,
