@@ -340,6 +340,7 @@ GRID_SHOWN = (
     "LinearTransformer",
     "GPSE, retrained",
     "whitened-walks",
+    "positions",
     "electric flow",
 )
 
