@@ -81,7 +81,7 @@ class GraphSplits:
         spec: sizes of the features.
         target: description of the labels.
         split: how the data was divided, such as ``{"kind": "random", "seed": 0}``; ``None`` if not known.
-        smiles: SMILES of each graph of ``"val"`` and ``"test"``, if the graphs are molecules with known SMILES.
+        smiles: SMILES of each graph of each part, if the graphs are molecules with known SMILES.
 
     Example:
         >>> import torch

@@ -27,7 +27,7 @@ from tg_lpe.app.comparison import ENCODINGS, candidates_of, compare
 from tg_lpe.app.comparison.grid import MODEL, SEEDS, default_config
 from tg_lpe.app.training import TrainConfig, task_for
 from tg_lpe.arguments import checked_device
-from tg_lpe.checkpoints.files import check_writable
+from tg_lpe.checkpoints.files import check_writable, write_json
 from tg_lpe.models.registry import DEFAULT_MODEL
 
 
@@ -58,6 +58,8 @@ def parse(parser: Parser, words: Sequence[str]) -> Namespace:
     run.add_argument("--epochs", type=int, help="passes over the training set (default: 20; on a single graph 300)")
     run.add_argument("--lr", type=float, help="peak learning rate of AdamW (default: 0.001; on a single graph 0.003)")
     run.add_argument("--quick", action="store_true", help="a small model, few epochs, one seed, to see that it works")
+    text = "also score boosted trees on counts of Morgan fragments, which read no graph"
+    run.add_argument("--fingerprint", action="store_true", help=text)
     run.add_argument("--collect", action="store_true", help="only write the table of the complete trainings")
     add_process(run, has_device=True)
     run.add_argument("--out", metavar="DIR", help="folder; trainings in it go on (default: runs/compare-SOURCE)")
@@ -75,6 +77,11 @@ def run(args: Namespace) -> None:
     rows = candidates_of(None if args.encodings is None else [_entry(name) for name in args.encodings])
     splits = load_data(args, None, **of_target(args))
     task = task_for(splits, **task_arguments(args))
+    scores = None
+    if args.fingerprint:
+        from tg_lpe.app.comparison.fingerprint import fingerprint_scores
+
+        scores = fingerprint_scores(splits, task, not args.quiet)
     default = default_config(splits).to_dict()
     budget = {name: default[name] if args[name] is None else args[name] for name in ("epochs", "lr")}
     comparison = compare(
@@ -91,6 +98,9 @@ def run(args: Namespace) -> None:
         collect=args.collect,
         progress=not args.quiet,
     )
+    if scores is not None:
+        comparison.about["fingerprint"] = scores
+        write_json(out / "comparison.json", comparison.to_dict())
     print(comparison)
     print(f"all in {out}: comparison.html, comparison.json, and the trainings' run folders")
 

@@ -112,7 +112,8 @@ def _as_asked(args: Namespace, splits: GraphSplits) -> GraphSplits:
         return splits
     if not 1 <= args.graphs <= len(splits.train):
         raise ValueError(f"--graphs must be 1 to {len(splits.train)}, the size of the training set, got {args.graphs}")
-    return replace(splits, train=splits.train.copy(torch.arange(args.graphs)))
+    smiles = {part: texts[: args.graphs] if part == "train" else texts for part, texts in splits.smiles.items()}
+    return replace(splits, train=splits.train.copy(torch.arange(args.graphs)), smiles=smiles)
 
 
 def _load_graphs(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from tg_lpe.app.report import Run, Spread, comparison_table, read_run, write_report
-from tg_lpe.app.report.format import DASH, signed
+from tg_lpe.app.report.format import DASH, figure_text, signed
 from tg_lpe.app.training.metrics import METRICS
 from tg_lpe.app.training.paired import paired_difference
 from tg_lpe.app.training.run_folder import environment
@@ -94,6 +94,10 @@ class Comparison:
     def __str__(self) -> str:
         missing = [f"{name} ({', '.join(map(str, seeds))})" for name, seeds in self.about["missing"].items()]
         note = f"\n  - Missing trainings (seeds): {', '.join(missing)}." if missing else ""
+        if "fingerprint" in self.about:
+            metric = self.about["metric"]
+            test = f"test {METRICS[metric].title} {figure_text(self.about['fingerprint'][metric])}"
+            note += f"\n  - Boosted trees on counts of Morgan fragments, without a graph: {test}."
         return comparison_table(self.runs, without=WITHOUT) + note
 
     def __getitem__(self, name: str) -> dict[str, Any]:

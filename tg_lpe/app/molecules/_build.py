@@ -122,7 +122,7 @@ def build_splits(read: ReadRows, options: LoadOptions, target: TargetSpec) -> Bu
             dataset = with_attribute(dataset, "graph_weight", "graph", torch.tensor(values))
         datasets[part] = dataset
     return datasets, {
-        "smiles": {part: read.places.smiles[members[part]].tolist() for part in PARTS[1:]},
+        "smiles": {part: read.places.smiles[members[part]].tolist() for part in PARTS},
         "types": None if vocabulary is None else list(vocabulary),
         "classes": read.classes,
         "normalization": constants and asdict(constants),

@@ -285,7 +285,7 @@ class Regression(Task):
 
     def loss(self, prediction: Tensor, target: Tensor, weight: Tensor | None = None) -> Tensor:
         prediction, target = self.rows(prediction, target)
-        target = self._scaled(target)
+        target = self.scaled(target)
         labelled = ~target.isnan()
         error = prediction - torch.where(labelled, target.to(prediction.dtype), prediction.detach())
         return masked_mean(error.abs() if self.loss_function == "l1" else error.square(), labelled, weight)
@@ -295,7 +295,7 @@ class Regression(Task):
             return prediction
         return prediction * _row(self.std, prediction) + _row(self.mean, prediction)
 
-    def _scaled(self, target: Tensor) -> Tensor:
+    def scaled(self, target: Tensor) -> Tensor:
         """Return labels on the scale of the model's outputs."""
         if self.mean is None or self.std is None:
             return target
@@ -303,14 +303,14 @@ class Regression(Task):
 
     def compared(self, prediction: Tensor, target: Tensor, metric: str) -> tuple[Tensor, Tensor]:
         if metric == "scaled_mae":
-            return prediction, self._scaled(target)
+            return prediction, self.scaled(target)
         return self.predict(prediction), target
 
     def constant(self, labels: Tensor) -> Tensor | None:
         """Return the median of the training labels, the constant with the smallest absolute error."""
         if type(self).predict is not Regression.predict:  # an overridden predict may give outputs another meaning
             return None
-        return self._scaled(labels.nanmedian(0, keepdim=True).values)
+        return self.scaled(labels.nanmedian(0, keepdim=True).values)
 
     def check(self, target: Tensor) -> None:
         if bool(target.isinf().any()):
