@@ -464,11 +464,6 @@ TABLES: dict[str, Table] = {
         arrange=pivot("row", "of", "{val_mae:.3f} / {test_mae:.3f}", budgets),
     ),
     "qm9_gap_random_10": Table("encoding: {label} | test MAE: {error ±}", arrange=worst_first),
-    "zinc12k_15_fixed": Table(
-        "encoding, nodes alone: {what} | test MAE: {error ±} | seeds: {num_seeds}",
-        lambda entry: {"what": entry["row"].replace(", nodes alone", "")},
-        worst_first,
-    ),
     "qm9_frontier_scaffold_10": Table(
         f"encoding: {{label}} | test error: {{error ±}} | {cells({f'{name}, meV': name for name in ENERGIES})}"
         " | difference to random walks: {difference} | seeds: {num_seeds}",

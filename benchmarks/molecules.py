@@ -81,20 +81,15 @@ ENCODINGS: Rows = {
     "positions": ["--encoder", "Positions", "--encoder.k", "8"],
     GRAM: START,
 }
-WHITENED = ["--encoder", "Whitened", *NODES_ALONE, "--encoder.encoder"]
-WHITENED_WALK = [*WHITENED, "RandomWalk", "--encoder.encoder.steps", "16"]
-FIXED: Rows = {
-    "none": ENCODINGS["none"],
-    "laplacian, nodes alone": [*LAPLACIAN, *NODES_ALONE],
-    "random-walk, nodes alone": [*WALK, *NODES_ALONE],
-    "gram-k16, frozen, nodes alone": FIXED_NODES,
-    "random-walk, whitened, nodes alone": WHITENED_WALK,
-    "laplacian, whitened, nodes alone": [*WHITENED, "LaplacianEigenvectors", "--encoder.encoder.k", "6"],
-    "heat kernel, nodes alone": ["--encoder", "HeatKernel", *NODES_ALONE],
-    "heat kernel, whitened, nodes alone": [*WHITENED, "HeatKernel"],
-    "gram-k16, frozen, whitened, nodes alone": [*WHITENED, "gram-k16"],
-}
-"""Encodings that are computed once, also without correlations, to separate information from conditioning."""
+WHITENED_WALK = [
+    "--encoder",
+    "Whitened",
+    "--encoder.encoder",
+    "RandomWalk",
+    "--encoder.encoder.steps",
+    "16",
+    *NODES_ALONE,
+]
 
 REGULAR = [
     *["--model.hidden_channels", "64", "--model.num_layers", "9", "--model.attention_options.local", "gine"],
@@ -178,7 +173,6 @@ PAIR_ROWS: Rows = {
 
 GROUPS: dict[str, Rows] = {
     "encodings": ENCODINGS,
-    "fixed": FIXED,
     "budget": BUDGET,
     "properties": PROPERTIES,
     "spectral": SPECTRAL,
