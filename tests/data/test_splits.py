@@ -326,6 +326,10 @@ test_link_split_refuses_edges_that_would_leak = refusals(
     ((torch.tensor([[0, 1, 2, 3], [1, 2, 3, 0]]),), "one direction"),
     ((torch.tensor([[0, 1, 1, 0, 0, 1], [1, 0, 2, 1, 1, 0]]),), "twice"),
     ((torch.tensor([[0, 1, 2, 2], [1, 0, 2, 2]]),), "self-loops"),
+    ((torch.tensor([[0, 4], [4, 0]]),), r"edge_index .*0\.\.4"),
+    ((torch.tensor([[0, -1], [-1, 0]]),), r"edge_index .*-1\.\.0"),
+    ((torch.tensor([[0.0, 1.0], [1.0, 0.0]]),), "edge_index"),
+    ((torch.tensor([0, 1]),), "edge_index"),
     ((EDGES.numpy(),), TypeError, "edge_index"),
 )
 

@@ -64,7 +64,7 @@ import importlib, pkgutil
 import tg_lpe
 
 # Molecules, test cases, and the library that is no Python module.
-needs_more = ("tg_lpe.app.molecules", "tg_lpe.app.sklearn", "tg_lpe.testing.")
+needs_more = ("tg_lpe.app.molecules", "tg_lpe.app.sklearn", "tg_lpe.app.comparison.fingerprint", "tg_lpe.testing.")
 for module in pkgutil.walk_packages(tg_lpe.__path__, "tg_lpe.", onerror=lambda name: None):
     if not module.name.startswith(needs_more) and "._library" not in module.name:
         importlib.import_module(module.name)

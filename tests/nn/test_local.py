@@ -9,6 +9,7 @@ import pytest
 import torch
 from helpers import normal, refusals
 from torch import Tensor, nn
+from torch_geometric.explain import AttentionExplainer, Explainer, GNNExplainer
 from torch_geometric.nn import MessagePassing, SAGEConv
 
 from tg_lpe import GraphTransformer
@@ -94,3 +95,18 @@ class Sum(nn.Module):
 def test_a_users_own() -> None:
     out = model_of("edge", Sum, {})(normal(6, 3), EDGES, normal(8, 2, seed=1), BATCH)
     assert out.shape == (2, 1)
+
+
+@pytest.mark.parametrize("attention", ["edge", "gps", "hybrid"])
+@pytest.mark.parametrize("algorithm", [GNNExplainer(epochs=1), AttentionExplainer()])
+def test_explainers_of_edges_are_refused(attention: str, algorithm: Any) -> None:
+    """The attention and the encoder read edges too, and the order of edges is another one."""
+    explainer = Explainer(
+        model_of(attention, "GATv2Conv", {"concat": False}).eval(),
+        algorithm,
+        explanation_type="model",
+        edge_mask_type="object",
+        model_config={"mode": "regression", "task_level": "graph", "return_type": "raw"},
+    )
+    with pytest.raises(ValueError, match="edge_mask_type=None"):
+        explainer(normal(6, 3), EDGES, edge_attr=normal(8, 2, seed=1))

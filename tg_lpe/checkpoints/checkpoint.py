@@ -59,6 +59,8 @@ DATA = {
 """Entries that describe a model's training data, in a card and in a run folder, with their forms."""
 READING = ("atom_types", "bond_types", "repair_radicals", "canonical")
 """Entries that say how molecules are read."""
+DTYPE = "dtype"
+"""Entry of ``config.json`` with the dtype of a module without tensors, if it is not float32."""
 
 NOT_OPTIONS = ("repo_id", "filename")
 
@@ -246,8 +248,11 @@ class CheckpointMixin(
         return super().push_to_hub(repo_id, **kwargs)
 
     def _save_pretrained(self, save_directory: Path) -> None:
-        config = self.config_dict()
-        save_tensors(save_directory / WEIGHTS, self.state_dict())  # type: ignore[attr-defined]
+        config, tensors = self.config_dict(), self.state_dict()  # type: ignore[attr-defined]
+        dtype = module_dtype(self)  # type: ignore[arg-type]
+        if dtype not in (None, torch.float32) and not any(t.is_floating_point() for t in tensors.values()):
+            config.setdefault(DTYPE, str(dtype).removeprefix("torch."))
+        save_tensors(save_directory / WEIGHTS, tensors)
         digest = _digest(config, (save_directory / WEIGHTS).read_bytes())
         write_json(save_directory / CONFIG, {**config, DIGEST: digest})
 
@@ -291,6 +296,9 @@ class Checkpoint:
         self._stored = read_object(folder / CONFIG)
         self._digest = self._stored.pop(DIGEST, None)
         self.config = dict(self._stored)
+        cls = CLASSES.get(self.config.get("class", ""))
+        if cls is not None and DTYPE not in inspect.signature(cls).parameters:
+            self.config.pop(DTYPE, None)
         self.kind = kind_of(self.config)
 
     @classmethod
@@ -396,8 +404,11 @@ class Checkpoint:
         tensors = parse_tensors(content, self.folder / WEIGHTS)
         config = dict(self._stored)
         cls = self._class(config.pop("class", None), cls)
+        stored = None if DTYPE in inspect.signature(cls).parameters else config.pop(DTYPE, "float32")
         try:
             model = module_with(tensors, lambda: cls(**config))
+            if stored is not None and not any(tensor.is_floating_point() for tensor in tensors.values()):
+                model.to(getattr(torch, stored))
         except (AttributeError, TypeError, ValueError, RuntimeError) as error:
             raise ValueError(f"checkpoint {self.folder} does not fit {cls.__name__}: {error}") from error
         return model.to(device).eval()

@@ -24,6 +24,7 @@ from tg_lpe.arguments import (
     check_seed,
     check_strings,
     check_type,
+    outside_nodes,
 )
 from tg_lpe.data.seeding import seeded
 from tg_lpe.data.spec import DataSpec
@@ -392,7 +393,8 @@ def random_link_split(data: Data, seed: int, val: float = 0.05, test: float = 0.
 
     Raises:
         TypeError: if ``data`` is not a ``Data``, or its ``edge_index`` no tensor.
-        ValueError: if a share is not between 0 and 1, nothing is left for training, or the edges are not listed so.
+        ValueError: if a share is not between 0 and 1, nothing is left for training, or the edges are missing or not
+            listed so.
     """
     check_type("data", data, Data, FROM_HETERO)
     _check_shares(seed, val, test)
@@ -400,6 +402,12 @@ def random_link_split(data: Data, seed: int, val: float = 0.05, test: float = 0.
     if edge_index is None:
         raise ValueError(f"data needs edge_index, got data with {data.keys()}; {WITHOUT_EDGE_INDEX}")
     check_type("edge_index", edge_index, Tensor)
+    if edge_index.dim() != 2 or edge_index.size(0) != 2 or edge_index.dtype not in (torch.int64, torch.int32):
+        got = f"{edge_index.dtype} {list(edge_index.shape)}"
+        raise ValueError(f"edge_index must be int64 or int32 [2, num_directed_edges], got {got}")
+    low, high = (int(edge_index.min()), int(edge_index.max())) if edge_index.numel() else (0, -1)
+    if low < 0 or high >= (data.num_nodes or 0):
+        raise ValueError(outside_nodes(data.num_nodes or 0, low, high))
     faults = {
         "edges in one direction only": not is_undirected(edge_index, num_nodes=data.num_nodes),
         "edges listed twice": coalesce(edge_index, num_nodes=data.num_nodes).size(1) < edge_index.size(1),

@@ -184,7 +184,8 @@ def _check_tensor(name: str, value: Any, graph: str) -> None:
 def check_sequence(dataset: Any, must: str) -> None:
     """Raise ``TypeError`` unless a dataset can be indexed; ``must`` begins the message."""
     is_table = hasattr(type(dataset), "columns") and not isinstance(dataset, torch.utils.data.Dataset)
-    if is_table or isinstance(dataset, str | Mapping | BaseData) or not hasattr(dataset, "__getitem__"):
+    is_list = hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")
+    if is_table or isinstance(dataset, str | Mapping | BaseData) or not is_list:
         got = repr(dataset) if isinstance(dataset, str) else type(dataset).__name__
         hint = "pass [data] for one graph, batch.to_data_list(), a loader's dataset, or what load_molecules reads"
         raise TypeError(f"{must} a dataset or a sequence of Data, got {got}; {hint}")

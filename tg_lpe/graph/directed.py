@@ -191,7 +191,8 @@ class MagneticSpectrum:
         Raises:
             ValueError: if a graph has more than 2,048 nodes.
         """
-        check_pair_nodes(self.graph, "MagneticLaplacian, unless edge_out_channels=0,")
+        instead = "edge_out_channels=0, which only computes eigenvectors, or DirectedWalk"
+        check_pair_nodes(self.graph, "magnetic heat", instead=instead)
         parts, (rows, columns) = self.parts, (host_array(first), host_array(second))
         begin, end = np.zeros(parts.count, np.int64), 0  # the kernel of each component among all entries
         for group in parts.groups:

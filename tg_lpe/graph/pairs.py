@@ -43,12 +43,12 @@ MAX_PADDING = 1.25
 """Largest ratio of graph sizes in a stack of matrices that are inverted."""
 
 
-def check_pair_nodes(graph: Graph, name: str, limit: int = PAIR_NODES) -> None:
+def check_pair_nodes(graph: Graph, name: str, limit: int = PAIR_NODES, instead: str = LINEAR) -> None:
     """Raise ``ValueError`` if a graph has more than ``limit`` nodes: its pairs would take too much memory."""
     if graph.max_nodes > limit:
         raise ValueError(
             f"{name} computes all pairs of nodes and takes graphs of up to {limit:,} nodes, got {graph.max_nodes:,}; "
-            f"for larger ones: {LINEAR}"
+            f"for larger ones: {instead}"
         )
 
 

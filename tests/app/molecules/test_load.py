@@ -183,7 +183,8 @@ def test_cache_is_used_and_keyed(write_folder: Write, tmp_path: Path) -> None:
     first = load(tmp_path, folder, computed="penalised_logp")
     assert len(list(cache.iterdir())) == 1
     again = load(tmp_path, folder, computed="penalised_logp")
-    assert first.smiles == again.smiles == {"val": ["CO", "CS"], "test": ["[Na+].[Cl-]"]}
+    train = ["CCO", "CC=O", "C1CCCCCCC1", "CCN"]
+    assert first.smiles == again.smiles == {"train": train, "val": ["CO", "CS"], "test": ["[Na+].[Cl-]"]}
     for split in ("train", "val", "test"):
         for key in ("x", "edge_index", "edge_attr", "y"):
             assert torch.equal(getattr(first, split)._data[key], getattr(again, split)._data[key])

@@ -92,6 +92,7 @@ def test_computed_on_request(write_folder: Write, tmp_path: Path) -> None:
         (TABLE, {"split": "scaffold", "targets": ["calc"]}, "has its own split"),
         ("smiles,a\nC,1\nCC,high\n", {"targets": ["a"]}, r"'high' in train.csv:3"),
         ("smiles,a\nC,low\nCC,-\n", {"targets": ["a"]}, r"no class name: '-' in train.csv:3"),
+        ("smiles,a\nC,low\nCC,n.d.\n", {"targets": ["a"]}, r"3 cells are no class name: 'n.d.' in train.csv:3"),
         ("smiles,a\nC,1e99\n", {"targets": ["a"]}, r"train.csv:2: '1e99' in column 'a' is not finite"),
         ("smiles,a\nC,inf\n", {"targets": ["a"]}, "not finite"),
         ("smiles,SMILES,y\nC,C,1\n", {}, "smiles_column"),
@@ -113,9 +114,16 @@ def test_files_without_columns(write_folder: Write, tmp_path: Path) -> None:
         ({"targets": (), "smiles_column": "mol"}, ValueError, "train.smi has no columns, so there is no column 'mol'"),
         ({"targets": "y"}, TypeError, r"such as \['y'\], got 'y'"),
         ({"targets": 3}, TypeError, "targets must .* got 3"),
+        ({"descriptors": "no"}, ValueError, "descriptors must .* got 'no'"),
     ):
         with pytest.raises(error, match=message):
             load(folder, tmp_path, **options)
+
+
+def test_sodium_is_a_class(write_folder: Write, tmp_path: Path) -> None:
+    ions = three(write_folder, "smiles,ion\nC,Na\nCC,K\nCCC,Na\nCCCC,NA\nCO,None\nCCO,Ca\n")
+    splits = load(ions, tmp_path, targets=["ion"])
+    assert splits.target.classes == (("Ca", "K", "Na"),) and splits.train.y.tolist() == [2.0, 1.0, 2.0, 0.0]
 
 
 def test_columns_of_the_smiles(write_folder: Write, tmp_path: Path) -> None:

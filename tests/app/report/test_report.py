@@ -332,6 +332,27 @@ def test_split_is_read_from_the_folder(make_run: MakeRun) -> None:
     assert said not in apart and "my/molecules.smi (2)" in apart, "scaffold splits are other data"
 
 
+def test_digests_tell_data_apart(make_run: MakeRun) -> None:
+    """Digests separate data with equal descriptions, but not data with another split or other features."""
+
+    def tables(*data: dict[str, Any]) -> list[str]:
+        runs = [make_run(test=0.3, data=own) for own in data]
+        at = {run.path: str(number) for number, run in enumerate(runs)}
+        return ["".join(sorted(at[run.path] for run in table.runs)) for table in compare(runs)]
+
+    for split in ({"source": "my/data", "split": {"kind": "given"}}, {"source": UNNAMED, "split": None}):
+        first = {**split, "digest": "a"}
+        assert tables(first, {**split, "digest": "b"}, first) == ["02", "1"]
+        assert tables(first, split) == ["01"], "one says nothing"
+        bonds = {**first, "bond_types": ["SINGLE"]}, {**split, "digest": "b", "bond_types": []}
+        assert tables(*bonds) == ["01"], "of one file, with other features"
+    seeds = [{"source": "my/data", "split": {"kind": "random", "seed": seed}} for seed in range(3)]
+    digests = [{**split, "digest": digest} for split, digest in zip(seeds, "abc", strict=True)]
+    assert tables(*digests) == ["012"], "seeds of one file"
+    assert tables(digests[0], {**seeds[0], "digest": "other"}) == ["0", "1"], "two files, split alike"
+    assert tables(*digests[:2], {**seeds[0], "digest": "other"}) == ["0", "1", "2"], "whose seed 1 is, is not known"
+
+
 def test_data_from_python_is_told_apart_by_its_features(make_run: MakeRun) -> None:
     data = [{"source": UNNAMED, "spec": {"in_channels": width}} for width in (3, 7, 3)]
     tables = compare([make_run(test=0.3, encoder=None, seed=seed, data=own) for seed, own in enumerate(data)])

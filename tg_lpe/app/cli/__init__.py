@@ -53,7 +53,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if isinstance(sys.stdout, io.TextIOWrapper):
             sys.stdout.reconfigure(errors="backslashreplace")  # of characters that a terminal lacks
         status = _run(*words)
-        sys.stdout.flush()
+        if sys.stdout is not None:  # it is if it was closed
+            sys.stdout.flush()
         return status
     except KeyboardInterrupt:
         print(f"\n{name}: stopped{CONTINUES.get(words[0], '')}", file=sys.stderr)

@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 import pandas
 
-MISSING = ("", "nan", "na", "n/a", "#n/a", "null")
-"""Cells, in lower case, that are missing labels, as pandas reads them."""
+MISSING = ("", "NaN", "nan", "NA", "N/A", "n/a", "#N/A", "NULL", "null", "None", "<NA>")
+"""Cells that are missing labels, as pandas reads them."""
+MARKS = ("na", "n.a.", "N.A.", "nd", "ND", "n.d.", "N.D.")
+"""Words that usually mean a missing label and no class."""
 
 SHOWN = 4
 ROUNDED = 1e-3
@@ -39,15 +41,15 @@ def read_labels(places: Any, cells: Any) -> tuple[Any, tuple[tuple[str, ...], ..
     classes = []
     for column, texts in cells.items():
         numbers = _numbers(places, texts)
-        words = texts[numbers.isna() & ~texts.str.lower().isin(MISSING)]
+        words = texts[numbers.isna() & ~texts.isin(MISSING)]
         names = sorted(words.unique())
         kind = "number" if numbers.notna().any() else "class name"
-        wrong = words if kind == "number" else words[~words.str.contains(r"\w")]  # a mark, such as "-", is no name
+        wrong = words if kind == "number" else words[~words.str.contains(r"\w") | words.isin(MARKS)]
         if len(wrong):
             first = [f"{word!r} in {place_of(places, at)}" for at, word in wrong.drop_duplicates()[:SHOWN].items()]
             raise ValueError(
-                f"column {column!r}: {len(wrong)} cells with {wrong.nunique()} different words are no {kind}: "
-                f"{', '.join(first)}. Leave the cell of a missing label empty"
+                f"column {column!r}: {len(wrong)} cell{'s are' if len(wrong) > 1 else ' is'} no {kind}: "
+                f"{', '.join(first)}. Leave the cell of a missing label empty, and write classes as words or numbers"
             )
         if (len(names) > 2 and 2 * len(names) > len(words)) or words.str.fullmatch(_DECIMAL_COMMA).any():
             shown = ", ".join(map(repr, names[:SHOWN]))

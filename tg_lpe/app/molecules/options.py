@@ -11,7 +11,7 @@ from tg_lpe.app.molecules.files import MoleculeFile
 from tg_lpe.app.molecules.qm9 import QM9_UNITS, check_qm9_targets
 from tg_lpe.app.molecules.solubility import NORMALIZATIONS, SolubilityNormalization
 from tg_lpe.app.molecules.vocabulary import AtomVocabulary
-from tg_lpe.arguments import ArgumentError, check_choice, check_seed, check_strings
+from tg_lpe.arguments import ArgumentError, check_choice, check_flags, check_seed, check_strings
 from tg_lpe.data import TargetSpec
 from tg_lpe.data.splits import check_fold
 
@@ -101,6 +101,7 @@ class LoadOptions:
             check_choice(option, vars(self)[option], known if option == "features" else (None, *known))
         for option in ("targets", "extra_columns"):
             check_strings(option, vars(self)[option])
+        check_flags(descriptors=self.descriptors)
         check_seed(self.seed)
         if self.fold is not None:
             check_fold(self.fold)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -85,7 +85,7 @@ class MoleculeReader:
 
     def read(
         self, smiles: Sequence[str | None], *, batch_size: int = _pool.CHUNK, num_workers: int | None = None
-    ) -> Iterator[MoleculeBatch]:
+    ) -> Generator[MoleculeBatch, None, None]:
         """Read strings in batches, in order.
 
         Args:

@@ -59,7 +59,7 @@ def predict_file(
         refused: csv file to write with ``line``, ``smiles`` and ``reason`` of the refused molecules.
         batch_size, coverage: as in :meth:`Predictor.predict`.
         num_workers: processes that read SMILES besides this one.
-        progress: whether to show a progress bar, or a line for each tenth of the file if stderr is no terminal.
+        progress: whether to show a progress bar, or a line for each 10,000 molecules if stderr is no terminal.
 
     Returns:
         The number of molecules, of refused ones, and of others that lie outside of the training set, with a warning.

@@ -115,6 +115,10 @@ def _predictor(model: Model, described: Mapping[str, Any], file: Path) -> Predic
 
 def _of_run(run: RunFolder, config: Mapping[str, Any], device: str | torch.device) -> Predictor:
     if not run.model.is_file():
+        if run.result.exists():
+            message = "{} holds a complete run without its weights: {} is missing; remove {}, and a training with "
+            message += "{resume} writes both from {}"
+            raise ArgumentError(message, run.path, run.model.name, run.result.name, run.state.name, resume=True)
         message = "{} holds an unfinished run: {} is missing; a training with {resume} continues it"
         raise ArgumentError(message, run.path, run.model.name, resume=True)
     if not run.result.exists():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -220,7 +220,7 @@ class Predictor:
             on_error: what to do if a graph is refused, because its SMILES is missing or cannot be read, or it does not
                 fit the model: ``"raise"`` an error, or set its row to ``"nan"`` and list it in ``refused``.
             extra: the :attr:`extra_columns` of the model for SMILES: a dictionary or table with a number for each
-                molecule. Graphs hold them in ``graph_attr``.
+                molecule. Graphs hold them in ``graph_attr``, after RDKit's descriptors if the model reads those.
             batch_size: largest number of graphs in a batch.
             num_workers: further processes that read SMILES; ``None`` to choose.
             progress: whether to show a progress bar.
@@ -293,12 +293,15 @@ class Predictor:
             one.reader: one.reader.read(smiles, batch_size=batch_size, num_workers=num_workers) for one in self._all
         }
         start = 0
-        for batches in zip(*reads.values(), strict=True):
-            batch_of = dict(zip(reads, batches, strict=True))
-            stop = start + len(batches[0].smiles)
-            rows = () if extra is None else extra[start:stop]
-            yield averaged([one._of_molecules(batch_of[one.reader], start, batch_size, rows) for one in self._all])
-            start = stop
+        with ExitStack() as stack:  # a read that an error leaves open keeps its processes
+            for read in reads.values():
+                stack.enter_context(closing(read))
+            for batches in zip(*reads.values(), strict=True):
+                batch_of = dict(zip(reads, batches, strict=True))
+                stop = start + len(batches[0].smiles)
+                rows = () if extra is None else extra[start:stop]
+                yield averaged([one._of_molecules(batch_of[one.reader], start, batch_size, rows) for one in self._all])
+                start = stop
 
     def _of_molecules(
         self, batch: MoleculeBatch, start: int, batch_size: int, extra: Sequence[Sequence[Any]]

@@ -1,4 +1,4 @@
-"""Find the settings that affected a run, and label rows by the settings in which they differ."""
+"""Find the settings of a run, and label rows by the settings in which they differ."""
 
 from __future__ import annotations
 

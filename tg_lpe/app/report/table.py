@@ -50,7 +50,7 @@ class Row:
     """Runs that differ only in the seed: all finished, or all unfinished.
 
     Attributes:
-        settings: settings that affected the runs, without the seed; encoder arguments are named ``encoder.NAME``.
+        settings: settings of the runs, without the seed; encoder arguments are named ``encoder.NAME``.
         speed: median of graphs per second over all epochs of all runs.
         label, color: label and colour of the row in its table.
     """
@@ -220,12 +220,29 @@ def compare(runs: Sequence[Run]) -> list[Table]:
     """Sort runs into tables, one for each kind of run and dataset, trainings first."""
     names: Counter[tuple[str, str]] = Counter()
     tables = []
-    for same_data in _grouped(sorted(runs, key=lambda run: run.kind != "train"), _data_key):
-        run = same_data[0]
-        names[run.kind, run.source] += 1
-        number = names[run.kind, run.source]
-        tables.append(Table(f"{run.source} ({number})" if number > 1 else run.source, same_data))
+    for same_words in _grouped(sorted(runs, key=lambda run: run.kind != "train"), _data_key):
+        for same_data in _by_digest(same_words):
+            run = same_data[0]
+            names[run.kind, run.source] += 1
+            number = names[run.kind, run.source]
+            tables.append(Table(f"{run.source} ({number})" if number > 1 else run.source, same_data))
     return tables
+
+
+def _by_digest(runs: Sequence[Run]) -> list[list[Run]]:
+    """Group runs by the digest of their data if that shows different data, else keep them in one group.
+
+    A digest also covers the split and the numbering of atom types. So only runs that agree in these, such as those of
+    one seed, show by different digests that their files differ. Then each digest is a group.
+    """
+    digests: dict[str, set[str]] = {}
+    for run in runs:
+        if (digest := run.data.get("digest")) is not None:
+            names = ("split", "atom_types", "bond_types", "target", "weight_column", "extra_columns", "descriptors")
+            description = [run.data.get(name) for name in names]
+            digests.setdefault(json.dumps(description, sort_keys=True), set()).add(digest)
+    clash = any(len(group) > 1 for group in digests.values())
+    return _grouped(runs, lambda run: str(run.data.get("digest")) if clash else "")
 
 
 def comparison_table(runs: Sequence[Run], without: Sequence[str] = ()) -> str:

@@ -70,6 +70,13 @@ def task_for(splits: GraphSplits, name: str | None = None, metric: str | None = 
         arguments = {name: value for name, value in arguments.items() if name not in ("mean", "std")}
     if named and "num_classes" in arguments:
         arguments["num_classes"] = len(named[0])
+    elif "num_classes" in arguments.keys() - options.keys():
+        gaps = sorted(set(range(arguments["num_classes"])) - set(known.tolist()))
+        if gaps and bool(known.min() < known.max()):
+            raise ValueError(
+                f"classes are numbered from 0, and no label of {columns} is {gaps[0]}: number them without gaps, write "
+                f"names into the table, or pass num_classes={arguments['num_classes']}"
+            )
     task = make_task({"name": name, "level": splits.target.level, "metric": metric or "", **arguments, **options})
     task.check(labels)
     if "mean" in arguments:
@@ -91,6 +98,8 @@ def _default_name(target: TargetSpec, labels: Tensor) -> str:
         is_binary = bool(((values == 0) | (values == 1)).all())
         kind = "multiclass" if not is_binary else "binary" if single else "multilabel"
         message = "all labels of {} are integers ({}), which may be classes or values: choose {task} or regression"
+        if bool((values < 0).any()):
+            message, kind = "all labels of {} are integers ({}): choose {task}, or number classes from 0", "regression"
         raise ArgumentError(message, columns, few(values), task=kind)
     return Regression.name
 

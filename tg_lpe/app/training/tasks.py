@@ -18,7 +18,7 @@ from torch.nn import functional as F
 
 from tg_lpe.app.training.metrics import METRICS
 from tg_lpe.arguments import ArgumentError, check_count, check_flags, checked_numbers
-from tg_lpe.checkpoints.checkpoint import described_arguments
+from tg_lpe.checkpoints.checkpoint import CheckpointMixin, described_arguments
 from tg_lpe.checkpoints.registry import Registry
 from tg_lpe.data.splits import LEVELS, PARTS, GraphSplits, Level
 from tg_lpe.models.base import Model
@@ -165,8 +165,10 @@ class Task(ABC):
 
     def check_model(self, model: Model) -> None:
         """Raise ``ValueError`` if the model has another ``level`` or number of ``out_channels``."""
-        width = described_arguments(model).get("out_channels", self.out_channels)
-        for name, needed, value in (("level", self.level, model.level), ("out_channels", self.out_channels, width)):
+        arguments = described_arguments(model) if isinstance(model, CheckpointMixin) else {}
+        width = arguments.get("out_channels", self.out_channels)
+        level = model.level if hasattr(model, "level") else self.level  # any module may predict
+        for name, needed, value in (("level", self.level, level), ("out_channels", self.out_channels, width)):
             if value != needed:
                 raise ValueError(f"the task needs a model with {name}={needed!r}, got one with {name}={value!r}")
 
@@ -423,7 +425,7 @@ class Multiclass(Task):
     def check(self, target: Tensor) -> None:
         values = target[~target.isnan()].unique()
         if not bool(((values == values.floor()) & (values >= 0) & (values < self.num_classes)).all()):
-            allowed = f"integers in 0..{self.num_classes - 1}, or NaN where missing"
+            allowed = f"integers in 0..{self.num_classes - 1}, or NaN (an empty cell) where missing"
             raise ValueError(f"labels of multiclass must be {allowed}; there are {few(values)}")
 
 

@@ -68,8 +68,16 @@ def convolve(conv: nn.Module, h: Tensor, e: Tensor, graph: Graph) -> Tensor:
         graph: the graph.
 
     Raises:
-        ValueError: if the result does not have the shape of ``h``.
+        ValueError: if an explainer masks edges, or the result does not have the shape of ``h``.
     """
+    if any(
+        isinstance(part, pyg.MessagePassing) and (part.explain or part._message_forward_hooks)
+        for part in conv.modules()
+    ):
+        raise ValueError(
+            f"edges of local={type(conv).__name__} cannot be masked or read by an explainer: the rest of the model "
+            "reads edges too; set edge_mask_type=None"
+        )
     edges = {"edge_attr": e.to(h.dtype)} if "edge_attr" in inspect.signature(conv.forward).parameters else {}
     out: Tensor = conv(h, graph.edges_by_target, **edges)
     if not isinstance(out, Tensor) or out.shape != h.shape:
