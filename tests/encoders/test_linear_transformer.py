@@ -26,6 +26,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from ops_support import eq_16, parameters_of_layers
 from scipy import sparse
+from torch import Tensor
 
 import tg_lpe
 from tg_lpe import LinearTransformer
@@ -263,6 +264,20 @@ def test_gradients_past_zero_columns_are_finite() -> None:
         model.probes.linear.weight.copy_(torch.eye(4))
     model(x, TRIANGLE).node.square().sum().backward()
     assert all(p.grad.isfinite().all() for p in model.parameters() if p.grad is not None)
+
+
+@pytest.mark.parametrize("update", [False, True], ids=["fixed", "updated"])
+def test_gradients_of_parameters_and_edge_weights(update: bool) -> None:
+    """Also of gradients."""
+    model = randomize_(LinearTransformer(2, 2, num_blocks=1, num_loops=2, update_incidence=update)).double()
+    names, values = zip(*model.named_parameters(), strict=True)
+
+    def of(weight: Tensor, *values: Tensor) -> Tensor:
+        given = {"edge_index": TRIANGLE, "edge_weight": weight, "num_nodes": 3}
+        return torch.func.functional_call(model, dict(zip(names, values, strict=True)), (None,), given).node
+
+    inputs = [value.detach().clone().requires_grad_() for value in (normal(3).exp(), *values)]
+    assert torch.autograd.gradcheck(of, inputs) and torch.autograd.gradgradcheck(of, inputs)
 
 
 def test_training_after_inference_mode() -> None:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import math
 
+import pytest
 import torch
+from helpers import normal, randomize_
+from torch import Tensor
 
 from tg_lpe import Graph
 from tg_lpe.nn.conductances import LearnedConductances
@@ -23,6 +26,22 @@ def test_start() -> None:
         assert abs(logs.std() / spread - 1) < 5 / math.sqrt(2 * logs.size)
     linear = LearnedConductances(3, edge_dim=2, in_channels=5)
     torch.testing.assert_close(torch.nn.functional.softplus(linear.edge.table[0, 0]), torch.tensor(1.0))
+
+
+@pytest.mark.parametrize("options", [{}, {"edge_dim": 2, "in_channels": 2}], ids=["types", "features"])
+def test_gradients(options: dict[str, int]) -> None:
+    """With respect to the weights of the edges, too, one of which is listed both ways."""
+    model = randomize_(LearnedConductances(2, **(options or {"num_edge_types": 3, "num_node_types": 3}))).double()
+    edges, kinds = torch.tensor([[0, 1, 2, 3], [1, 0, 3, 3]]), torch.tensor([0, 1, 2, 2])
+    x, edge_attr = (normal(4, 2), normal(4, 2, seed=1)) if options else (kinds.flip(0), kinds)
+    names, values = zip(*model.named_parameters(), strict=True)
+
+    def of(weight: Tensor, *values: Tensor) -> tuple[Tensor, ...]:
+        given = Graph(edges, 4, edge_weight=weight[[0, 0, 1, 2]]), x, edge_attr
+        return torch.func.functional_call(model, dict(zip(names, values, strict=True)), given)
+
+    inputs = torch.tensor([0.5, 2.0, 7.0], dtype=torch.float64), *values
+    assert torch.autograd.gradcheck(of, [value.detach().clone().requires_grad_() for value in inputs])
 
 
 def test_conductances_stay_positive_where_training_runs_away() -> None:

@@ -11,7 +11,7 @@ import pytest
 import torch
 from helpers import assert_same_run
 from torch import Tensor, nn
-from torch_geometric.data import Batch, InMemoryDataset
+from torch_geometric.data import Batch, Data, InMemoryDataset
 
 from tg_lpe import GramTransformer, Graph
 from tg_lpe.app.molecules import MoleculeSplits
@@ -22,6 +22,7 @@ from tg_lpe.app.training.run_folder import RunFolder
 from tg_lpe.app.training.state import copy_state, read_metrics
 from tg_lpe.app.training.tasks import Regression
 from tg_lpe.checkpoints.files import load_tensors, read_json
+from tg_lpe.data import GraphSplits
 
 MODEL: dict[str, Any] = {"hidden_channels": 16, "heads": 2, "num_layers": 1}
 MODEL |= {"readout": {"pooling": "both"}, "pe_options": {"norm": True}}
@@ -177,9 +178,22 @@ def test_random_probes_and_signs_are_drawn_in_training_alone(splits: MoleculeSpl
     drawn = [training.predict(batch, generator) for _ in range(2)]
     assert not torch.equal(*drawn)
     assert torch.equal(training.predict(batch), training.predict(batch))
+    assert training.loss(batch, generator) != training.loss(batch, generator)
     exact = train(splits, EXACT, model={"pe_options": {"norm": False}})
     exact.model.eval()
     assert torch.equal(exact.predict(batch, generator), exact.predict(batch)), "identity probes draw nothing"
+
+
+def test_each_graph_counts_by_its_weight() -> None:
+    """Divided by the mean of the weights."""
+    weights, edges = torch.tensor([0.0, 1.0, 2.0, 5.0]), torch.tensor([[0, 1], [1, 0]])
+    graphs = [Data(torch.randn(2, 3), edges, y=torch.randn(1), graph_weight=weight[None]) for weight in weights]
+    splits = GraphSplits.of(graphs, graphs, graphs, level="graph")
+    model = build_model(splits.spec, Regression(), hidden_channels=8, heads=2, num_layers=1)
+    training = JointTraining(TrainConfig(precision="float32"), model, splits, Regression(), progress=False)
+    batch = Batch.from_data_list(list(training.train_set))
+    expected = Regression().loss(training.predict(batch), batch.y, weight=weights / 2)
+    torch.testing.assert_close(training.loss(batch, torch.Generator()), expected)
 
 
 def test_an_equivariant_encoding_does_not_depend_on_the_numbering(splits: MoleculeSplits) -> None:
