@@ -44,17 +44,19 @@ def test_flags(cls: type, needed: dict[str, int], flag: str, value: object) -> N
 
 WRONG: dict[str, tuple[object, ...]] = {
     "int": (np.int64(4), torch.tensor(4), 2.5, "2", -1, 0),
-    "float": (np.float32(0.25), torch.tensor(0.25), "0.25", math.nan, True),
+    "float": (np.float32(0.25), torch.tensor(0.25), "0.25", math.nan, math.inf, -0.1, True),
     "str": ("no name",),
 }
 MAY_BE_ZERO = {"columns", "edge_dim", "edge_out_channels", "in_channels", "num_largest", "pair_out_channels", "seed"}
+BELOW_ONE = {"attention_dropout", "drop_path", "dropout", "tolerance"}
 
 
 def wrong_for(name: str, parameter: inspect.Parameter) -> list[object]:
     """Values that an argument of a class may not have."""
     may_be_zero = parameter.name in MAY_BE_ZERO or name.startswith("Spectral")
     values = WRONG.get(re.split(r"\W", str(parameter.annotation))[0], ())
-    return [value for value in values if value != 0 or not may_be_zero]
+    too_large = [1.0] if parameter.name in BELOW_ONE else []
+    return [value for value in values if value != 0 or not may_be_zero] + too_large
 
 
 def wrong_values() -> list[Any]:
@@ -84,7 +86,7 @@ def test_every_kind_of_class_has_flags() -> None:
     names = {case.id for case in flags()}
     cases = {f"{case.id}-{value!r}" for case in wrong_values() for value in case.values[3]}
     assert {"GraphTransformer-in_channels--1", "GramTransformer-num_node_types-0"} <= cases
-    assert "LaplacianEigenvectors-which-'no name'" in cases
+    assert {"LaplacianEigenvectors-which-'no name'", "GramTransformer-direction--0.1", "hybrid-dropout-1.0"} <= cases
     assert {"LinearTransformer-update_incidence", "spectral-full"} <= names
 
 

@@ -80,6 +80,7 @@ test_graph_transformers = refusals(
 test_given_encodings = refusals(
     lambda pe, **more: GraphTransformer(pe_channels=1)(None, RING, pe=pe, **more),
     ({"pe": torch.rand(2, 1), "num_nodes": 3}, "3 nodes"),
+    ({"pe": torch.rand(3, 5)}, r"pe must have shape \(3, 1\), got \(3, 5\); pe_channels"),
 )
 test_encoders = refusals(
     lambda encoder, *arguments, **more: encoder(*arguments, **more),

@@ -628,6 +628,7 @@ def test_options_of_a_task_that_the_source_names() -> None:
     assert task("molhiv", "--task.metric", "roc_auc") == {"name": "binary", "metric": "roc_auc"}
     given = task("cluster", "--task.metric", "accuracy")
     assert given == {"name": "multiclass", "balanced": True, "metric": "accuracy"}
+    assert task("cluster")["metric"] == task("pattern")["metric"] == "balanced_accuracy"
     assert task("mine.csv", "--task.metric", "rmse") == {"metric": "rmse"} and task("mine.csv") == {}
     given = task("mine.csv", "--task.loss_function", "mse", "--out", "pattern", "--quiet")
     assert given == {"loss_function": "mse"}, "an option is not taken for the source"

@@ -138,6 +138,7 @@ test_refusals = refusals(
     lambda x=None, edge_weight=None, edges=PATH, **options: ElectricFlow(**options)(x, edges, edge_weight=edge_weight),
     ({"columns": ()}, "columns must be numbers of columns of x, such as"),
     ({"columns": (-1,)}, "got .-1,."),
+    ({"columns": (0, 1), "edge_out_channels": 1}, "edge_out_channels must be 2, or 0 for no currents, got 1"),
     ({"columns": (2,), "x": DEMANDS}, r"x must have a column for each of columns=.2., .* got \[6, 2\]"),
     ({"num_edge_types": 2, "x": DEMANDS}, "edge types must be int64"),
     ({}, "x must have a column .* got None"),

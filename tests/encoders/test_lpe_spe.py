@@ -184,10 +184,11 @@ TOKENS = {"num_eigenpairs": 3, "tokens": "eigenvectors"}
     [LPE(16, 3), LaplacianEigenvectors(3, 0), SpectralEncoder(4, 0, **TOKENS)],
     ids=["LPE", "plain", "san"],
 )
-def test_random_signs(encoder: Encoder) -> None:
-    """Also of eigenvectors that were precomputed."""
+@pytest.mark.parametrize("is_precomputed", [False, True])
+def test_random_signs(encoder: Encoder, is_precomputed: bool) -> None:
     graph = graph_of(GRAPH, GRAPH)
-    precomputed = randomize_(encoder).double().eval().precompute(graph)
+    randomize_(encoder).double().eval()
+    precomputed = encoder.precompute(graph) if is_precomputed else None
 
     def encode(seed: int | None) -> Tensor:
         generator = None if seed is None else torch.Generator().manual_seed(seed)

@@ -218,6 +218,7 @@ test_forward_refuses = refusals(
     fed,
     (({}, {"edge_attr": None}), "built for edge features, but none were given"),
     (({}, {"pe": torch.zeros(7, 2) + 1j}), "pe must be real, got torch.complex64"),
+    (({}, {"edge_pe": None}), r"edge_pe must have shape \(10, 3\), got None"),
     (({}, {"edge_pe": torch.zeros(10, 2)}), r"edge_pe must have shape \(10, 3\), got \(10, 2\)"),
     *((({}, {"x": torch.tensor(6 * [0] + [bad])}), "node types must lie in 0..3") for bad in (4, -1)),
     (({"heads": 2}, {"x": None, "pe": torch.zeros(7, 3)}), "built without pe_channels or encoder"),

@@ -60,8 +60,14 @@ def linked(graph: Graph, k: int, s: int | None) -> list[tuple[int, ...]]:
     return [tuple(nodes) for nodes in component_tuples(incidence, k, k if s is None else s).T.tolist()]
 
 
+def normed(rows: Tensor, norm: Any) -> Tensor:
+    """Layer norm, written out."""
+    centred = rows - rows.mean(-1, keepdim=True)
+    return centred / (centred.square().mean(-1, keepdim=True) + 1e-5).sqrt() * norm.weight + norm.bias
+
+
 def looped(model: TupleTransformer, graph: Graph, x: Tensor, bonds: list[int], pe: Tensor, edge_pe: Tensor) -> Tensor:
-    """The prediction of a graph, one tuple at a time, with torch's own attention."""
+    """The prediction of a graph, one tuple at a time."""
     w = dict(model.named_parameters())
     d, k = model.token_norm.normalized_shape[0], model.k
     joined = {**{e: i for i, e in enumerate(graph.edges)}, **{(v, u): i for i, (u, v) in enumerate(graph.edges)}}
@@ -102,10 +108,10 @@ def looped(model: TupleTransformer, graph: Graph, x: Tensor, bonds: list[int], p
         if model.attention == "local":
             counts = torch.tensor([len(near_rows[row * k + j]) for j in range(k)], dtype=torch.float64)
             token = token + w["tokens.counts.weight"] @ torch.log1p(counts)
-        tokens.append(model.token_norm(token))
+        tokens.append(normed(token, model.token_norm))
     h = torch.stack([*tokens, w["graph_token.weight"][0]])
     for layer in model.layers:
-        q, key, v = layer.query_key_value(layer.norm_attention(h)).view(len(h), 3, layer.heads, -1).unbind(1)
+        q, key, v = layer.query_key_value(normed(h, layer.norm_attention)).view(len(h), 3, layer.heads, -1).unbind(1)
         found = torch.zeros_like(q)
         for row in range(len(h)):
             for head in range(layer.heads):
@@ -116,7 +122,8 @@ def looped(model: TupleTransformer, graph: Graph, x: Tensor, bonds: list[int], p
                     scores = key[seen, head] @ q[row, head] / q.size(2) ** 0.5
                     found[row, head] = torch.softmax(scores, 0) @ v[seen, head]
         h = h + layer.out(found.flatten(1))
-        h = h + layer.feed_forward(layer.norm_feed_forward(h))
+        inner = layer.feed_forward[0](normed(h, layer.norm_feed_forward))
+        h = h + layer.feed_forward[2](inner * (1 + torch.erf(inner / 2**0.5)) / 2)  # GELU
     return model.readout(h[-1])
 
 

@@ -303,7 +303,7 @@ test_options_are_checked = refusals(
     (("edge", {"local": "gcn"}), "local must .*, got 'gcn'"),
     (("edge", {"update_edges": False}), "takes the options .*, got update_edges=False"),
     (("gps", {"update_edges": False}), r"attention 'gps' takes the options .*, got update_edges=False"),
-    (("edge", {"dropout": 1.5}), "dropout must be at least 0 and below 1, got 1.5"),
+    (("hybrid", {"local": "gine", "dropout": 1.0}), "dropout must be at least 0 and below 1, got 1.0"),
 )
 
 

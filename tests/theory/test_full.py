@@ -40,6 +40,12 @@ def test_a_layer_is_eq_3(shape: tuple[int, ...]) -> None:
     assert relative_error(attention(z, *given[:3]), full_layer(z, *given) - rest) < 1e-12
 
 
+def test_each_of_several_models_has_its_own_weights() -> None:
+    z, given = normal(2, 3, 5, 4, seed=9), weights(2, 5, 5)
+    for model, own in enumerate(full_layer(z, *given)):
+        assert relative_error(own, full_layer(z[model], *(w[model] for w in given))) < 1e-13
+
+
 def test_blockwise_weights_are_kronecker_products() -> None:
     for model in (loaded(3, 2, [0, 1, 0], blockwise=True), fast_electric_flow(3), fast_heat_kernel(3)):
         z = 0.3 * normal(2, 4 * model.height, 4, seed=5)
@@ -92,6 +98,11 @@ def test_gradients() -> None:
     given = [w.requires_grad_() for w in weights(4, 4)]
     z = (0.5 * normal(2, 4, 3, seed=7)).requires_grad_()
     assert torch.autograd.gradcheck(full_layer, (z, *given))
+    stacked = [w.detach().expand(2, 4, 4).clone().requires_grad_() for w in given]
+    assert torch.autograd.gradcheck(full_layer, (z, *stacked))
+    blocks = [w.requires_grad_() for w in weights(2, 2)]
+    square = (0.5 * normal(6, 3, seed=8)).requires_grad_()
+    assert torch.autograd.gradcheck(lambda *args: full_layer(*args, True), (square, *blocks))
     rows = lambda z: normalize_rows(z, 2, "columns", True)  # noqa: E731
     assert torch.autograd.gradcheck(rows, (z,))
 
