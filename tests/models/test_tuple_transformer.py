@@ -449,7 +449,10 @@ test_wrong_arguments = refusals(
     ({"readout": {"level": "node", "pooling": "sum"}}, "level='node' does not pool, got pooling='sum'"),
     ({"attention": "delta", "heads": 3, "hidden_channels": 9}, "needs at least 4 heads, got 3"),
     ({"heads": 3}, "heads must divide hidden_channels"),
-    ({"attention_options": {"drop_path": 1.5}}, "drop_path must be at least 0 and below 1, got 1.5"),
+    *(
+        ({"attention_options": {name: 1.0}}, f"{name} must be at least 0 and below 1, got 1.0")
+        for name in ("dropout", "attention_dropout", "drop_path")
+    ),
     ({"k": 1, "s": 1, "readout": {"level": "edge"}}, "level='edge' reads the token .* needs k of at least 2, got"),
     ({"encoder": gram(), "pe_channels": 7}, "pe_channels=7 contradicts the encoder's 3"),
     ({"encoder": 3}, TypeError, r"encoder must be a .*Encoder or the arguments of one, got 3"),
