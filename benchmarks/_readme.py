@@ -317,12 +317,12 @@ def nodes_fields(columns: tuple[str, ...], entry: Entry, spreads: bool = True) -
     }
 
 
-FEW = "zinc12k, 1,000"
-"""Column of benchmarks/grid.py with few labels of another column, which the shares leave out."""
+FEW = {"zinc12k, 300": "300", "zinc12k, 1,000": "1,000"}
+"""Columns of benchmarks/grid.py with fewer labels of another one, which have a table of their own."""
 
 COORDINATES = "huangpu, coordinates"  # in the picture alone
 GRID_COLUMNS = {
-    **{"zinc12k": "ZINC-12k", FEW: "1,000 of them"},
+    **{"zinc12k": "ZINC-12k", **FEW},
     **{"qm9, gap": "QM9, gap", "molhiv": "molhiv", "peptides-func": "peptides"},
     **{"PATTERN": "PATTERN", "CLUSTER": "CLUSTER", "email": "email", "cora, no features": "Cora"},
     **{"email, links": "email, links", "cora, links": "Cora, links", "squirrel": "squirrel", "huangpu": "huangpu"},
@@ -347,7 +347,8 @@ GRID_SHOWN = (
 
 def grid_by_row(content: Entry) -> Entries:
     """Group the cells of benchmarks/grid.py by the encoding: those of most columns, and some others."""
-    rows, columns = groups(results(content), "row", "column"), {cell["column"] for cell in results(content)}
+    cells = [cell for cell in results(content) if cell["column"] not in FEW]
+    rows, columns = groups(cells, "row", "column"), {cell["column"] for cell in cells}
     return [row for row in rows if len(row) - 1 > 0.65 * len(columns) or row["row"] in GRID_SHOWN]
 
 
@@ -385,7 +386,7 @@ def with_shares(content: Entry) -> Entries:
 
     BREC, where nothing is trained, few labels, and encodings of fewer than five columns are left out.
     """
-    trained = (cell for cell in content["results"] if cell["column"] not in ("BREC", FEW))
+    trained = (cell for cell in content["results"] if cell["column"] not in ("BREC", *FEW))
     columns = groups([cell for cell in trained if ", no " not in cell["row"]], "column", "row")
     shares: dict[str, dict[str, float]] = {}
     for column in columns:
@@ -575,6 +576,12 @@ TABLES: dict[str, Table] = {
         f"encoding: {{row}} | {cells({title: name for name, title in GRID_COLUMNS.items() if name != COORDINATES})}",
         grid_fields,
         grid_by_row,
+        drop_empty=True,
+    ),
+    "grid, labels": Table(
+        "encoding: {row} | 300: {zinc12k, 300} | 1,000: {zinc12k, 1,000} | 10,000: {zinc12k}",
+        grid_fields,
+        lambda content: [row for row in groups(results(content), "row", "column") if row.keys() & FEW],
         drop_empty=True,
     ),
     "readable": Table(

@@ -39,7 +39,7 @@ import torch
 from _arguments import Parser
 from _links import Links
 from _ordered import left_out
-from _readme import FEW, GRID_COLUMNS
+from _readme import GRID_COLUMNS
 from _results import RESULTS, write_results
 from gpse import WEIGHTS, RetrainedGPSE
 from torch import Tensor
@@ -206,7 +206,8 @@ PEPTIDES = {"folder": "peptides", "canonical": False, "features": "ogb", "target
 
 COLUMNS: dict[str, Column] = {
     "zinc12k": Column(partial(molecules, folder="zinc12k", train=10_000, rest=1_000, name="zinc12k"), 20),
-    FEW: Column(partial(molecules, folder="zinc12k", train=1_000, rest=1_000, name="zinc12k"), 60, batch_size=32),
+    "zinc12k, 300": Column(partial(molecules, folder="zinc12k", train=300, rest=1_000, name="zinc12k"), 120, {}, 32),
+    "zinc12k, 1,000": Column(partial(molecules, folder="zinc12k", train=1_000, rest=1_000, name="zinc12k"), 60, {}, 32),
     "qm9, gap": Column(partial(molecules, folder="qm9", train=20_000, rest=5_000, name="qm9", targets=["gap"]), 10),
     "molhiv": Column(
         partial(molecules, folder="molhiv", train=10_000, rest=5_000, name="molhiv", features="ogb"),
