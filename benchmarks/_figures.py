@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from _readme import FEW
 from _results import MEV_IN, RESULTS
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
@@ -85,7 +86,9 @@ def draw_grid(path: Path) -> None:
     cells differ by less than three standard errors, grey ones were not run. Rows with at least half of the columns come
     first, ordered by their mean colour.
     """
-    cells = [cell for cell in results_of("grid") if not cell["row"].startswith("universal-k32, no ")]
+    cells = [
+        cell for cell in results_of("grid") if cell["column"] not in FEW and "universal-k32, no " not in cell["row"]
+    ]
     columns, rows = (list(dict.fromkeys(cell[key] for cell in cells)) for key in ("column", "row"))
     walks = {cell["column"]: error(cell) for cell in cells if cell["row"] == REFERENCE}
     gains = {(cell["row"], cell["column"]): gain(error(cell), walks[cell["column"]]) for cell in cells}

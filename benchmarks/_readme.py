@@ -319,7 +319,6 @@ def nodes_fields(columns: tuple[str, ...], entry: Entry, spreads: bool = True) -
 
 FEW = {"zinc12k, 300": "300", "zinc12k, 1,000": "1,000"}
 """Columns of benchmarks/grid.py with fewer labels of another one, which have a table of their own."""
-
 COORDINATES = "huangpu, coordinates"  # in the picture alone
 GRID_COLUMNS = {
     **{"zinc12k": "ZINC-12k", **FEW},
