@@ -146,7 +146,7 @@ def test_a_list_of_graphs_is_taken_and_not_changed() -> None:
     stored = store_precomputed(LPE(3, num_eigenpairs=2), graphs)
     assert len(stored) == 2 and stored[1].precomputed_node_spectrum_eigenvectors_sym.shape == (3, 2)
     assert all(set(data.keys()) == {"edge_index", "num_nodes"} for data in graphs)
-    with pytest.raises(TypeError, match="got one Data"):
+    with pytest.raises(TypeError, match="got Data; pass"):
         store_precomputed(LPE(3), graphs[0])
 
 

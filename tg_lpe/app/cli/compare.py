@@ -58,7 +58,7 @@ def parse(parser: Parser, words: Sequence[str]) -> Namespace:
     run.add_argument("--epochs", type=int, help="passes over the training set (default: 20; on a single graph 300)")
     run.add_argument("--lr", type=float, help="peak learning rate of AdamW (default: 0.001; on a single graph 0.003)")
     run.add_argument("--quick", action="store_true", help="a small model, few epochs, one seed, to see that it works")
-    text = "also score boosted trees on counts of Morgan fragments, which read no graph"
+    text = "also score boosted trees that read counts of Morgan fragments alone; printed, and in comparison.json"
     run.add_argument("--fingerprint", action="store_true", help=text)
     run.add_argument("--collect", action="store_true", help="only write the table of the complete trainings")
     add_process(run, has_device=True)
