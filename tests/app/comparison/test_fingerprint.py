@@ -66,23 +66,23 @@ def test_scores_are_those_of_trees_fitted_by_hand(file: Path, tmp_path: Path, ta
     assert scores["num_labels"] == test.sum()
 
 
+def test_a_column_with_one_class_in_training_tells_nothing(tmp_path: Path) -> None:
+    path, parts = tmp_path / "two.csv", ["train"] * 8 + ["val"] * 2 + ["test"] * 2
+    rows = [f"{'C' * (n + 1)}O,{n % 2},{int(n == 11)},{part}" for n, part in enumerate(parts)]
+    path.write_text("\n".join(["smiles,a,b,part", *rows]) + "\n", encoding="utf-8")
+    splits = load_molecules(path, targets=["a", "b"], split_column="part", cache_dir=tmp_path, progress=False)
+    scores = fingerprint_scores(splits, task_for(splits, "multilabel", metric="roc_auc"), progress=False)
+    assert scores["columns"]["roc_auc"][1] == 0.5
+
+
 def test_the_command_adds_a_line_and_refuses_other_data(
     file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = [
-        "--target",
-        "logp",
-        "--split_column",
-        "part",
-        "--graphs",
-        "60",
-        "--encodings",
-        "none",
-        "--quick",
-        "--quiet",
-    ]
+    words = "--target logp --split_column part --graphs 60 --encodings none --quick --quiet"
     out = tmp_path / "out"
-    assert main(["compare", str(file), *words, "--fingerprint", "--cache", str(tmp_path), "--out", str(out)]) == 0
+    assert (
+        main(["compare", str(file), *words.split(), "--fingerprint", "--cache", str(tmp_path), "--out", str(out)]) == 0
+    )
     score = json.loads((out / "comparison.json").read_text())["fingerprint"]["mae"]
     assert (
         f"Boosted trees on counts of Morgan fragments, without a graph: test MAE {score:.4f}."

@@ -41,6 +41,6 @@ def fingerprint_scores(splits: GraphSplits, task: Task, progress: bool = True) -
             continue
         model = HistGradientBoostingClassifier(random_state=0).fit(train[known], column[known])
         shares = torch.full((len(test), max(2, task.out_channels)), 1e-9, dtype=torch.float64)
-        shares[:, model.classes_.astype(int)] += torch.from_numpy(model.predict_proba(test))
+        shares[:, model.classes_.astype(int)] += torch.from_numpy(model.predict_proba(test)[:, : len(model.classes_)])
         outputs += shares.log().unbind(1) if isinstance(task, Multiclass) else [shares[:, 1].log() - shares[:, 0].log()]
     return task.evaluate(torch.stack(outputs, 1), splits.labels("test"))
