@@ -82,12 +82,7 @@ ENCODINGS: Rows = {
     GRAM: START,
 }
 WHITENED_WALK = [
-    "--encoder",
-    "Whitened",
-    "--encoder.encoder",
-    "RandomWalk",
-    "--encoder.encoder.steps",
-    "16",
+    *["--encoder", "Whitened", "--encoder.encoder", "RandomWalk", "--encoder.encoder.steps", "16"],
     *NODES_ALONE,
 ]
 

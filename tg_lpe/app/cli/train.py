@@ -103,7 +103,7 @@ def add_target(parser: Parser) -> None:
     target.add_argument(
         "--descriptors",
         action="store_true",
-        help="also read RDKit's descriptors of the whole molecule, which often helps on small tables",
+        help="also read RDKit's descriptors of the molecule (0 where it has none), which often helps on small tables",
     )
     target.add_argument(
         "--weight_column",
