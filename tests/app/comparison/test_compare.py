@@ -114,7 +114,7 @@ def test_files_say_the_same_and_the_page_describes_each_key(complete: tuple[Path
     folder, table = complete
     stored = json.loads((folder / "comparison.json").read_text())
     assert stored == json.loads(json.dumps(table.to_dict()))
-    described = set(re.findall(r"`(\w+)`", PAGE.read_text(encoding="utf-8").partition("under these keys")[2]))
+    described = set(re.findall(r"`(\w+)`", PAGE.read_text(encoding="utf-8").partition("Keys of `comparison.json`")[2]))
     row = stored["rows"][1]
     assert {*stored, *row, *row["differences"]["none"], *row["test"]} <= described
     page, text = (folder / "comparison.html").read_text(encoding="utf-8"), str(table)
