@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import resource
-import statistics
 import time
 from collections.abc import Callable, Hashable, Mapping
 from concurrent.futures import ProcessPoolExecutor
@@ -11,16 +10,6 @@ from multiprocessing import get_context
 from typing import Any, TypeVar
 
 Name = TypeVar("Name", bound=Hashable)
-
-
-def measure(run: Callable[[], Any], repeats: int, limit: float = 60.0) -> tuple[float, float]:
-    """Return median and interquartile range of the seconds of a call; after two calls, none starts after ``limit``."""
-    run()
-    times: list[float] = []
-    while len(times) < min(repeats, 2) or (len(times) < repeats and sum(times) < limit):
-        times.append(timed(run)[1])
-    low, middle, high = statistics.quantiles(times, n=4)
-    return middle, high - low
 
 
 def timed(run: Callable[[], Any], clock: Callable[[], float] = time.perf_counter) -> tuple[Any, float]:

@@ -4,7 +4,8 @@
 
 The encodings of this library run on a collated dataset, on a list of Data, whose collation counts, and on single
 graphs. They are compared with PyG's AddLaplacianEigenvectorPE, AddRandomWalkPE and AddGPSE, whose network of 20 layers
-has random weights here, one graph at a time. Every figure is the median of repeated runs after a warm-up.
+has random weights here, one graph at a time. Figures are medians of rounds in which all methods take turns, after a
+first round that does not count.
 
 With --device, all graphs are one Batch on that device instead. The encodings of this library, AddRandomWalkPE and
 torch.linalg.eigh on padded graphs are compared with AddLaplacianEigenvectorPE, which computes one graph at a time on
@@ -14,13 +15,15 @@ molecules are those that ship with RDKit.
 
 from __future__ import annotations
 
+import statistics
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import torch
 from _arguments import Parser
-from _measure import measure
+from _measure import take_turns
 from _results import show, write_results
 from torch_geometric.data import Batch, Data
 from torch_geometric.nn.models import GPSE
@@ -34,7 +37,7 @@ from tg_lpe.app.molecules import load_molecules
 K = 8
 ENCODERS = ("gram-k16", "positions-k16")
 REFERENCE = "AddLaplacianEigenvectorPE, one graph at a time"
-"""The method with which all others are compared; it is measured first."""
+"""The method with which all others are compared; it comes first."""
 
 Row = tuple[str, int, Callable[[], Any]]
 """Name of a method, number of graphs and call."""
@@ -102,7 +105,8 @@ def main() -> None:
     parser.add_argument("--device", type=torch.device, help="measure one large Batch there, such as cuda")
     args = parser.parse_args()
 
-    num_graphs, repeats = (100, 2) if args.quick else (5000, 15)
+    num_graphs = 100 if args.quick else 5000
+    rounds = 2 if args.quick else 15 if args.device is None else 3
     train = load_molecules(args.data or "nci", name="zinc" if args.data else "nci").train
     dataset = train.copy(torch.arange(min(num_graphs, len(train))))  # copy the subset, so that it has its own storage
     graphs = [dataset[i] for i in range(len(dataset))]
@@ -114,10 +118,11 @@ def main() -> None:
         rows += cpu_rows(dataset, graphs, few, encoders)
     else:
         rows += batch_rows(graphs, encoders, args.device)
+    seconds = take_turns({name: run for name, _, run in rows}, rounds, time.perf_counter)
     results: list[dict[str, Any]] = []
-    for name, count, run in rows:
-        seconds, spread = measure(run, repeats, limit=5.0 if args.device else 60.0)
-        row = {"what": name, "graphs_per_second": count / seconds, "seconds": seconds, "iqr_seconds": spread}
+    for name, count, _ in rows:
+        middle = statistics.median(seconds[name])
+        row = {"what": name, "graphs_per_second": count / middle, "seconds": middle}
         results.append({**row, "ratio": row["graphs_per_second"] / (results or [row])[0]["graphs_per_second"]})
         show(results[-1])
     write_results(args.json, results, k=K, num_graphs=len(graphs), data="zinc" if args.data else "nci")
