@@ -17,7 +17,6 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
-from string import Formatter
 from typing import Any, NamedTuple
 
 from _results import MEV_IN
@@ -61,7 +60,7 @@ def table(name: str, form: str = "") -> str:
 
 def markdown(name: str, content: Entry) -> str:
     """Return the content of a results file as a table."""
-    form = TABLES.get(name, MOLECULES)
+    form = TABLES[name]
     columns = [column.partition(":") for column in form.columns.split("|")]
     entries = [{**common(entry), **form.fields(entry)} for entry in form.arrange(content)]
     filled = [[heading.strip(), *(cell(text.strip(), entry) for entry in entries)] for heading, _, text in columns]
@@ -71,8 +70,10 @@ def markdown(name: str, content: Entry) -> str:
 
 def cell(text: str, fields: Entry) -> str:
     """Fill the fields of a cell in; the cell is empty if one of them is missing or ``None``."""
-    names = [name for _, name, _, _ in Formatter().parse(text) if name is not None]
-    return "" if any(fields.get(name) is None for name in names) else text.format(**fields)
+    try:
+        return text.format_map({name: value for name, value in fields.items() if value is not None})
+    except KeyError:
+        return ""
 
 
 def cells(names: Iterable[str] | Mapping[str, str]) -> str:
@@ -82,18 +83,13 @@ def cells(names: Iterable[str] | Mapping[str, str]) -> str:
 
 
 def common(entry: Entry) -> dict[str, Any]:
-    """Return the figures of an entry, and what many tables show of them.
-
-    ``NAME ±`` is the figure NAME with its spread over seeds, and ``error ±`` and ``relabelled ±`` are those of the test
-    error of a run.
-    """
-    unit, seconds = entry.get("unit", ""), entry.get("seconds")
-    names = [name for name in entry if f"{name}_std" in entry]
-    fields = {**entry, **{f"{name} ±": mean_and_spread(entry[name], entry[f"{name}_std"], unit) for name in names}}
-    if figure := figure_of(entry):
-        fields |= {"error ±": fields[f"{figure} ±"], "relabelled ±": fields[f"{figure}_relabelled ±"]}
-    if seconds is not None:
-        fields |= {"minutes": seconds / 60, "ms": 1e3 * seconds, "µs": 1e6 * seconds}
+    """Return the figures of an entry, and what many tables show of them; ``error ±`` is the test error of runs."""
+    fields, figure, unit = dict(entry), figure_of(entry), entry.get("unit", "")
+    for name, of in (("error ±", figure), ("relabelled ±", f"{figure}_relabelled")):
+        if f"{of}_std" in entry:
+            fields[name] = mean_and_spread(entry[of], entry[f"{of}_std"], unit)
+    if (seconds := entry.get("seconds")) is not None:
+        fields |= {"minutes": seconds / 60, "ms": 1e3 * seconds}
     if (inner := entry.get("encoder_parameters")) is not None:
         fields["model + encoder"] = f"{entry['num_parameters'] - inner:,}" + (f" + {inner:,}" if inner else "")
     if "metric" in entry and entry["metric"] in METRICS:
@@ -105,10 +101,9 @@ def common(entry: Entry) -> dict[str, Any]:
     return fields
 
 
-def figure_of(entry: Entry) -> str | None:
-    """Return the name of the test figure of some runs, if the entry has one after relabelling too."""
-    names = (f"test_{metric}" for metric in (entry.get("metric"), "mae", "scaled_mae"))
-    return next((name for name in names if f"{name}_relabelled_std" in entry), None)
+def figure_of(entry: Entry) -> str:
+    """Return the name of the test figure of some runs."""
+    return f"test_{entry.get('metric', 'mae')}"
 
 
 def mean_and_spread(mean: float, std: float | None, unit: str = "") -> str:
@@ -156,12 +151,6 @@ def groups(entries: Entries, by: str, of: str) -> Entries:
         for value in dict.fromkeys(entry[by] for entry in entries)
     ]
 
-
-SIZES = "parameters: {num_parameters:,} | seeds: {num_seeds} | minutes a run: {minutes:.0f}"
-MOLECULES = Table(
-    f"encoding: {{label}} | test MAE: {{error ±}} | after relabelling: {{relabelled ±}} | {SIZES}", arrange=worst_first
-)
-"""Encodings of benchmarks/molecules.py: mean and standard deviation over seeds."""
 
 BUDGETS = (15, 40, 100, 300)
 
@@ -230,15 +219,6 @@ def moleculenet_rows(content: Entry) -> Entries:
     return [{**row, "total": of_all.get(row["row"])} for row in pivot("row", "set", figure)(content)]
 
 
-def table2_fields(entry: Entry) -> Entry:
-    """Show a cell of benchmarks/table2.py beside the paper's, if the paper has it."""
-    fields = {"set": entry["set"].upper()}
-    if (paper := entry["paper"]) is None:
-        return fields
-    error = f"{paper['mae']:.3f} ± {paper['std']:.4f}"
-    return {**fields, "paper_mae": error}
-
-
 def first_and_last_loss(curve: Entry) -> str:
     """Show a curve of benchmarks/synthetic.py: geometric means of the first and the last losses, and slope."""
     first, last = (statistics.geometric_mean(losses) for losses in (curve["loss"][0], curve["loss"][-1]))
@@ -251,28 +231,16 @@ def synthetic_panels(content: Entry) -> Entries:
     return [{**row, "name": f"{row['panel'][0]}({row['panel'][1]}), {row['curve'].replace('_', ' ')}"} for row in rows]
 
 
-BREC_ORACLES = {
-    *("1-WL", "(2,1)-LWL", "P^t at nodes", "1-WL with both", "(2,1)-LWL + P^t", "1-WL over all pairs"),
-    *("delta-2-WL", "2-FWL", "(3,1)-LWL", "(3,1)-LWL + P^t", "(3,1)-LWL + 2-FWL", "(3,2)-LWL"),
+BREC_LEFT_OUT = {
+    *("2-WL", "P^t at edges", "P^t at all pairs", "delta-2-LWL", "delta-2-LWL + P^t", "2-FWL + P^t"),
+    *(f"GraphTransformer({name})" for name in ("HeatKernel", "EffectiveResistance", "SpectralEncoder")),
 }
-
-
-def brec_rows(content: Entry) -> Entries:
-    """Select the colourings that bound a network, and the networks but three that the text sums up."""
-    networks = re.compile(r"\(.*GT|Graph(?!.*(Effective|SpectralEnc|Heat))|sums")
-    return [entry for entry in results(content) if entry["row"] in BREC_ORACLES or networks.match(entry["row"])]
+"""Rows that the table of BREC leaves out; the text sums up the networks among them."""
 
 
 def brec_fields(entry: Entry) -> Entry:
     """Show a colouring or network of benchmarks/brec.py."""
     return {**entry["counts"], "name": entry["row"] if entry["kind"] == "oracle" else f"`{entry['row']}`"}
-
-
-def communities_fields(entry: Entry) -> Entry:
-    """Show the accuracy of an encoding of benchmarks/positions.py."""
-    if entry["accuracy"] is None:
-        return {}
-    return {"accuracy": f"{entry['accuracy']:.3f}" + ("" if entry["spread"] is None else f" ± {entry['spread']:.3f}")}
 
 
 PRIMAL_SIZES = ("1 x 1,000", "1 x 10,000", "1 x 100,000", "1 x 1,000,000", "128 x 25")
@@ -497,15 +465,15 @@ TABLES: dict[str, Table] = {
         arrange=pivot("name", "graphs", first_and_last_loss, synthetic_panels),
     ),
     "table2": Table(
-        "data: {set} | encoding: {row} | paper's MAE: {paper_mae} | test MAE: {error ±}"
+        "data: {data} | encoding: {row} | paper's MAE: {paper[mae]:.3f} ± {paper[std]:.4f} | test MAE: {error ±}"
         " | after relabelling: {relabelled ±}",
-        table2_fields,
+        lambda entry: {"data": entry["set"].upper()},
     ),
     "brec": Table(
         f": {{name}} | all, 400: {{total}} | {cells({'strongly regular, 50': 'strongly regular', 'CFI, 100': 'CFI'})}"
         " | at most: {bound}",
         brec_fields,
-        brec_rows,
+        only(lambda entry: entry["row"] not in BREC_LEFT_OUT),
     ),
     "throughput": Table(
         "method: {what} | graphs/s: {graphs_per_second:,.0f} | times AddLaplacianEigenvectorPE: {ratio:.1f}"
@@ -519,21 +487,15 @@ TABLES: dict[str, Table] = {
         f"method: {{method}} | {cells(('5 blocks', 'grid', 'geometric'))}",
         arrange=pivot("method", "family", "{seconds:.1f}"),
     ),
-    "encoding_costs, pairs": Table(
-        "pairs of: `{what}` | molecules a second: {graphs_per_second:,.0f}",
-        arrange=only(lambda entry: entry["part"] == "pairs"),
-    ),
-    "encoding_costs, beforehand": Table(
-        "nodes and edges of: `{what}` | molecules a second: {graphs_per_second:,.0f}",
-        arrange=only(lambda entry: entry["part"] == "beforehand"),
-    ),
-    "encoding_costs, step": Table(
-        "encoder: `{what}` | ms: {ms:.0f}", arrange=only(lambda entry: entry["part"] == "step")
-    ),
-    "encoding_costs, attention": Table(
-        "attention: {what} | ms: {ms:.0f} | times softmax: {ratio:.2f}",
-        arrange=only(lambda entry: entry["part"] == "attention"),
-    ),
+    **{
+        f"encoding_costs, {part}": Table(columns, arrange=only(lambda entry, part=part: entry["part"] == part))
+        for part, columns in {
+            "pairs": "pairs of: `{what}` | molecules a second: {graphs_per_second:,.0f}",
+            "beforehand": "nodes and edges of: `{what}` | molecules a second: {graphs_per_second:,.0f}",
+            "step": "encoder: `{what}` | ms: {ms:.0f}",
+            "attention": "attention: {what} | ms: {ms:.0f} | times softmax: {ratio:.2f}",
+        }.items()
+    },
     "edges_on_disk": Table(
         "nodes: {num_nodes:,} | edges: {num_edges:,} | CPU seconds to sort: {build_cpu_seconds:,.0f}"
         " | to encode: {cpu_seconds:,.0f} | peak GiB: {peak_gib:.1f}"
@@ -552,7 +514,7 @@ TABLES: dict[str, Table] = {
         arrange=by_row(lambda entry: {f"{entry['task']} {entry['size']}": entry["score"]}, "mst 512"),
     ),
     "positions_communities": Table(
-        "encoding: {encoding} | accuracy: {accuracy} | seconds: {seconds:.2f}", communities_fields
+        "encoding: {encoding} | accuracy: {accuracy:.3f} ± {spread:.3f} | seconds: {seconds:.2f}"
     ),
     "nodes": Table(
         f"data: {{data}} | figure: {{figure}} | {cells(NODE_COLUMNS)}",
