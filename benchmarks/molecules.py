@@ -1,8 +1,7 @@
 """Compare encodings on molecules: one graph transformer, one budget, several seeds.
 
     python benchmarks/molecules.py zinc12k --data DIR [--rows ROW ...] [--seeds 0 1 2] [--epochs 15]
-    python benchmarks/molecules.py zinc12k --data DIR --rows budget --seeds 0 1 2 --epochs 100
-    python benchmarks/molecules.py qm9 --data DIR --rows properties --targets gap frontier all --epochs 40
+    python benchmarks/molecules.py qm9 --data DIR --rows properties --targets gap --epochs 10
 
 DIR holds train, val and test of the dataset (see `tg-lpe train --help`), or the table of properties of `qm9`; `nci`
 needs none. Every run is one `tg-lpe train` command with its own folder under --out. Complete runs are not repeated, a
@@ -12,8 +11,7 @@ or again to add seeds.
 The complete runs are collected into a JSON file; --add keeps the file's other rows. Each row has mean and spread over
 seeds of the test error at the best validation epoch, the same after the atoms of every test molecule are renumbered at
 random, the paired difference of test errors to random walks in the same model, parameters and time. Each of the
---targets of `qm9` has its own file. The error of `frontier` is the mean over
-homo, lumo and gap in Hartree; that of `all` is the mean over twelve properties in standard deviations.
+--targets of `qm9` has its own file. The error of `frontier` is the mean over homo, lumo and gap in Hartree.
 """
 
 from __future__ import annotations
@@ -32,7 +30,6 @@ from torch import Tensor
 
 from tg_lpe.app.molecules import QM9_UNITS
 from tg_lpe.app.training import paired_difference
-from tg_lpe.app.training.metrics import IN_UNITS
 from tg_lpe.app.training.outputs import read_outputs
 from tg_lpe.app.training.run_folder import RunFolder
 from tg_lpe.app.training.tasks import make_task
@@ -44,7 +41,6 @@ SETS = ("zinc", "zinc12k", "qm9", "qm9-solubility", "nci")
 TARGETS: dict[str, list[str]] = {
     "gap": ["--target", "gap"],
     "frontier": ["--target", "homo", "lumo", "gap", "--task.metric", "mae"],
-    "all": ["--target", *QM9_UNITS],
 }
 """Properties of qm9 that one model predicts."""
 
@@ -59,11 +55,14 @@ NOT_PRETRAINED = f"{GRAM}, not pretrained"
 PRETRAINED = "PRETRAINED"
 """Placeholder for an encoder pretrained on the molecules of the same dataset, without labels."""
 
-GRAM_CLASS = ["--encoder", "GramTransformer", "--encoder.probes", "identity"]
 START = ["--pretrained", PRETRAINED]
-FRESH = [*GRAM_CLASS, "--encoder.out_channels", "8", "--encoder.edge_out_channels", "8"]
+FRESH = [
+    *["--encoder", "GramTransformer", "--encoder.probes", "identity"],
+    *["--encoder.out_channels", "8", "--encoder.edge_out_channels", "8"],
+]
 """The same encoder with random weights."""
 
+NONE = ["--encoder", "none"]
 LAPLACIAN = ["--encoder", "LaplacianEigenvectors", "--encoder.k", "6"]
 WALK = ["--encoder", "RandomWalk", "--encoder.steps", "16"]
 NODES_ALONE = ["--edge_encoding", "false"]
@@ -74,13 +73,6 @@ FIXED_NODES = ["--pretrained", "gram-k16", *FROZEN, *NODES_ALONE]
 
 Rows = dict[str, list[str]]
 
-ENCODINGS: Rows = {
-    "none": ["--encoder", "none"],
-    "laplacian": LAPLACIAN,
-    "random-walk": WALK,
-    "positions": ["--encoder", "Positions", "--encoder.k", "8"],
-    GRAM: START,
-}
 WHITENED_WALK = [
     *["--encoder", "Whitened", "--encoder.encoder", "RandomWalk", "--encoder.encoder.steps", "16"],
     *NODES_ALONE,
@@ -95,7 +87,9 @@ REGULAR = [
 PROPERTIES: Rows = {
     f"{name}, 9 layers": [*options, *REGULAR]
     for name, options in {
-        **{name: ENCODINGS[name] for name in ("none", "random-walk", GRAM)},
+        "none": NONE,
+        "random-walk": WALK,
+        GRAM: START,
         "gram-k16, frozen, nodes alone": FIXED_NODES,
     }.items()
 }
@@ -103,7 +97,6 @@ BUDGET: Rows = {
     **PROPERTIES,
     "laplacian, 9 layers": [*LAPLACIAN, *REGULAR],
     "random-walk, whitened, nodes alone, 9 layers": [*WHITENED_WALK, *REGULAR],
-    "ShortestPath, 9 layers": ["--encoder", "ShortestPath", *REGULAR],
     "gram-k16, nodes alone, 9 layers": ["--pretrained", "gram-k16", *SLOW, *NODES_ALONE, *REGULAR],
 }
 SPECTRAL_ENCODER = ["--encoder", "SpectralEncoder", *SLOW]
@@ -124,7 +117,7 @@ SAN = [
 ]
 """Spectral attention networks below 510,000 parameters."""
 
-OF_SPECTRA: Rows = {"none": ENCODINGS["none"], **SPECTRA, NOT_PRETRAINED: FRESH}
+OF_SPECTRA: Rows = {"none": NONE, **SPECTRA, NOT_PRETRAINED: FRESH}
 SPECTRAL: Rows = {**OF_SPECTRA, **{f"san, {name}": [*options, *SAN] for name, options in OF_SPECTRA.items()}}
 
 TUPLES = ["--model", "TupleTransformer", "--model.hidden_channels", "104"]
@@ -136,7 +129,7 @@ TRAINED = "TRAINED"
 """Placeholder for the run of the row ``PAIRS`` with the same seed."""
 
 TUPLE_TRANSFORMERS: Rows = {
-    "(2,1)-GT, none": [*ENCODINGS["none"], *TUPLES],
+    "(2,1)-GT, none": [*NONE, *TUPLES],
     "(2,1)-GT, LPE": ["--encoder", "LPE", *SLOW, *TUPLES],
     "(2,1)-GT, SPE": ["--encoder", "SPE", *SLOW, *TUPLES],
     f"(2,1)-GT, {NOT_PRETRAINED}": [*FRESH, *TUPLES],
@@ -155,7 +148,7 @@ OVER_PAIRS = {
 """Attention over all pairs of nodes, compared with attention over edges, all below 500,000 parameters."""
 
 OF_PAIRS: Rows = {
-    "none": ENCODINGS["none"],
+    "none": NONE,
     "RRWP": ["--encoder", "RRWP"],
     "ShortestPath": ["--encoder", "ShortestPath"],
     NOT_PRETRAINED: [*FRESH, "--encoder.pair_out_channels", "8"],
@@ -167,7 +160,6 @@ PAIR_ROWS: Rows = {
 }
 
 GROUPS: dict[str, Rows] = {
-    "encodings": ENCODINGS,
     "budget": BUDGET,
     "properties": PROPERTIES,
     "spectral": SPECTRAL,
@@ -185,14 +177,14 @@ def main() -> None:
     parser.add_argument(
         "--rows",
         nargs="+",
-        default=["encodings"],
+        default=["budget"],
         choices=[*GROUPS, *ROWS],
         metavar="ROW",
         help=f"groups: {', '.join(GROUPS)}; rows: {', '.join(ROWS)}",
     )
     parser.add_argument("--targets", nargs="+", choices=TARGETS, default=["gap"], help="of qm9 (default: gap)")
     parser.add_argument(
-        "--split", choices=("random", "scaffold", "standard"), default="random", help="of qm9 (default: %(default)s)"
+        "--split", choices=("random", "scaffold"), default="random", help="of qm9 (default: %(default)s)"
     )
     parser.add_argument("--epochs", type=int, default=15, help="(default: %(default)s)")
     parser.add_options("--seeds", "--device", "--threads", "--collect", "--add")
@@ -205,7 +197,7 @@ def main() -> None:
             args.data, args.rows, args.targets = args.out, ["properties"], ["frontier"]
             write_properties(args.data / "properties.csv")
         else:
-            args.set, args.data, args.rows = "nci", None, ["none", GRAM, FROM_PAIRS]
+            args.set, args.data, args.rows = "nci", None, ["none", f"{GRAM}, 9 layers", FROM_PAIRS]
     for target in args.targets if args.set == "qm9" else [None]:
         args.target = target
         compare(args)
@@ -230,8 +222,7 @@ def compare(args: argparse.Namespace) -> None:
     for seed in [] if args.collect else args.seeds:
         for row in rows:
             train(row, seed, base, args, options)
-    unnamed = ("encodings", "properties")
-    groups = "".join(f"-{name}" for name in args.rows if name in GROUPS and name not in unnamed)
+    groups = "".join(f"-{name}" for name in args.rows if name in GROUPS and name != "properties")
     name = f"{data}-{args.epochs}{groups}".replace("-", "_")
     entries = [entry for row in rows if (entry := collect(row, base)) is not None]
     file = args.json or RESULTS / f"{name}.json"
@@ -274,14 +265,11 @@ def collect(row: str, base: Path) -> dict[str, Any] | None:
     runs = complete_runs(base, slug(row))
     if not runs:
         return None
-    config = read_json(next(iter(runs.values())).config)
-    metric, units = config["task"]["metric"], config["data"]["target"].get("units", ())
-    unit = common_unit(units) if metric in IN_UNITS else ""
-    entry = {"row": row, "options": ROWS[row], **({"unit": unit} if unit else {})}
-    entry |= summary(runs, metric)
+    target = read_json(next(iter(runs.values())).config)["data"]["target"]
+    unit = common_unit(target.get("units", ()))
+    entry = {"row": row, "options": ROWS[row], **({"unit": unit} if unit else {}), **summary(runs)}
     walks = complete_runs(base, slug(WALKS)) if row.endswith(", 9 layers") and row != WALKS else {}
-    is_one_unit = unit or len(config["data"]["target"]["columns"]) == 1
-    if metric == "mae" and is_one_unit and (seeds := [seed for seed in runs if seed in walks]):
+    if seeds := [seed for seed in runs if seed in walks]:
         pair = paired_difference(*(torch.stack([absolute_errors(of[seed]) for seed in seeds]) for of in (runs, walks)))
         entry["difference"] = {"seeds": seeds, **pair._asdict(), "error": pair.error}
     return entry
