@@ -27,7 +27,7 @@ class TestRandomWalkTransform(EncoderTestCase):
     def oracle(self, graph: Graph) -> tuple[np.ndarray, None]:
         """With edge weights it is no random walk: a step has the inverse of the sum of weights, one at least."""
         weights = np.diag(np.diag(graph.laplacian())) - graph.laplacian()
-        step = (weights != 0) / np.maximum(weights.sum(1), 1.0)[:, None]
+        step = nx.to_numpy_array(graph.networkx(), weight=None) / np.maximum(weights.sum(1), 1.0)[:, None]
         return np.stack([np.diag(np.linalg.matrix_power(step, t)) for t in range(1, 6)], -1), None
 
 

@@ -50,7 +50,7 @@ def heat_kernel_entries(
     Raises:
         ValueError: on an unknown method, or a component too large for ``method="dense"``.
     """
-    parts, times = Components(graph), tuple(map(float, times))
+    parts, times = Components(graph, with_absent=with_edges), tuple(map(float, times))
     nodes, edges = np.zeros((graph.num_nodes, len(times))), np.zeros((graph.num_edges, len(times)))
     for group in parts.groups:
         dense = is_dense(group.size, method, HEAT_NODES)
