@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import cProfile
 import threading
+import time
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -18,15 +19,14 @@ from tg_lpe import Encoder, Graph, encoders
 from tg_lpe.encoders import (
     CycleCounts,
     DirectedWalk,
-    HeatKernel,
     MagneticLaplacian,
     PersonalizedPageRank,
     RandomWalk,
     ShortestPath,
-    SpectralKernel,
 )
 from tg_lpe.graph import progress
 from tg_lpe.graph.heat import heat_kernel_entries
+from tg_lpe.graph.progress import Progress
 from tg_lpe.graph.random_walks import random_walk_probabilities
 from tg_lpe.graph.resistance import effective_resistances
 from tg_lpe.models import GraphTransformer, TupleTransformer
@@ -94,44 +94,15 @@ def test_walks_of_large_graphs(steps: int, hubs: int) -> None:
         torch.testing.assert_close(got, truth, rtol=1e-12, atol=1e-14)
 
 
-@pytest.mark.filterwarnings("error")
-def test_walks_of_an_expander_warn_before_they_start() -> None:
-    with pytest.raises(UserWarning, match="faster: fewer steps"):
-        RandomWalk(60).precompute(random_graph(40000))
-
-
 @needs_cpu
-@pytest.mark.parametrize(
-    "encoder",
-    [
-        DirectedWalk(100),
-        PersonalizedPageRank((0.01,)),
-        HeatKernel((1000.0,)),
-        ShortestPath(100),
-        SpectralKernel(num_eigenpairs=200),  # one eigenspace has 59,999 dimensions
-    ],
-    ids=repr,
-)
-def test_hubs_are_seen_before_the_work_starts(encoder: Encoder) -> None:
-    """A star of long walks warns, and a ring of as many nodes does not."""
+@pytest.mark.filterwarnings("error")
+def test_walks_and_resistances_of_an_expander_warn_before_they_start() -> None:
+    with pytest.raises(UserWarning, match="faster: fewer steps"):
+        RandomWalk(60).precompute(random_graph(40_000))
+    with pytest.raises(UserWarning, match="; faster"):
+        effective_resistances(random_graph(70_000))
     node = torch.arange(60_000)
-    star = Graph(torch.cat([torch.stack([node, 0 * node]), torch.stack([0 * node, node])], 1))
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        with pytest.raises(UserWarning, match=r"(minutes|hours); faster"):
-            encoder.precompute(star)
-        RandomWalk(4).precompute(Graph(torch.stack([node, node.roll(1)])))
-        with pytest.raises(UserWarning, match="; faster"):
-            effective_resistances(random_graph(70_000))
-
-
-def test_progress_and_warnings_by_estimated_seconds(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
-    """Over ten seconds a bar, over a minute a warning; every part comes once."""
-    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
-    assert list(progress.watched(range(4000), 1.0, "fewer parts")) == list(range(4000))
-    assert "parts" not in capsys.readouterr().err
-    with pytest.warns(UserWarning, match="2 minutes; faster: fewer parts"):
-        assert list(progress.watched(range(4000), 120.0, "fewer parts")) == list(range(4000))
+    RandomWalk(4).precompute(Graph(torch.stack([node, node.roll(1)])))
 
 
 @pytest.mark.parametrize(
@@ -158,7 +129,9 @@ def test_layers_that_compute_all_pairs_warn_of_many(make: Callable[[], Any], tok
 
 
 UNFORESEEN = ["LaplacianEigenvectors", "Positions", "EffectiveResistance", "ElectricFlow", "ResistiveEmbedding"]
-UNFORESEEN += ["GramTransformer", "LPE", "SignNet", "RPEARL", "SPE"]
+UNFORESEEN += ["GramTransformer", "LPE", "SignNet", "RPEARL", "SPE", "DirectedWalk", "HeatKernel"]
+UNFORESEEN += ["PersonalizedPageRank", "ShortestPath"]
+SIZES = {"SPE": 2_000, "Positions": 40_000, "ShortestPath": 2_500, "HeatKernel": 4_100, "PersonalizedPageRank": 2_500}
 
 
 class Hasty(threading.Event):
@@ -171,25 +144,40 @@ class Hasty(threading.Event):
 @needs_cpu
 @pytest.mark.parametrize("name", UNFORESEEN)
 def test_what_takes_a_minute_on_a_hub_names_what_is_faster(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where nothing is known beforehand; a minute is ten milliseconds here."""
-    monkeypatch.setattr(progress, "WARNED_AFTER", 0.01)
+    """Both ten seconds and a minute are a millisecond here; every unit of the work is counted."""
+    monkeypatch.setattr(progress, "SHOWN_AFTER", 1)
+    monkeypatch.setattr(progress, "WARNED_AFTER", 0)
     monkeypatch.setattr(progress, "Event", Hasty)
+    monkeypatch.setattr(Progress, "__exit__", lambda self, *_: done.append(self) or self._is_over.set())
     monkeypatch.setattr(_util, "CHUNK", 2**20)
-    size = {"SPE": 2_000, "Positions": 40_000}.get(name, 8_000)
+    size, options, done = SIZES.get(name, 8_000), {"times": (1e-3,)} if name == "HeatKernel" else {}, list[Progress]()
     star = torch.stack([torch.zeros(size - 1, dtype=torch.int64), torch.arange(1, size)])
-    with pytest.warns(UserWarning, match="; faster: .*LinearTransformerPE"), torch.no_grad():
-        getattr(encoders, name)()(torch.zeros(size, 1), star, num_nodes=size)
+    with pytest.warns(UserWarning, match="this graph is large, and takes .*; faster: "), torch.no_grad():
+        getattr(encoders, name)(**options)(torch.zeros(size, 1), star, num_nodes=size)
+    assert done and all(work._total in (None, pytest.approx(work._done)) for work in done)
 
 
-def test_a_bar_appears_before_the_end_is_known(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+def test_progress_is_shown_by_the_clock(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    """After ten seconds a bar; a warning before the work, after ten seconds or after a minute, by what is known."""
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
-    monkeypatch.setattr(progress, "WARNED_AFTER", 3.0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with Progress(100, " parts") as short:
+            short.update(50)
+        with pytest.raises(UserWarning, match="takes about 3 hours; faster: Linear"):
+            Progress(seconds=10_000)
+    assert not capsys.readouterr().err
     monkeypatch.setattr(progress, "Event", Hasty)
-    with progress.ticking(50.0):
-        threading.Event().wait(0.2)
-    with pytest.warns(UserWarning, match="computing an order takes more"), progress.unforeseen("an order", " nodes"):
-        threading.Event().wait(0.2)
-    assert "/50" in (shown := capsys.readouterr().err) and "order:" in shown
+    is_known = pytest.warns(UserWarning, match=r"takes about \d+ minutes; faster: fewer parts")
+    with is_known as caught, Progress(1000, " parts", "fewer parts") as known:
+        known.update(100)
+        time.sleep(0.05)
+        known.update(200)
+        time.sleep(0.05)
+    assert "300/1.00k" in capsys.readouterr().err and len(caught) == 1
+    with pytest.warns(UserWarning, match="takes more than a minute; faster"), Progress(unit=" layers"):
+        time.sleep(0.2)
+    assert "layers" in capsys.readouterr().err
 
 
 CHUNKED = encoders.LPE(3, 4), encoders.SignNet(3, 4), encoders.RPEARL(3, 4), encoders.SPE(3, 4)

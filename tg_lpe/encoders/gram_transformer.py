@@ -17,7 +17,7 @@ from tg_lpe.encoders.registry import register
 from tg_lpe.graph.cover import Cover
 from tg_lpe.graph.graph import Graph, inverse_sqrt
 from tg_lpe.graph.padding import POLYNOMIAL_PADDING, PaddedBatch, exact_polynomials
-from tg_lpe.graph.progress import LINEAR, ticking, warn_if_long
+from tg_lpe.graph.progress import LINEAR, Progress
 from tg_lpe.graph.subspace import power_of_two
 from tg_lpe.nn._util import without_autocast
 from tg_lpe.nn.conductances import LearnedConductances
@@ -40,9 +40,6 @@ EXACT_WORK_ONCE = 3e11
 
 BALL_VISITS = 640
 """On larger graphs, an order is exact if its walks see at most this number of edges, counted from both ends."""
-
-ESTIMATES_A_SECOND = 6e8
-"""Edges, times filters, layers and probes, of which one thread estimates values in a second."""
 
 IDENTITY_LIMIT = 4096
 """Most nodes of a graph with ``probes="identity"``: one matrix takes 64 MiB."""
@@ -360,10 +357,7 @@ class GramTransformer(Encoder):
             stacklevel=2,
         )
         options = self.basis, layers, self.num_probes, seed, read_edges
-        seconds = adjacency.is_cpu * adjacency.numel() * layers * self.num_probes / ESTIMATES_A_SECOND
-        seconds /= torch.get_num_threads()
-        warn_if_long(seconds, f"fewer num_probes, or {LINEAR}")
-        with ticking(seconds):
+        with Progress(faster=f"fewer num_probes, or {LINEAR}"):
             estimates = estimated_polynomials(adjacency, tail, head, num_nodes, num_nodes, *options)
         layer = torch.arange(1, layers + 1, device=tail.device).repeat(self.num_filters)
         nodes = torch.where(layer <= orders.unsqueeze(1), exact[0], estimates[0])

@@ -19,7 +19,7 @@ from tg_lpe.graph.components import Array, ComponentGroup, Components
 from tg_lpe.graph.eigenvectors import EIGENVECTOR_NODES, by_eigenvalue
 from tg_lpe.graph.graph import Graph
 from tg_lpe.graph.pairs import check_pair_nodes, runs_of_graphs
-from tg_lpe.graph.progress import ticking
+from tg_lpe.graph.progress import FASTER_WALKS, Progress
 from tg_lpe.graph.random_walks import sparse_walks
 from tg_lpe.graph.solvers import RESIDUAL, sparse_eigenvectors, symmetric_matrix
 from tg_lpe.ops.blas import threads_for
@@ -34,9 +34,6 @@ SHIFT = 1e-6
 
 STACKED_NODES = 64
 """Up to this number of nodes, components of large graphs are solved side by side; larger ones would take memory."""
-
-DENSE_SECONDS = 1.5e-9
-"""Seconds, times ``n^3``, for all eigenvectors of a complex ``n x n`` matrix on one thread."""
 
 SAME_SIZE = 1e-6
 """Relative difference below which entries of an eigenvector count as equal in size, and their mean as zero."""
@@ -126,15 +123,16 @@ def _walks_of_large_graphs(graph: Graph, steps: int, first: Tensor, second: Tens
     weight = np.concatenate([weight[listed[0]], weight[listed[1]]])
     starts, ends = host_array(first), host_array(second)
     out = np.zeros((len(starts), 3, steps))
-    for start, last in pairwise(runs_of_graphs(graph)):
-        size, inside = last - start, (source >= start) & (source < last)
-        ends_of, w = (source[inside] - start, target[inside] - start), weight[inside]
-        along, against = (  # D^-1 A
-            csr_matrix((w / np.bincount(u, w, size)[u], (u, v)), (size, size)) for u, v in (ends_of, ends_of[::-1])
-        )
-        mine = np.flatnonzero((starts >= start) & (starts < last))
-        for walk, turns in enumerate(([along], [against], [along, against])):
-            out[mine, walk] = sparse_walks(turns, starts[mine] - start, ends[mine] - start, steps)
+    with Progress(3 * graph.num_nodes, " nodes", FASTER_WALKS) as progress:
+        for start, last in pairwise(runs_of_graphs(graph)):
+            size, inside = last - start, (source >= start) & (source < last)
+            ends_of, w = (source[inside] - start, target[inside] - start), weight[inside]
+            along, against = (  # D^-1 A
+                csr_matrix((w / np.bincount(u, w, size)[u], (u, v)), (size, size)) for u, v in (ends_of, ends_of[::-1])
+            )
+            mine = np.flatnonzero((starts >= start) & (starts < last))
+            for walk, turns in enumerate(([along], [against], [along, against])):
+                out[mine, walk] = sparse_walks(turns, starts[mine] - start, ends[mine] - start, steps, progress)
     return torch.from_numpy(out.reshape(len(out), -1)).to(first.device)
 
 
@@ -201,7 +199,7 @@ class MagneticSpectrum:
         label, out = parts.label[rows], np.zeros((len(rows), len(times)), complex)
         joined = label == parts.label[columns]
         at = np.where(joined, begin[label] + parts.local[rows] * parts.size[label] + parts.local[columns], 0)
-        with ticking(DENSE_SECONDS * sum(len(group.nodes) * group.size**3 for group in parts.groups)):
+        with Progress():
             solved = [self._dense(group) for group in parts.groups] if len(rows) else []
         for number, time in enumerate(times) if len(rows) else ():
             kernels = [_heat(*pairs, time).ravel() for pairs in solved]

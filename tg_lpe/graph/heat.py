@@ -11,6 +11,7 @@ from torch import Tensor
 
 from tg_lpe.graph.components import Array, ComponentGroup, Components
 from tg_lpe.graph.graph import Graph
+from tg_lpe.graph.progress import Progress
 from tg_lpe.graph.solvers import (
     DENSE_LIMIT,
     heat_series,
@@ -129,4 +130,5 @@ def _iterated(
     matrix = (part.sparse_matrix(parts.diagonal) / (bound / 2) - eye(part.size)).tocsr()
     tail, head = (part.tail, part.head) if with_edges else (part.tail[:0], part.head[:0])
     faster = "smaller times, since the work grows with the square root of the largest; or RandomWalk with few steps"
-    return polynomial_entries(matrix, heat_series(times, bound), True, tail, head, faster)
+    with Progress(part.size, " nodes", faster) as progress:
+        return polynomial_entries(matrix, heat_series(times, bound), True, tail, head, progress)

@@ -16,8 +16,8 @@ from tg_lpe.graph.buckets import matrices
 from tg_lpe.graph.components import component_labels
 from tg_lpe.graph.graph import Graph
 from tg_lpe.graph.incidence import inverse_sqrt
-from tg_lpe.graph.progress import FASTER_WALKS, LINEAR, watched
-from tg_lpe.graph.solvers import PRODUCTS_A_SECOND, ROUNDING, polynomial_entries, symmetric_matrix
+from tg_lpe.graph.progress import FASTER_WALKS, LINEAR, Progress
+from tg_lpe.graph.solvers import ROUNDING, polynomial_entries, symmetric_matrix
 from tg_lpe.ops.operator import host_array, large_empty
 from tg_lpe.ops.segment import scatter_sum
 
@@ -74,11 +74,13 @@ def walk_pairs(graph: Graph, steps: int, dtype: torch.dtype = torch.float64) -> 
     """
     out = large_empty((steps, graph.num_pairs), dtype, graph.device)
     source, target, walk = _transitions(graph)
-    for block in _blocks(graph, source, target, walk.to(dtype)):
-        columns = block.identity
-        for step in watched(range(steps), block.seconds(steps), FASTER_WALKS):
-            columns = block.multiply(columns) if step else columns
-            torch.index_select(columns.flatten(), 0, block.places, out=out[step, block.pairs])
+    with Progress(steps * graph.num_pairs, " pairs", FASTER_WALKS) as progress:
+        for block in _blocks(graph, source, target, walk.to(dtype)):
+            columns = block.identity
+            for step in range(steps):
+                columns = block.multiply(columns) if step else columns
+                torch.index_select(columns.flatten(), 0, block.places, out=out[step, block.pairs])
+                progress.update(len(block.places))
     return out.mT
 
 
@@ -92,14 +94,16 @@ def hop_pairs(graph: Graph, max_distance: int) -> Tensor:
     """
     out = torch.empty(graph.num_pairs, device=graph.device)
     source, target = _both_ways(graph)
-    for block in _blocks(graph, source, target, torch.ones(len(source), device=graph.device)):
-        frontier = reached = block.identity
-        distance = (max_distance + 1) * (1 - reached)
-        for hops in watched(range(1, max_distance + 1), block.seconds(max_distance), FASTER_HOPS):
-            frontier = ((block.multiply(frontier) > 0) & (reached == 0)).to(reached)
-            distance = distance.masked_fill(frontier > 0, hops)
-            reached = reached + frontier
-        out[block.pairs] = distance.flatten().index_select(0, block.places)
+    with Progress(max_distance * graph.num_pairs, " pairs", FASTER_HOPS) as progress:
+        for block in _blocks(graph, source, target, torch.ones(len(source), device=graph.device)):
+            frontier = reached = block.identity
+            distance = (max_distance + 1) * (1 - reached)
+            for hops in range(1, max_distance + 1):
+                frontier = ((block.multiply(frontier) > 0) & (reached == 0)).to(reached)
+                distance = distance.masked_fill(frontier > 0, hops)
+                reached = reached + frontier
+                progress.update(len(block.places))
+            out[block.pairs] = distance.flatten().index_select(0, block.places)
     label, (first, second) = component_labels(graph.with_conductances(None)), graph.pairs
     return out.long() + (label[first] != label[second])
 
@@ -114,24 +118,25 @@ def hop_counts(graph: Graph, max_distance: int) -> Tensor:
     source, target = _both_ways(graph)
     label = component_labels(graph.with_conductances(None))
     out = label.new_zeros(graph.num_nodes, max_distance + 3)
-    for start, last in pairwise(runs_of_graphs(graph)):
-        size, inside = last - start, (source >= start) & (source < last)
-        ends = torch.stack([source[inside], target[inside]]) - start
-        values = torch.ones(ends.size(1), device=graph.device)
-        adjacency = torch.sparse_coo_tensor(ends, values, (size, size), check_invariants=False).coalesce()
-        width = max(FEWEST_COLUMNS, COLUMN_ENTRIES // max(1, size))
-        seconds = float(size) * (len(values) + 4 * size) * max_distance / PRODUCTS_A_SECOND
-        for begin in watched(range(start, last, width), seconds, FASTER_HOPS):
-            nodes = torch.arange(begin, min(begin + width, last), device=graph.device)
-            frontier = values.new_zeros(size, len(nodes))
-            frontier[nodes - start, nodes - begin] = 1.0
-            reached = frontier > 0
-            out[nodes, 0] = 1
-            for hops in range(1, max_distance + 1):
-                is_new = (torch.sparse.mm(adjacency, frontier) > 0) & ~reached
-                reached |= is_new
-                frontier = is_new.to(values)
-                out[nodes, hops] = is_new.sum(0)
+    with Progress(graph.num_nodes, " nodes", FASTER_HOPS) as progress:
+        for start, last in pairwise(runs_of_graphs(graph)):
+            size, inside = last - start, (source >= start) & (source < last)
+            ends = torch.stack([source[inside], target[inside]]) - start
+            values = torch.ones(ends.size(1), device=graph.device)
+            adjacency = torch.sparse_coo_tensor(ends, values, (size, size), check_invariants=False).coalesce()
+            width = max(FEWEST_COLUMNS, COLUMN_ENTRIES // max(1, size))
+            for begin in range(start, last, width):
+                nodes = torch.arange(begin, min(begin + width, last), device=graph.device)
+                frontier = values.new_zeros(size, len(nodes))
+                frontier[nodes - start, nodes - begin] = 1.0
+                reached = frontier > 0
+                out[nodes, 0] = 1
+                for hops in range(1, max_distance + 1):
+                    is_new = (torch.sparse.mm(adjacency, frontier) > 0) & ~reached
+                    reached |= is_new
+                    frontier = is_new.to(values)
+                    out[nodes, hops] = is_new.sum(0)
+                progress.update(len(nodes))
     in_component = label.bincount()[label]
     out[:, -2] = in_component - out.sum(1)
     out[:, -1] = graph.ptr.diff()[graph.batch] - in_component
@@ -191,11 +196,12 @@ def pagerank_entries(graph: Graph, alphas: Sequence[float]) -> tuple[Tensor, Ten
     tail, head, n = host_array(graph.tail), host_array(graph.head), graph.num_nodes
     matrix = symmetric_matrix(tail, head, adjacency, n)
     nodes, edges = np.zeros((n, len(series))), np.zeros((len(tail), len(series)))
-    for start, last in pairwise(runs_of_graphs(graph)):
-        own = slice(*np.searchsorted(tail, (start, last)))  # edges are sorted by tail
-        nodes[start:last], edges[own] = polynomial_entries(
-            matrix[start:last, start:last], series, True, tail[own] - start, head[own] - start, FASTER_PAGERANK
-        )
+    with Progress(n, " nodes", FASTER_PAGERANK) as progress:
+        for start, last in pairwise(runs_of_graphs(graph)):
+            own = slice(*np.searchsorted(tail, (start, last)))  # edges are sorted by tail
+            nodes[start:last], edges[own] = polynomial_entries(
+                matrix[start:last, start:last], series, True, tail[own] - start, head[own] - start, progress
+            )
     at_nodes = torch.from_numpy(nodes).to(graph.device)
     at_nodes[degree == 0] = 1.0  # a walk from there stays
     return at_nodes, torch.from_numpy(edges).to(graph.device).clamp_(min=0.0)
@@ -214,10 +220,6 @@ class _Block:
     """Their pairs among those of the batch."""
     places: Tensor
     """Indices of these pairs in a flattened matrix with the layout of :attr:`identity`."""
-
-    def seconds(self, products: int) -> float:
-        """Estimate the time of some calls of :meth:`multiply`."""
-        return float(products) * len(self.weights) * self.identity.size(1) / PRODUCTS_A_SECOND
 
     def multiply(self, matrix: Tensor) -> Tensor:
         """Multiply the sparse matrices by dense matrices with the layout of :attr:`identity`."""

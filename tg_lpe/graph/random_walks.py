@@ -16,14 +16,8 @@ from tg_lpe.graph.graph import Graph
 from tg_lpe.graph.incidence import inverse_sqrt
 from tg_lpe.graph.padding import exact_polynomials
 from tg_lpe.graph.pairs import COLUMN_ENTRIES, FEWEST_COLUMNS
-from tg_lpe.graph.progress import FASTER_WALKS, SHOWN_AFTER, entries_in_reach, shown, warn_if_long, watched
-from tg_lpe.graph.solvers import (
-    PRODUCTS_A_SECOND,
-    SPARSE_PRODUCTS_A_SECOND,
-    check_method,
-    is_dense,
-    symmetric_matrix,
-)
+from tg_lpe.graph.progress import FASTER_WALKS, Progress
+from tg_lpe.graph.solvers import check_method, is_dense, symmetric_matrix
 from tg_lpe.ops import cpu
 from tg_lpe.ops.operator import host_array
 from tg_lpe.ops.walks import BLOCK, add_walks_
@@ -80,7 +74,8 @@ def random_walk_probabilities(
         node, tail, head = np.arange(graph.num_nodes), host_array(graph.tail), host_array(graph.head)
         matrix, count = symmetric_matrix(tail, head, host_array(adjacency), graph.num_nodes), len(tail) * with_edges
         first, second = np.append(node, tail[:count]), np.append(node, head[:count])
-        values = torch.from_numpy(sparse_walks([matrix], first, second, steps)).to(adjacency)
+        with Progress(graph.num_nodes, " nodes", FASTER_WALKS) as progress:
+            values = torch.from_numpy(sparse_walks([matrix], first, second, steps, progress)).to(adjacency)
         return values[: len(node)], values[len(node) :] if with_edges else adjacency.new_zeros(len(tail), steps)
     # D^-1/2 A D^-1/2 is similar to the walk's D^-1 A: their powers share the diagonal.
     nodes, edges = exact_polynomials(graph, adjacency.unsqueeze(0), "power", steps)
@@ -115,17 +110,16 @@ def _walks_of_large_graphs(graph: Graph, adjacency: Tensor, steps: int, with_edg
     seconds[by_degree] = np.exp(np.interp(np.log1p(place), np.log1p(samples), np.log(taken + 1e-9)))
     seconds /= torch.get_num_threads()
     total = float(seconds.sum())
-    warn_if_long(total, FASTER_WALKS)
     part = seconds.cumsum() // max(SECONDS_OF_A_PART, total / MOST_PARTS)
     nodes.zero_(), edges.zero_()  # the samples are computed again, in their turn
-    with shown(num_blocks, total, " blocks") as bar:
+    with Progress(num_blocks, " blocks", FASTER_WALKS, total) as progress:
         for blocks in np.split(place, np.flatnonzero(np.diff(part)) + 1):
             add_walks_(*arguments, torch.from_numpy(blocks))
-            bar.update(len(blocks))
+            progress.update(len(blocks))
     return nodes[rank], torch.empty_like(edges).index_copy_(0, by_tail, edges)
 
 
-def sparse_walks(turns: Sequence[csr_matrix], first: Array, second: Array, steps: int) -> Array:
+def sparse_walks(turns: Sequence[csr_matrix], first: Array, second: Array, steps: int, progress: Progress) -> Array:
     """Compute entries of ``P``, ``P Q``, ``P Q P``, .. of sparse matrices that take turns, for some rows at a time.
 
     Rows become dense when they have many entries.
@@ -134,19 +128,17 @@ def sparse_walks(turns: Sequence[csr_matrix], first: Array, second: Array, steps
         turns: the matrices, one or several, ``[n, n]``.
         first, second: rows and columns of the entries, int64 ``[num_entries]``.
         steps: number of factors.
+        progress: counts the rows that are computed, ``n``.
 
     Returns:
         ``[num_entries, steps]``.
     """
-    size, pattern = turns[0].shape[0], sum(turns[1:], turns[0])
-    seconds = float(steps) * size * pattern.nnz / SPARSE_PRODUCTS_A_SECOND
-    if seconds > SHOWN_AFTER:  # few entries are in reach of the first steps
-        entries = entries_in_reach(pattern, steps) / SPARSE_PRODUCTS_A_SECOND
-        seconds = size * np.minimum(entries, pattern.nnz / PRODUCTS_A_SECOND).mean(1).sum()
+    size = turns[0].shape[0]
     transposed, order = [matrix.T.tocsr() for matrix in turns], np.argsort(first, kind="stable")
     starts, ends, out = first[order], second[order], np.zeros((len(order), steps))
     width = max(FEWEST_COLUMNS, COLUMN_ENTRIES // max(1, size))
-    for begin in watched(range(0, size, width), seconds, FASTER_WALKS):
+    for begin in range(0, size, width):
+        progress.update(min(width, size - begin))
         low, high = np.searchsorted(starts, (begin, begin + width))
         if low == high:
             continue

@@ -18,7 +18,7 @@ from scipy.special import ive
 
 from tg_lpe.arguments import check_choice
 from tg_lpe.graph.components import Array
-from tg_lpe.graph.progress import shown, unforeseen, warn_if_long
+from tg_lpe.graph.progress import Progress
 from tg_lpe.ops.blas import one_thread, threads_for
 
 METHODS = ("auto", "dense", "iterative")
@@ -46,12 +46,6 @@ ROUNDING = 1e-16
 
 WORTH_A_THREAD = 3e8
 """Above this number of multiplications (a tenth of a second), threads share the columns."""
-
-PRODUCTS_A_SECOND = 2e9
-"""Multiplications a second of one thread by entries of a sparse matrix, for estimates."""
-
-SPARSE_PRODUCTS_A_SECOND = 1e8
-"""Multiplications a second in products of two sparse matrices, for estimates."""
 
 TOLERANCE = 1e-12
 """Relative residual at which Lanczos' method on the matrix itself stops; on its inverse, it goes on to rounding."""
@@ -182,7 +176,7 @@ def sparse_eigenvectors(
 
     def counted(product: Callable[[Array], Array]) -> LinearOperator:
         def counted_product(x: Array) -> Array:
-            bar.update()
+            progress.update()
             return product(x)
 
         return LinearOperator((n, n), counted_product, dtype=matrix.dtype)
@@ -210,7 +204,7 @@ def sparse_eigenvectors(
 
         return _with_repeated(counted(product), count, lambda value: same * value**2, project, seed, MOST_RESTARTS)
 
-    with unforeseen("eigenvectors", " products") as bar:
+    with Progress(unit=" products") as progress:
         vectors = None if is_narrow(matrix) else by_products()
         vectors = by_factors() if vectors is None else vectors
     if vectors is None:
@@ -346,7 +340,7 @@ def polynomial_entries(
     chebyshev: bool,
     tail: Array,
     head: Array,
-    faster: str,
+    progress: Progress,
 ) -> tuple[Array, Array]:
     """Compute the diagonal and the entries at edges of polynomials of a sparse symmetric matrix ``P``.
 
@@ -357,7 +351,7 @@ def polynomial_entries(
         series: coefficients of each polynomial, ``[num_polynomials, num_terms]``.
         chebyshev: whether they multiply Chebyshev polynomials ``T_k(P)``, instead of powers ``P^k``.
         tail, head: columns and rows of the entries to compute in addition to the diagonal, ``[num_edges]``.
-        faster: the faster choice that a warning names.
+        progress: counts the columns that are computed, ``n``.
 
     Returns:
         ``[n, num_polynomials]`` and ``[num_edges, num_polynomials]``.
@@ -388,13 +382,11 @@ def polynomial_entries(
         nodes[block], edges[edge] = sums[:, :width].T, sums[:, width:].T
 
     blocks = np.split(np.arange(n), range(COLUMNS, n, COLUMNS)) if n else []
-    work = float(matrix.nnz + 2 * n) * n * terms
-    threads = torch.get_num_threads() if work > WORTH_A_THREAD else 1
-    seconds = work / (PRODUCTS_A_SECOND * threads)
-    warn_if_long(seconds, faster)
-    with one_thread(), shown(work, seconds) as bar, ThreadPoolExecutor(threads) as pool:
+    is_much = float(matrix.nnz + 2 * n) * n * terms > WORTH_A_THREAD
+    threads = torch.get_num_threads() if is_much else 1
+    with one_thread(), ThreadPoolExecutor(threads) as pool:
         for _ in pool.map(compute, blocks) if threads > 1 else map(compute, blocks):
-            bar.update(work / len(blocks))
+            progress.update(n / len(blocks))
     return nodes, edges
 
 

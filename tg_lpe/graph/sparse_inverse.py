@@ -10,10 +10,9 @@ import numpy as np
 from scipy.linalg.lapack import dtrtri
 from scipy.sparse import csc_matrix
 from scipy.sparse.linalg import spilu, splu
-from tqdm import tqdm
 
 from tg_lpe.graph.components import Array, ComponentGroup
-from tg_lpe.graph.progress import LINEAR, ticking, unforeseen, warn_if_long
+from tg_lpe.graph.progress import LINEAR, Progress
 from tg_lpe.graph.solvers import is_narrow
 from tg_lpe.ops.blas import one_thread
 
@@ -25,12 +24,6 @@ MERGED = 0.75
 
 RELAXED = 32
 """A column and all that are eliminated into it form one front if they are at most this many."""
-
-PRODUCTS_A_SECOND = 6e9
-"""Multiplications a second in factors and their inverse, for estimates."""
-
-FRONT_SECONDS = 2.5e-5
-"""Seconds for each front of the inverse, in addition to its multiplications."""
 
 ACCURACY = 1e-5
 """Largest relative error of resistances."""
@@ -88,19 +81,13 @@ class GroundedLaplacian:
         self.part, self.factor = part, None
         # No thread runs while SuperLU orders the nodes, so estimate that from those that branch, within cycles.
         branching = 0 if is_narrow(laplacian) else min(int((np.diff(matrix.indptr) > 3).sum()), len(part.tail) - n)
-        warn_if_long(2e-8 * branching**2, LINEAR)
-        with suppress(RuntimeError):  # a pivot rounds to zero
-            # SciPy only exposes SuperLU's order with a factorisation: an incomplete one drops all but the diagonal.
-            with unforeseen("an elimination order", " nodes", n - 1) as bar:
-                order = spilu(matrix, drop_tol=1.0, fill_factor=1, permc_spec="MMD_AT_PLUS_A", **options).perm_c
-                self.nodes = others[np.argsort(order)]
-                matrix = laplacian[self.nodes][:, self.nodes].tocsc()
-                self.fronts = _fronts(matrix, bar)
-            work = sum(len(columns) * float(len(columns) + len(border)) ** 2 for columns, border in self.fronts)
-            self.seconds = work / PRODUCTS_A_SECOND
-            warn_if_long(2 * self.seconds + FRONT_SECONDS * len(self.fronts), LINEAR)
-            with one_thread(), ticking(self.seconds):
-                self.factor = splu(matrix, permc_spec="NATURAL", **options)
+        # SciPy only exposes SuperLU's order with a factorisation: an incomplete one drops all but the diagonal.
+        with suppress(RuntimeError), one_thread(), Progress(seconds=2e-8 * branching**2):  # a pivot rounds to zero
+            order = spilu(matrix, drop_tol=1.0, fill_factor=1, permc_spec="MMD_AT_PLUS_A", **options).perm_c
+            self.nodes = others[np.argsort(order)]
+            matrix = laplacian[self.nodes][:, self.nodes].tocsc()
+            self.fronts = _fronts(matrix)
+            self.factor = splu(matrix, permc_spec="NATURAL", **options)
         if self.factor is None or (self.factor.perm_r != np.arange(n - 1)).any():
             raise refusal(part, 0, "the factor of its Laplacian is singular to rounding")
 
@@ -128,7 +115,8 @@ class GroundedLaplacian:
         lower, pivots = self.factor.L.tocoo(), self.factor.U.diagonal()
         diagonal, edges = np.zeros(n), np.zeros(len(part.tail))
         blocks, waiting = {-1: (np.zeros(0, np.int64), np.zeros((0, 0)))}, Counter(above)
-        with one_thread(), ticking(self.seconds + FRONT_SECONDS * len(fronts)):
+        work = [len(columns) * (len(columns) + len(border)) ** 2 for columns, border in fronts]
+        with one_thread(), Progress(sum(work), " products") as progress:
             for number, entries in reversed([*enumerate(_split(front_of[lower.col], len(fronts)))]):
                 columns, border = fronts[number]
                 rows, own = np.concatenate([columns, border]), len(columns)
@@ -147,6 +135,7 @@ class GroundedLaplacian:
                 diagonal[self.nodes[columns]] = inverses.diagonal()[:own]
                 first, second = rows.searchsorted(ends[:, edges_of[number]])
                 edges[edges_of[number]] = inverses[first, second]
+                progress.update(work[number])
                 if waiting[number]:
                     blocks[number] = rows, inverses
                 waiting[above[number]] -= 1
@@ -161,13 +150,12 @@ def _split(front_of: Array, count: int) -> list[Array]:
     return np.split(order, front_of[order].searchsorted(np.arange(1, count + 1)))[:count]
 
 
-def _fronts(matrix: csc_matrix, bar: tqdm) -> list[tuple[Array, Array]]:
+def _fronts(matrix: csc_matrix) -> list[tuple[Array, Array]]:
     """Find the fronts of the Cholesky factor, each before the one with its border: columns, and further rows."""
     n = matrix.shape[0]
     below: list[list[Array]] = [[] for _ in range(n)]
     borders, sizes = [], [1] * n  # the number of columns that are eliminated into a column
     for column in range(n):
-        bar.update()
         rows = matrix.indices[matrix.indptr[column] : matrix.indptr[column + 1]]
         border = np.unique(np.concatenate([rows[rows > column], *below[column]]))
         below[column] = []

@@ -22,7 +22,7 @@ from tg_lpe.graph.components import Array, ComponentGroup, Components
 from tg_lpe.graph.eigenvectors import canonical_signs, root_degrees
 from tg_lpe.graph.graph import Graph
 from tg_lpe.graph.incidence import inverse_sqrt
-from tg_lpe.graph.progress import unforeseen
+from tg_lpe.graph.progress import Progress
 from tg_lpe.graph.solvers import stacked_eigh
 from tg_lpe.ops import edges
 from tg_lpe.ops.operator import host_array
@@ -190,11 +190,11 @@ class _Filter:
     ) -> tuple[Array, Array, float, int]:
         """Loop the filter until the first ``k`` columns converge; return the fields of :class:`Subspace`."""
         cut, length, layers = 0.0 if rule is None else float(rule.start), FIRST_LAYERS, 0
-        with unforeseen("positions", " layers", max_layers) as bar:
+        with Progress(unit=" layers") as progress:
             while True:
                 x, values, missing, mixed = self.ritz(self.filtered(x, cut, length), k)
                 layers += length
-                bar.update(length)
+                progress.update(length)
                 if (missing + mixed < tolerance and layers > least_layers) or layers >= max_layers:
                     break
                 state = torch.from_numpy(values.copy()).unsqueeze(0), torch.tensor([missing], dtype=torch.float64)

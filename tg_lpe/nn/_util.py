@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import time
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
@@ -11,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from tg_lpe.graph.graph import Graph
-from tg_lpe.graph.progress import LINEAR, unforeseen, warn_if_long
+from tg_lpe.graph.progress import Progress
 from tg_lpe.ops.operator import checkpointed, is_exporting
 
 CHUNK = 2**27
@@ -90,14 +89,12 @@ def in_chunks(run: Callable[..., Tensor], width: int, *inputs: Tensor, dim: int 
     count, at_once = inputs[0].size(dim), max(1, CHUNK // max(width, 1))
     if is_exporting() or count <= at_once:
         return run(*inputs)
-    results, start, total = list[Tensor](), time.perf_counter(), -(-count // at_once)
-    with unforeseen("an encoding", " parts", total) as bar:
-        for number, chunk in enumerate(zip(*(x.split(at_once, dim) for x in inputs), strict=True)):
+    results = list[Tensor]()
+    with Progress(-(-count // at_once)) as progress:
+        for chunk in zip(*(x.split(at_once, dim) for x in inputs), strict=True):
             results.append(checkpointed(run, *chunk))
             results = results if dim == 0 else [functools.reduce(torch.add, results)]
-            bar.update()
-            if not number:
-                warn_if_long(total * (time.perf_counter() - start), LINEAR)
+            progress.update()
     return torch.cat(results)
 
 
