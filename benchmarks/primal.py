@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import statistics
 import time
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from _arguments import Parser
 from _measure import take_turns
 from _results import show, write_results
-from torch import Tensor
 
 import tg_lpe.theory  # noqa: F401 (registers dual)
 from tg_lpe.graph.graph import Graph
@@ -39,37 +39,21 @@ BATCH = (25, 128)
 """Nodes of each graph of a batch, and graphs."""
 
 
-class Case:
-    """An attention and a batch of graphs of the same size."""
+def training(name: str, size: int, graphs: int) -> Callable[[], None]:
+    """Return forward and backward of an attention on a batch of graphs of the same size."""
+    attention, options, _ = ROWS[name]
+    torch.manual_seed(0)
+    layer: AttentionLayer = GLOBAL_ATTENTIONS[attention](CHANNELS, HEADS, **options)
+    shared = layer.shared() or NothingShared()
+    batch = torch.arange(graphs).repeat_interleave(size)
+    neighbourhoods = Graph(torch.empty(2, 0, dtype=torch.int64), batch=batch, num_graphs=graphs)
+    h = torch.randn(graphs * size, CHANNELS, generator=torch.Generator().manual_seed(0))
 
-    def __init__(self, name: str, size: int, graphs: int) -> None:
-        self.name, self.size, self.graphs = name, size, graphs
-        attention, options, _ = ROWS[name]
-        torch.manual_seed(0)
-        self.attention: AttentionLayer = GLOBAL_ATTENTIONS[attention](CHANNELS, HEADS, **options)
-        self.shared = self.attention.shared() or NothingShared()
-        batch = torch.arange(graphs).repeat_interleave(size)
-        self.neighbourhoods = Graph(torch.empty(2, 0, dtype=torch.int64), batch=batch, num_graphs=graphs)
-        self.h = torch.randn(graphs * size, CHANNELS, generator=torch.Generator().manual_seed(0))
+    def run() -> None:
+        out, state = layer(h, neighbourhoods, shared(neighbourhoods))
+        (out.sum() if state is None else out.sum() + state.penalty).backward()
 
-    def loss(self) -> Tensor:
-        out, state = self.attention(self.h, self.neighbourhoods, self.shared(self.neighbourhoods))
-        return out.sum() if state is None else out.sum() + state.penalty
-
-    def train(self) -> None:
-        self.loss().backward()
-
-    def row(self, training: list[float]) -> dict[str, Any]:
-        """Return the figures of this case, from the seconds of training."""
-        nodes = self.size * self.graphs
-        return {
-            "attention": self.name,
-            "nodes_a_graph": self.size,
-            "graphs": self.graphs,
-            "seconds": statistics.median(training),
-            "training_us_a_node": 1e6 * statistics.median(training) / nodes,
-            "rounds": [1e6 * seconds / nodes for seconds in training],
-        }
+    return run
 
 
 def main() -> None:
@@ -78,11 +62,11 @@ def main() -> None:
     sizes = SIZES[:1] if args.quick else SIZES
     rows = []
     for size, graphs in (*((size, 1) for size in sizes), BATCH):  # one at a time: not all would fit into memory
-        cases = [Case(name, size, graphs) for name in ROWS if size <= ROWS[name][2]]
-        runs = {case.name: case.train for case in cases}
-        seconds = take_turns(runs, 1 if args.quick else ROUNDS, time.perf_counter)
-        for case in cases:
-            rows.append(case.row(seconds[case.name]))
+        runs = {name: training(name, size, graphs) for name in ROWS if size <= ROWS[name][2]}
+        for name, times in take_turns(runs, 1 if args.quick else ROUNDS, time.perf_counter).items():
+            seconds = statistics.median(times)
+            row = {"attention": name, "nodes_a_graph": size, "graphs": graphs, "seconds": seconds}
+            rows.append({**row, "training_us_a_node": 1e6 * seconds / (size * graphs)})
             show(rows[-1])
     write_results(args.json, rows)
 
