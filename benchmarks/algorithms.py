@@ -41,28 +41,24 @@ from _arguments import Parser
 from _measure import timed
 from _results import show, write_results
 from _runs import slug
-from flow import cached, train
-from grid import BACKBONES, ROWS
+from flow import ENCODERS, WIDTH, cached, train, transformer
+from flow import encodings as of_encoders
+from grid import BACKBONES
 from sklearn.metrics import f1_score
 from torch import Tensor, nn
 from torch_geometric.data import Data
 from torch_geometric.loader import DataLoader
 from torch_geometric.nn import global_add_pool
 
-from tg_lpe import Graph, GraphTransformer
 from tg_lpe.app.training import paired_difference
-from tg_lpe.app.training.build import start_encoder
 from tg_lpe.checkpoints.files import read_json, write_json
-from tg_lpe.data import DataSpec
-from tg_lpe.encoders import EffectiveResistance, ElectricFlow, without_edges
+from tg_lpe.encoders import EffectiveResistance, ElectricFlow
 
 TASKS = ["bridges", "mst", "steinertree", "flow"]
 SIZES = [16, 64, 128, 512]
-ENCODERS = {name: ROWS[name] for name in ("walks", "eigenvectors", "positions-k16", "universal-k32")}
-ENCODERS["weighted walks"] = ROWS["walks"]
 PARTS = ["none", "resistance", "electric", *ENCODERS, "R-PEARL"]
 POWERS = (1, 3, 6)
-WIDTH = 64
+EPOCHS = 15
 
 
 def draw(task: str, size: int, number: int, is_training: bool) -> list[Data]:
@@ -148,11 +144,7 @@ def electric(graph: Data, powers: tuple[int, ...], has_flow: bool) -> tuple[Tens
 def encodings(row: str, graphs: list[Data]) -> list[tuple[Tensor, Tensor | None]]:
     """Return the encoding of nodes and edges of each graph."""
     if row in ENCODERS:
-        encoder = start_encoder(ENCODERS[row].encoder, DataSpec()).eval()
-        encoder = encoder if ENCODERS[row].edge_encoding else without_edges(encoder)
-        weight = None if row == "walks" else "edge_weight"
-        found = [encoder(None, Graph.from_data(graph, edge_weight=weight)) for graph in graphs]
-        return [(one.node.float(), None if one.edge is None else one.edge.float()) for one in found]
+        return [(node, edge) for node, edge, _ in of_encoders(row, graphs)]
     powers = POWERS[: 1 if row == "resistance" else None]
     return [electric(graph, powers, row == "electric") for graph in graphs]
 
@@ -179,13 +171,7 @@ class Predictor(nn.Module):
         super().__init__()
         self.is_flow = task == "flow"
         pe, edge_pe = (graph[name].size(1) if name in graph else 0 for name in ("pe", "edge_pe"))
-        encoder = start_encoder(ROWS[row].encoder, DataSpec()) if row == "R-PEARL" else None
-        options = {"in_channels": 3, "edge_dim": 4, "pe_channels": pe or None, "out_channels": WIDTH}
-        options |= {"readout": {"level": "node", "hidden": []}, **BACKBONES[backbone]}
-        # statistics of batch norm in training do not hold on larger graphs
-        options["attention_options"] = {**options.get("attention_options", {}), "norm": "layer"}
-        options["pe_options"] = {"norm": True, "edge_channels": edge_pe or None}
-        self.backbone = GraphTransformer(encoder=encoder, **options)
+        self.backbone = transformer(row, backbone, graph)
         wide = 2 * WIDTH + (pe if self.is_flow else 8 + edge_pe)
         self.read = nn.Sequential(nn.Linear(wide, WIDTH), nn.ReLU(), nn.Linear(WIDTH, 1))
 
@@ -233,7 +219,7 @@ def run(task: str, row: str, backbone: str, seed: int, args: argparse.Namespace)
     torch.manual_seed(seed)
     graphs, start = graphs_of(task, 0, row, args), time.process_time()
     model = Predictor(row, backbone, task, graphs[0])
-    train(model, model.loss, graphs, 2 if args.quick else args.epochs, size=32)
+    train(model, model.loss, graphs, 2 if args.quick else EPOCHS, size=32)
     about = {"task": task, "row": row, "backbone": backbone, "seed": seed, "seconds": time.process_time() - start}
     about["parameters"] = sum(weight.numel() for weight in model.parameters())
     return [
@@ -259,7 +245,6 @@ def main() -> None:
     parser.add_argument("--tasks", nargs="+", choices=TASKS, default=TASKS, metavar="NAME")
     parser.add_argument("--rows", nargs="+", choices=PARTS, default=PARTS, metavar="NAME")
     parser.add_argument("--backbones", nargs="+", choices=BACKBONES, default=["gine"], metavar="NAME")
-    parser.add_argument("--epochs", type=int, default=15, help="(default: %(default)s)")
     parser.add_options("--seeds", "--collect")
     args = parser.parse_args()
     if importlib.util.find_spec("graphbench") is None:

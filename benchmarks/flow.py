@@ -65,13 +65,12 @@ ENCODERS["weighted walks"] = ROWS["walks"]
 PARTS: dict[str, tuple[str, ...]] = {
     **{"none": (), "DC": ("DC",), "flow": ("DC",), "flow of losses": ("DC", "losses"), "R-PEARL": ()},
     **{name: (name,) for name in ENCODERS},
-    **{f"DC, {name}": ("DC", name) for name in ENCODERS},
 }
 """Rows, and what their models read beside features."""
 
 FIGURES = ("flow", "loading", "voltage", "angle", "whole flow", "outages")
-WIDTH, DEMANDS = 64, 8
-"""Channels of a node that the maps to labels read, and learned demands."""
+EPOCHS, WIDTH, DEMANDS = 30, 64, 8
+"""Passes over the training set, channels of a node that the maps to labels read, and learned demands."""
 
 
 class Grid:
@@ -215,8 +214,27 @@ def encodings(part: str, graphs: list[Data]) -> list[tuple[Tensor | None, ...]]:
         key = graph.edge_index.numpy().tobytes() + graph.edge_weight.numpy().tobytes()
         if key not in known:
             known[key] = encoder(None, Graph.from_data(graph, edge_weight=None if part == "walks" else "edge_weight"))
-        found.append((known[key].node, known[key].edge, None))
+        node, edge = known[key].node.float(), known[key].edge
+        found.append((node, None if edge is None else edge.float(), None))
     return found
+
+
+def transformer(row: str, backbone: str, graph: Data) -> GraphTransformer:
+    """Make the model of the library that reads the features and the encoding of graphs like this one."""
+    pe, edge_pe = (graph[name].size(1) if name in graph else 0 for name in ("pe", "edge_pe"))
+    options = BACKBONES[backbone]
+    # statistics of batch norm in training do not hold on larger graphs
+    attention_options = {**options.get("attention_options", {}), "norm": "layer"}
+    return GraphTransformer(
+        in_channels=graph.x.size(1),
+        edge_dim=graph.edge_attr.size(1),
+        pe_channels=pe or None,
+        pe_options={"norm": True, "edge_channels": edge_pe or None},
+        encoder=start_encoder(ROWS[row].encoder, DataSpec()) if row == "R-PEARL" else None,
+        readout={"level": "node", "hidden": []},
+        out_channels=WIDTH,
+        **{**options, "attention_options": attention_options},
+    )
 
 
 def with_encodings(row: str, name: str, args: argparse.Namespace) -> dict[str, list[Data]]:
@@ -240,20 +258,14 @@ def with_encodings(row: str, name: str, args: argparse.Namespace) -> dict[str, l
 class Predictor(nn.Module):
     """Predict labels of edges and nodes by a model of the library and maps of its nodes."""
 
-    def __init__(self, row: str, backbone: str, norm: str, graphs: list[Data]) -> None:
+    def __init__(self, row: str, backbone: str, graphs: list[Data]) -> None:
         super().__init__()
         graph, added = graphs[0], DEMANDS if row == "flow" else 0
-        read = ("pe", "edge_pe", "potentials")
-        pe, edge_pe, potentials = (graph[name].size(1) if name in graph else 0 for name in read)
+        edge_pe, potentials = (graph[name].size(1) if name in graph else 0 for name in ("edge_pe", "potentials"))
         width = graph.edge_attr.size(1) + edge_pe
         self.demands = nn.Sequential(nn.Linear(width, WIDTH), nn.ReLU(), nn.Linear(WIDTH, added)) if added else None
         self.flow = ElectricFlow(list(range(DEMANDS)))
-        encoder = start_encoder(ROWS[row].encoder, DataSpec()) if row == "R-PEARL" else None
-        options = {"in_channels": graph.x.size(1), "edge_dim": graph.edge_attr.size(1), "pe_channels": pe or None}
-        options |= {"readout": {"level": "node", "hidden": []}, "out_channels": WIDTH, **BACKBONES[backbone]}
-        options["attention_options"] = {**options.get("attention_options", {}), "norm": norm}
-        options["pe_options"] = {"norm": True, "edge_channels": edge_pe or None}
-        self.backbone = GraphTransformer(encoder=encoder, **options)
+        self.backbone = transformer(row, backbone, graph)
         self.of_nodes, self.of_angles = nn.Linear(WIDTH, 2), nn.Linear((potentials or 1) + added, 1, bias=False)
         self.of_edges = nn.Sequential(nn.Linear(2 * WIDTH + width + added, WIDTH), nn.ReLU(), nn.Linear(WIDTH, 2))
         for name in ("edge_labels", "node_labels"):
@@ -333,9 +345,9 @@ def run(row: str, backbone: str, seed: int, args: argparse.Namespace) -> list[di
     torch.manual_seed(seed)
     grids = {name: with_encodings(row, name, args) for name in args.grids}
     graphs, start = [graph for parts in grids.values() for graph in parts["train"]], time.process_time()
-    model = Predictor(row, backbone, args.norm, graphs)
-    train(model, model.loss, graphs, 2 if args.quick else args.epochs)
-    about = {"row": row, "backbone": backbone, "norm": args.norm, "seed": seed, "seconds": time.process_time() - start}
+    model = Predictor(row, backbone, graphs)
+    train(model, model.loss, graphs, 2 if args.quick else EPOCHS)
+    about = {"row": row, "backbone": backbone, "seed": seed, "seconds": time.process_time() - start}
     about["parameters"] = sum(weight.numel() for weight in model.parameters())
     return [{"grid": name, **about, **figures(model.eval(), parts)} for name, parts in grids.items()]
 
@@ -347,8 +359,6 @@ def main() -> None:
     parser.add_argument("--data", type=Path, metavar="DIR", help="of grids and encodings (default: in --out)")
     parser.add_argument("--rows", nargs="+", choices=PARTS, default=list(PARTS), metavar="NAME")
     parser.add_argument("--backbones", nargs="+", choices=BACKBONES, default=list(BACKBONES), metavar="NAME")
-    parser.add_argument("--norm", default="layer", help="of hidden channels (default: %(default)s)")
-    parser.add_argument("--epochs", type=int, default=30, help="(default: %(default)s)")
     parser.add_options("--seeds", "--collect")
     args = parser.parse_args()
     args.grids, args.data = [*SMALL, *LARGE], args.data or args.out / "grids"
