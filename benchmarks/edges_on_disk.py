@@ -1,19 +1,18 @@
 """Time and memory of sorting and encoding a graph whose edges stay on disk, compared with the graph in memory.
 
-    python benchmarks/edges_on_disk.py [--quick] [--edges M ...] [--folder DIR] [--json FILE]
+    python benchmarks/edges_on_disk.py [--quick] [--edges M ...] [--json FILE]
 
 A Gram transformer with 8 channels for nodes, 16 layers and 4 filters encodes random graphs with three edges per node,
 without locality. The list of edges is written as an `.npy` file, sorted into a folder and encoded. Each step runs in a
 fork of the script, so that its peak memory can be measured. The peak includes pages of the mapped edges, which the
-system frees when it needs memory. `--edges 200000000` takes 12 GiB in addition to these pages, and 5 GB of disk. Times
-are processor times summed over threads, so other load matters little; with `OMP_NUM_THREADS=1` they are those of one
-core.
+system frees when it needs memory. `--edges 200000000` takes 12 GiB in addition to these pages, and 5 GB of disk in the
+folder `TMPDIR`. Times are processor times summed over threads, so other load matters little; with `OMP_NUM_THREADS=1`
+they are those of one core.
 """
 
 from __future__ import annotations
 
 import math
-import shutil
 import tempfile
 import time
 from pathlib import Path
@@ -75,29 +74,21 @@ def step(name: str, folder: Path, num_nodes: int) -> dict[str, Any]:
 def main() -> None:
     parser = Parser(__doc__, "30,000 edges", "edges_on_disk.json")
     parser.add_argument("--edges", type=int, nargs="+", default=[3_000_000, 30_000_000], help="(default: %(default)s)")
-    parser.add_argument("--folder", type=Path, help="for the edges, removed afterwards (default: a temporary one)")
     args = parser.parse_args()
     rows = []
     for wanted in [30_000] if args.quick else args.edges:
         num_nodes = wanted // EDGES_A_NODE
-        folder = args.folder or Path(tempfile.mkdtemp(prefix="tg_lpe-edges-"))
-        folder.mkdir(parents=True, exist_ok=True)
-        try:
-            write_edges(folder / "edges.npy", num_nodes)
-
-            def run(name: str, folder: Path = folder, num_nodes: int = num_nodes) -> dict[str, Any]:
-                return dict(in_own_process(step, name, folder, num_nodes))
-
-            built, encoded = run("build"), run("encode")
-            memory = run("memory") if wanted <= IN_MEMORY else None
-        finally:
-            shutil.rmtree(folder)
-        if memory is not None and not math.isclose(memory["sum"], encoded["sum"], rel_tol=1e-4):
-            raise RuntimeError(f"the encoding from disk is another: {encoded['sum']} beside {memory['sum']}")
-        row: dict[str, Any] = {"num_nodes": num_nodes, "num_edges": built["num_edges"]}
-        for prefix, figures in (("build_", built), ("", encoded), ("memory_", memory)):
-            for name in ("seconds", "cpu_seconds", "peak_gib"):
-                row[prefix + name] = None if figures is None else figures[name]
+        with tempfile.TemporaryDirectory(prefix="tg_lpe-edges-") as folder:
+            write_edges(Path(folder, "edges.npy"), num_nodes)
+            names = ("build", "encode", "memory") if wanted <= IN_MEMORY else ("build", "encode")
+            steps = {name: in_own_process(step, name, Path(folder), num_nodes) for name in names}
+        sums = [steps[name]["sum"] for name in names[1:]]
+        if not math.isclose(sums[0], sums[-1], rel_tol=1e-4):
+            raise RuntimeError(f"the encoding from disk is another: {sums[0]} beside {sums[-1]}")
+        row: dict[str, Any] = {"num_nodes": num_nodes, "num_edges": steps["build"]["num_edges"]}
+        for prefix, name in (("build_", "build"), ("", "encode"), ("memory_", "memory")):
+            for figure in ("seconds", "cpu_seconds", "peak_gib"):
+                row[prefix + figure] = steps.get(name, {}).get(figure)
         rows.append(row)
         show(rows[-1])
     write_results(args.json, rows, num_probes=PROBES, columns=PROBES)

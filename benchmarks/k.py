@@ -26,6 +26,7 @@ import torch
 from _arguments import Parser
 from _ordered import NAME, UNIVERSAL, bare, random_graphs
 from _results import show, write_results
+from sklearn.metrics import f1_score
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch_geometric.utils import to_networkx
@@ -83,7 +84,7 @@ def ring_scores(fit: Tensor, fit_rings: Tensor, held: Tensor, held_rings: Tensor
     network = nn.Sequential(layers[0], nn.ReLU(), layers[1], nn.ReLU(), layers[2])
     optimizer = torch.optim.AdamW(network.parameters(), lr=1e-2)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 1e-2, total_steps=steps)
-    wanted, held_classes = ring_classes(fit_rings), ring_classes(held_rings)
+    wanted = ring_classes(fit_rings)
     for _ in range(steps):
         rows = torch.randint(0, len(x), (1024,), generator=generator)
         optimizer.zero_grad()
@@ -92,11 +93,7 @@ def ring_scores(fit: Tensor, fit_rings: Tensor, held: Tensor, held_rings: Tensor
         schedule.step()
     with torch.no_grad():
         found = network(seen).argmax(1)
-    scores = []
-    for number in (1, 2, 3):
-        mine, theirs = found == number, held_classes == number
-        scores.append(2 * int((mine & theirs).sum()) / max(int(mine.sum() + theirs.sum()), 1))
-    return scores
+    return list(f1_score(ring_classes(held_rings), found, labels=[1, 2, 3], average=None, zero_division=0.0))
 
 
 def ring_classes(rings: Tensor) -> Tensor:
