@@ -27,8 +27,6 @@ WIDTH = 3
 """Number of eigenvectors; the error is that of the projector onto their span, the sine of the largest angle."""
 PATH_SEED = 2418
 """Seed of the weighted path with lambda_min = 0.039 and lambda_max = 9.64."""
-MOST = {"1": 4000, "2": 3500, "3": 24, "4": 13, "5": 13, "6": 120, "7": 2400}
-"""Largest number of layers drawn for each lemma."""
 FLOOR = 1e-15
 
 
@@ -64,6 +62,8 @@ class Construction:
 
     lemma: str
     what: str
+    most: int
+    """Largest number of layers drawn."""
     bound: Callable[[Spectrum], Callable[[int], float]]
     run: Callable[[Spectrum, int], Tensor]
     exact: Callable[[Spectrum], Tensor]
@@ -132,38 +132,38 @@ def _exponential(g: Spectrum) -> Tensor:
 
 CONSTRUCTIONS = (
     Construction(
-        *("1", "electric flow, gradient descent"),
+        *("Lemma 1", "electric flow, gradient descent", 4000),
         lambda g: lambda n: c.electric_flow_bound(n, *g.interval),
         *(_electric, _inverse),
     ),
     Construction(
-        *("4", "electric flow, products"),
-        lambda g: lambda n: c.fast_electric_flow_bound(n, *g.interval),
-        *(_fast_electric, _inverse),
-    ),
-    Construction(
-        *("2", "resistive embedding"),
+        *("Lemma 2", "resistive embedding", 3500),
         lambda g: lambda n: c.resistive_embedding_bound(n, *g.interval),
         *(_resistive, lambda g: g.function(torch.rsqrt)),
     ),
     Construction(
-        *("3", "heat kernel, power series"),
+        *("Lemma 3", "heat kernel, power series", 24),
         lambda g: lambda n: c.heat_kernel_bound(n, g.interval[1], TEMPERATURE),
         *(_heat, _exponential),
     ),
     Construction(
-        *("5", "heat kernel, cubing"),
+        *("Lemma 4", "electric flow, products", 13),
+        lambda g: lambda n: c.fast_electric_flow_bound(n, *g.interval),
+        *(_fast_electric, _inverse),
+    ),
+    Construction(
+        *("Lemma 5", "heat kernel, cubing", 13),
         lambda g: lambda n: c.fast_heat_kernel_bound(n, g.interval[1], TEMPERATURE),
         *(_fast_heat, _exponential),
     ),
     *(
         Construction(
-            *(lemma, f"{WIDTH} {'top' if top else 'bottom'} eigenvectors"),
+            *(lemma, f"{WIDTH} {'top' if top else 'bottom'} eigenvectors", most),
             partial(_subspace_bound, top=top),
             *(partial(_subspace, top=top), partial(_projector, top=top)),
             layers_a_step=WIDTH + 1,
         )
-        for lemma, top in (("6", True), ("7", False))
+        for lemma, most, top in (("Lemma 6", 120, True), ("Corollary 7", 2400, False))
     ),
 )
 
@@ -181,10 +181,8 @@ def main() -> None:
     g = Spectrum.of(path(10, torch.Generator().manual_seed(PATH_SEED)))
     figure = Figure(figsize=(10.5, 5), layout="constrained")
     axes = figure.subplots(2, 4).flatten()
-    by_lemma = {construction.lemma: construction for construction in CONSTRUCTIONS}
-    for panel, (lemma, most) in zip(axes, MOST.items(), strict=False):
-        construction = by_lemma[lemma]
-        unit, bound = construction.layers_a_step, construction.bound(g)
+    for panel, construction in zip(axes, CONSTRUCTIONS, strict=False):
+        unit, most, bound = construction.layers_a_step, construction.most, construction.bound(g)
         layers = range(0 if unit == 1 else unit, most + 1, unit * max(1, most // unit // 40))
         with torch.no_grad():
             errors = [construction.run(g, count) - construction.exact(g) for count in layers]
@@ -195,7 +193,7 @@ def main() -> None:
         panel.plot(layers, sizes, color=OURS, marker=".", markersize=4, linewidth=1.0, label="error")
         panel.set_yscale("log")
         panel.set_ylim(bottom=min(1e-8, max(FLOOR, min(sizes))))
-        panel.set_title(f"{'Corollary' if lemma == '7' else 'Lemma'} {lemma}: {construction.what}", fontsize=8.5)
+        panel.set_title(f"{construction.lemma}: {construction.what}", fontsize=8.5)
         panel.set_xlabel("layers", fontsize=8)
         panel.tick_params(labelsize=7)
         panel.grid(alpha=0.25)

@@ -15,7 +15,6 @@ bound and must not tell apart more than this colouring.
 
 from __future__ import annotations
 
-import csv
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -25,11 +24,13 @@ from typing import Any
 
 import networkx as nx
 import numpy as np
+import pandas as pd
 import torch
 from _arguments import Parser
 from _results import earlier_rows, show, write_results
 from torch import Tensor, nn
 from torch_geometric.data import Batch, Data
+from torch_geometric.utils import from_networkx
 
 from tg_lpe import Encoder, GramTransformer, GraphTransformer
 from tg_lpe.encoders import (
@@ -74,19 +75,9 @@ class Pair:
 
 
 def read_pairs(folder: Path) -> list[Pair]:
-    with open(folder / "pairs.csv", newline="", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
-    return [Pair(row["category"], *(from_graph6(row[name]) for name in ("graph6_a", "graph6_b"))) for row in rows]
-
-
-def from_graph6(text: str) -> Data:
-    return from_networkx(nx.from_graph6_bytes(text.encode()))
-
-
-def from_networkx(graph: nx.Graph) -> Data:
-    graph = nx.convert_node_labels_to_integers(graph)
-    edges = torch.tensor(list(graph.edges), dtype=torch.int64).reshape(-1, 2).T
-    return Data(edge_index=torch.cat([edges, edges.flip(0)], 1), num_nodes=graph.number_of_nodes())
+    table = pd.read_csv(folder / "pairs.csv", dtype=str, keep_default_na=False)
+    graphs = ([from_networkx(nx.from_graph6_bytes(text.encode())) for text in table[f"graph6_{side}"]] for side in "ab")
+    return [Pair(*row) for row in zip(table["category"], *graphs, strict=True)]
 
 
 def drawn_pairs() -> list[Pair]:

@@ -185,33 +185,30 @@ def fit(rule: LearnedCut, graphs: list[Spectrum], steps: int, seed: int = 0) -> 
 
 
 @torch.no_grad()
-def course(rule: LearnedCut, graph: Spectrum, amplification: float, seed: int) -> list[tuple[int, float]]:
-    """Return layers and share of the first columns after each loop, until the share is reached."""
-    run, layers, found = Run([graph], COLUMNS, torch.Generator().manual_seed(seed)), 0, []
-    while not found or (found[-1][1] < GOAL and layers < MOST):
+def layers_needed(rule: LearnedCut, graph: Spectrum, amplification: float, seed: int) -> int:
+    """Return the number of layers until the first columns hold the share of the first eigenvectors."""
+    run, layers, share = Run([graph], COLUMNS, torch.Generator().manual_seed(seed)), 0, 0.0
+    while share < GOAL and layers < MOST:
         run.step(rule, K, amplification)
-        layers += run.length
-        found.append((layers, float(run.x[:, :K, :K].square().sum() / K)))
-    return found
+        layers, share = layers + run.length, float(run.x[:, :K, :K].square().sum() / K)
+    return layers
 
 
 def compared(
     rules: dict[str, tuple[LearnedCut, float]], families: dict[str, list[Spectrum]], seeds: int
 ) -> list[dict[str, Any]]:
-    """Return a row for each rule: layers by family, their mean relative to the first rule, and shares by loop."""
+    """Return a row for each rule: layers by family, and their mean relative to the first rule."""
     rows, first = [], []
     for name, (rule, amplification) in rules.items():
         start = time.process_time()
-        courses = {
-            family: [course(rule, graph, amplification, seed) for graph in graphs for seed in range(seeds)]
+        needed = {
+            family: [layers_needed(rule, graph, amplification, seed) for graph in graphs for seed in range(seeds)]
             for family, graphs in tqdm(families.items(), desc=name)
         }
-        layers = [path[-1][0] for paths in courses.values() for path in paths]
+        layers = [count for counts in needed.values() for count in counts]
         first = first or layers
         ratio = math.exp(statistics.fmean(math.log(a / b) for a, b in zip(layers, first, strict=True)))
-        by_family = {family: statistics.fmean(path[-1][0] for path in paths) for family, paths in courses.items()}
-        second = statistics.fmean(path[min(1, len(path) - 1)][1] for paths in courses.values() for path in paths)
-        row = {"rule": name, "ratio": ratio, "share_after_two_loops": second, "layers": by_family}
+        row = {"rule": name, "ratio": ratio, "layers": {name: statistics.fmean(of) for name, of in needed.items()}}
         rows.append(row | {"seconds": time.process_time() - start})
         show(rows[-1])
     return rows

@@ -379,17 +379,10 @@ def train(
     write_json(file, result)
 
 
-def slope(depths: Sequence[int], losses: Sequence[Sequence[float]]) -> tuple[float, list[float]]:
-    """Fit the slope of ``ln(loss)`` against depth over all depths and seeds, with its 95 % t interval.
-
-    Args:
-        depths: of the models.
-        losses: by depth and seed.
-    """
+def slope(depths: Sequence[int], losses: Sequence[Sequence[float]]) -> float:
+    """Fit the slope of ``ln(loss)`` against depth over all depths and seeds, from losses by depth and seed."""
     x = np.repeat(depths, [len(row) for row in losses])
-    fit = stats.linregress(x, np.log(np.concatenate([np.asarray(row) for row in losses])))
-    half = float(stats.t.ppf(0.975, len(x) - 2)) * float(fit.stderr)
-    return float(fit.slope), [float(fit.slope) - half, float(fit.slope) + half]
+    return float(stats.linregress(x, np.log(np.concatenate([np.asarray(row) for row in losses]))).slope)
 
 
 def curves(experiment: Experiment) -> Iterator[tuple[str, str, list[int] | None]]:
@@ -418,7 +411,6 @@ def collect(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
             losses = result["loss"]
             if columns is not None:
                 losses = [[vectors[columns[0]] for vectors in row] for row in result["loss_by_vector"]]
-            value, interval = slope(depths, losses)
             rows.append(
                 {
                     "figure": int(place[0]),
@@ -429,8 +421,7 @@ def collect(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
                     "curve": name,
                     "depths": depths,
                     "loss": losses,
-                    "slope": value,
-                    "slope_ci": interval,
+                    "slope": slope(depths, losses),
                     "seconds": result["seconds"],
                 }
             )

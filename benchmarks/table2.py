@@ -28,7 +28,6 @@ from typing import Any
 from _arguments import Parser
 from _runs import complete_runs, run, summary, with_earlier_rows, write_runs
 
-from tg_lpe.app.training.run_folder import RunFolder
 from tg_lpe.checkpoints.files import read_json
 
 PAPER: dict[str, dict[str, Any]] = {
@@ -134,11 +133,6 @@ def collect(base: Path) -> list[dict[str, Any]]:
             continue
         name, _, row = cell.partition("-")
         entry = {"cell": cell, "set": name, "row": row, "epochs": epochs, **summary(runs)}
-        start = read_json(next(iter(runs.values())).config)["pretrained"]
-        if start is not None:
-            pretraining = RunFolder(Path(start).parent)
-            result = read_json(pretraining.result)
-            entry["pretraining"] = {name: result[name] for name in ("test_loss", "max_loss", "epochs")}
         entries.append({**entry, "paper": PAPER.get(cell)})
     return entries
 
