@@ -18,10 +18,11 @@ from torch_geometric.data import Batch, Data
 from torch_geometric.transforms import RemoveSelfLoops
 
 from tg_lpe.app.comparison import Candidate
-from tg_lpe.app.comparison.grid import MODEL, ONE_GRAPH
+from tg_lpe.app.comparison.grid import MODEL
 from tg_lpe.app.datasets.nodes import load_node_graph
 from tg_lpe.app.training import task_for
 from tg_lpe.app.training.build import build_model
+from tg_lpe.app.training.config import ONE_GRAPH
 from tg_lpe.app.training.joint import JointTraining
 from tg_lpe.app.training.loop import run_in_folder
 from tg_lpe.app.training.run_folder import RunFolder, describe_model

@@ -46,11 +46,11 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from tg_lpe.app.comparison import ENCODINGS, Candidate, compare
-from tg_lpe.app.comparison.grid import MODEL, default_config
+from tg_lpe.app.comparison.grid import MODEL
 from tg_lpe.app.comparison.table import REFERENCES
 from tg_lpe.app.datasets.block_models import load_block_model
 from tg_lpe.app.datasets.nodes import load_node_graph
-from tg_lpe.app.training import paired_difference, task_for
+from tg_lpe.app.training import default_config, paired_difference, task_for
 from tg_lpe.app.training.build import start_encoder
 from tg_lpe.checkpoints.files import read_json, write_json
 from tg_lpe.data import DataSpec, GraphSplits

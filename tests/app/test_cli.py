@@ -372,7 +372,7 @@ def test_a_preset_is_a_set_of_defaults(tmp_path: Path, capsys: pytest.CaptureFix
     assert {**file, "epochs": 1000} == laplacian and file["epochs"] == 9
     (tmp_path / "run.yaml").write_text(yaml.safe_dump(file), encoding="utf-8")
     assert shown("train", "--config", str(tmp_path / "run.yaml")) == file
-    assert shown("train", "nci")["epochs"] == TrainConfig().epochs, "a preset leaves no trace"
+    assert shown("train", "nci")["batch_size"] == TrainConfig().batch_size, "a preset leaves no trace"
 
 
 def test_the_preset_of_spectral_attention(capsys: pytest.CaptureFixture[str]) -> None:
@@ -517,7 +517,7 @@ def train_ring(tmp_path: Path, **masks: np.ndarray) -> list[Path]:
     """The run folders of two seeds, 5 and 6, on a ring of 30 nodes in two classes."""
     ring = np.array([np.arange(30), (np.arange(30) + 1) % 30])
     np.savez(tmp_path / "ring.npz", edge_index=ring, y=np.arange(30) % 2, x=np.ones((30, 1)), **masks)
-    command = ["train", str(tmp_path / "ring.npz"), "--task", "multiclass", "--encoder", "none", *TINY]
+    command = ["train", str(tmp_path / "ring.npz"), "--task", "multiclass", "--encoder", "none", *TINY[2:]]
     assert main([*command, "--out", str(tmp_path / "run"), "--seeds", "5", "6", "--threads", "1"]) == 0
     return [tmp_path / "run" / "s5", tmp_path / "run" / "s6"]
 
@@ -526,8 +526,10 @@ def test_published_splits_of_one_graph(tmp_path: Path, capsys: pytest.CaptureFix
     part = np.random.default_rng(0).permuted(np.tile(np.arange(30) % 3, (4, 1)), axis=1)
     masks = {f"{name}_mask": part == number for number, name in enumerate(("train", "val", "test"))}
     for number, run in enumerate(train_ring(tmp_path, **masks), 1):
-        data = json.loads((run / "config.json").read_text())["data"]
+        config = json.loads((run / "config.json").read_text())
+        data, loop = config["data"], config["loop"]
         assert data["split"] == {"kind": "published", "number": number} and data["num_labelled_val"] == 10
+        assert (loop["epochs"], loop["lr"]) == (300, 3e-3), "an epoch is one step"
     said = refused(capsys, "train", str(tmp_path / "ring.npz"), "--split", "random", "--task", "multiclass")
     assert "--split random would have no effect" in said and "whose split is published" in said
 

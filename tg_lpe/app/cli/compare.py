@@ -22,9 +22,9 @@ from tg_lpe.app.cli.options import (
 )
 from tg_lpe.app.cli.parser import Parser
 from tg_lpe.app.cli.runs import add_process, set_threads
-from tg_lpe.app.cli.train import add_target, of_target, task_arguments
+from tg_lpe.app.cli.train import add_loop, add_target, config_of, of_target, task_arguments
 from tg_lpe.app.comparison import ENCODINGS, candidates_of, compare
-from tg_lpe.app.comparison.grid import MODEL, SEEDS, default_config
+from tg_lpe.app.comparison.grid import MODEL, SEEDS
 from tg_lpe.app.training import TrainConfig, task_for
 from tg_lpe.arguments import checked_device
 from tg_lpe.checkpoints.files import check_writable, write_json
@@ -53,10 +53,8 @@ def parse(parser: Parser, words: Sequence[str]) -> Namespace:
     add_model(parser, chosen)
     if chosen.classes["model"].__name__ == DEFAULT_MODEL:
         parser.set_defaults({f"model.{name}": value for name, value in MODEL.items()})
-    parser.add_class_arguments(TrainConfig, skip={"seed", "epochs", "lr"})
+    add_loop(parser, skip=("seed",))
     run = parser.add_argument_group("run")
-    run.add_argument("--epochs", type=int, help="passes over the training set (default: 20; on a single graph 300)")
-    run.add_argument("--lr", type=float, help="peak learning rate of AdamW (default: 0.001; on a single graph 0.003)")
     run.add_argument("--quick", action="store_true", help="a small model, few epochs, one seed, to see that it works")
     text = "also score boosted trees that read counts of Morgan fragments alone; printed, and in comparison.json"
     run.add_argument("--fingerprint", action="store_true", help=text)
@@ -82,14 +80,12 @@ def run(args: Namespace) -> None:
         from tg_lpe.app.comparison.fingerprint import fingerprint_scores
 
         scores = fingerprint_scores(splits, task, not args.quiet)
-    default = default_config(splits).to_dict()
-    budget = {name: default[name] if args[name] is None else args[name] for name in ("epochs", "lr")}
     comparison = compare(
         splits,
         rows,
         task=task,
         model=chosen_model(args, task.level),
-        config=settings_of(TrainConfig, args, **budget),
+        config=config_of(args, splits),
         seeds=args.seeds,
         out=out,
         source=os.path.normpath(args.source),

@@ -27,13 +27,14 @@ from tg_lpe.app.cli.parser import Parser
 from tg_lpe.app.cli.pretrained import encoder_to_train
 from tg_lpe.app.cli.runs import add_run, run_training, set_threads
 from tg_lpe.app.report import comparison_table, read_run
-from tg_lpe.app.training import JointTraining, TrainConfig, build_model, check_training, task_for
+from tg_lpe.app.training import JointTraining, TrainConfig, build_model, check_training, default_config, task_for
 from tg_lpe.app.training.processes import join
 from tg_lpe.app.training.run_folder import RunFolder, checkpoint_label, describe_model
 from tg_lpe.app.training.tasks import TASKS, Regression
 from tg_lpe.arguments import check_count, check_seed, checked_device
 from tg_lpe.checkpoints.checkpoint import Checkpoint
 from tg_lpe.checkpoints.files import check_writable
+from tg_lpe.data import GraphSplits
 from tg_lpe.models.registry import DEFAULT_MODEL
 from tg_lpe.nn.parallel import process_number
 
@@ -45,6 +46,10 @@ NAMED_TASKS: dict[str, dict[str, Any]] = {
 
 PUBLISHED_REGRESSIONS = ("zinc", "zinc12k", "qm9-solubility", "nci")
 """Sources whose labels are not scaled, as in papers; their standard deviation is near one."""
+
+
+BUDGET = ("epochs", "lr")
+"""Settings whose defaults depend on the number of graphs."""
 
 
 def parse(parser: Parser, words: Sequence[str]) -> Namespace:
@@ -65,7 +70,7 @@ def parse(parser: Parser, words: Sequence[str]) -> Namespace:
         "a run folder. The class, options and encoder of this model are the defaults",
     )
     add_model(parser, chosen)
-    parser.add_class_arguments(TrainConfig)
+    add_loop(parser)
     add_run(parser)
     parser.add_argument(
         "--seeds",
@@ -121,6 +126,20 @@ def of_target(args: Namespace) -> dict[str, Any]:
     return {"targets": args.target, **{name: args[name] for name in names}}
 
 
+def add_loop(parser: Parser, skip: tuple[str, ...] = ()) -> None:
+    """Add the settings of the training loop; the number of graphs determines the defaults of two of them."""
+    parser.add_class_arguments(TrainConfig, skip={*skip, *BUDGET})
+    group = parser.add_argument_group("budget")
+    group.add_argument("--epochs", type=int, help="passes over the training set (default: 20; on a single graph 300)")
+    group.add_argument("--lr", type=float, help="peak learning rate of AdamW (default: 0.001; on a single graph 0.003)")
+
+
+def config_of(args: Namespace, splits: GraphSplits) -> TrainConfig:
+    """Return the settings of the training loop."""
+    default = default_config(splits).to_dict()
+    return settings_of(TrainConfig, args, **{name: default[name] for name in BUDGET if args[name] is None})
+
+
 def run(args: Namespace) -> None:
     """Train a model with a positional encoding, and write a run folder."""
     check_writable(RunFolder(args.out or "runs/run").config)  # before any data is read
@@ -157,9 +176,9 @@ def _each_run(args: Namespace) -> list[Namespace]:
 
 def _train(args: Namespace, chosen: Mapping[str, Any] | Checkpoint | None, device: torch.device) -> Path | None:
     """Train once and return the run folder; ``None`` in all processes but the first."""
-    config: TrainConfig = settings_of(TrainConfig, args)
     start = args.start_model
     splits = load_data(args, chosen, start, **of_target(args))
+    config = config_of(args, splits)
     task = task_for(splits, **task_arguments(args))
     options = chosen_model(args, task.level)
     options |= {"seed": config.seed, "edge_encoding": args.edge_encoding}

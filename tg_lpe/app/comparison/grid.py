@@ -20,7 +20,15 @@ from tg_lpe.app.comparison.candidates import Candidate, candidates_of
 from tg_lpe.app.comparison.table import FIGURES, Comparison
 from tg_lpe.app.datasets.splits import splits_of
 from tg_lpe.app.report.format import figure_text
-from tg_lpe.app.training import JointTraining, TrainConfig, build_model, check_training, figures_by_part, task_for
+from tg_lpe.app.training import (
+    JointTraining,
+    TrainConfig,
+    build_model,
+    check_training,
+    default_config,
+    figures_by_part,
+    task_for,
+)
 from tg_lpe.app.training.batches import batch_loader
 from tg_lpe.app.training.loop import run_in_folder
 from tg_lpe.app.training.metrics import METRICS
@@ -48,9 +56,6 @@ MODEL: dict[str, Any] = {"hidden_channels": 64}
 """Model arguments of a comparison: a smaller model than the default, since there are many trainings."""
 
 SEEDS = (0, 1, 2)
-
-ONE_GRAPH = TrainConfig(epochs=300, lr=3e-3)
-"""Budget for one graph: an epoch is a single step, so there are more epochs and a larger learning rate."""
 
 QUICK = {"epochs": 3, "steps": 15, "graphs": 300, "hidden_channels": 32}
 """Limits of the budget with ``quick``."""
@@ -225,7 +230,7 @@ def compare(
         task: the task or its name; chosen from the labels if absent.
         model: ``"model"``, a class or its name, and further arguments of :func:`~tg_lpe.app.training.build_model`; by
             default, a :class:`~tg_lpe.GraphTransformer` with 64 channels.
-        config: settings of the trainings, :func:`~tg_lpe.app.comparison.grid.default_config` if absent; its ``seed`` is
+        config: settings of the trainings, :func:`~tg_lpe.app.training.default_config` if absent; its ``seed`` is
             ignored.
         seeds: seeds of the trainings. All of them have the same split.
         out: folder of the run folders and the results.
@@ -303,11 +308,6 @@ def seconds_a_graph(encoder: Encoder | None, graphs: InMemoryDataset, batch_size
             seconds += time.perf_counter() - start
         times.append(seconds)
     return min(times, default=0.0) / len(graphs)
-
-
-def default_config(splits: GraphSplits) -> TrainConfig:
-    """Return settings with 20 epochs and lr 0.001, or for a single graph 300 epochs and lr 0.003."""
-    return TrainConfig() if len(splits.train) > 1 else ONE_GRAPH
 
 
 def _run(grid: Grid, progress: bool) -> dict[Cell, Exception]:

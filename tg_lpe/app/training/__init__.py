@@ -1,7 +1,7 @@
 """Train and pretrain models and encoders: settings, tasks, the training loop, run folders."""
 
 from tg_lpe.app.training.build import build_model, task_for
-from tg_lpe.app.training.config import KernelPretrainConfig, LoopConfig, PretrainConfig, TrainConfig
+from tg_lpe.app.training.config import KernelPretrainConfig, LoopConfig, PretrainConfig, TrainConfig, default_config
 from tg_lpe.app.training.joint import JointTraining, check_training, train
 from tg_lpe.app.training.paired import PairedDifference, figures_by_part, paired_difference
 from tg_lpe.app.training.pretrain import EigenvectorPretraining, KernelPretraining
@@ -23,6 +23,7 @@ __all__ = [
     "TrainConfig",
     "build_model",
     "check_training",
+    "default_config",
     "figures_by_part",
     "make_task",
     "paired_difference",

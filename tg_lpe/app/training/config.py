@@ -16,6 +16,7 @@ from tg_lpe.arguments import (
     check_seed,
     check_shares,
 )
+from tg_lpe.data import GraphSplits
 
 Schedule = Literal["one-cycle", "decay", "plateau", "constant"]
 Precision = Literal["auto", "float32", "bfloat16"]
@@ -121,6 +122,15 @@ class TrainConfig(LoopConfig):
         check_positive("weight_decay", self.weight_decay, or_zero=True)
         if self.recalibrate:  # one graph has no statistics
             check_count("recalibrate", self.recalibrate, least=2)
+
+
+ONE_GRAPH = TrainConfig(epochs=300, lr=3e-3)
+"""Budget for one graph: an epoch is a single step, so there are more epochs and a larger learning rate."""
+
+
+def default_config(splits: GraphSplits) -> TrainConfig:
+    """Return settings with 20 epochs and lr 0.001, or for a single graph 300 epochs and lr 0.003."""
+    return TrainConfig() if len(splits.train) > 1 else ONE_GRAPH
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Batch, Data, InMemoryDataset
 
 from tg_lpe.app.training.build import hash_seed, task_for
-from tg_lpe.app.training.config import Precision, TrainConfig
+from tg_lpe.app.training.config import Precision, TrainConfig, default_config
 from tg_lpe.app.training.loop import TrainingLoop, count_parameters, run_in_folder
 from tg_lpe.app.training.metrics import METRICS
 from tg_lpe.app.training.outputs import write_outputs
@@ -67,7 +67,7 @@ def train(
             validation figure.
         splits: the data.
         task: what to predict; chosen by :func:`~tg_lpe.app.training.task_for` if absent.
-        config: settings of the loop; the defaults if absent.
+        config: settings of the loop, :func:`default_config` if absent.
         folder: where to write the run, for ``resume`` and ``tg-lpe report``; nothing is written if absent.
         resume: whether to continue the run in the folder.
         device: where to train; under ``torchrun``, ``"cuda"`` gives each process a GPU.
@@ -94,7 +94,8 @@ def train(
         allowed = "a tg_lpe.models.Model or a subclass of your own, such as GraphTransformer(encoder=...)"
         raise TypeError(f"train takes {allowed}, got a {type(model).__name__}")
     check_type("splits", splits, GraphSplits, ", which GraphSplits.of makes")
-    task, config = task_for(splits) if task is None else task, TrainConfig() if config is None else config
+    task = task_for(splits) if task is None else task
+    config = default_config(splits) if config is None else config
     check_type("task", task, Task, ", which task_for makes")
     check_type("config", config, TrainConfig)
     check_flags(resume=resume, progress=progress)
