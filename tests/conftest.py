@@ -19,7 +19,7 @@ import torch
 from hypothesis import HealthCheck, settings
 
 from tg_lpe.app.training.tasks import TASKS
-from tg_lpe.checkpoints.checkpoint import CLASSES
+from tg_lpe.checkpoints.registry import CLASSES
 from tg_lpe.encoders import ENCODERS
 from tg_lpe.nn.attention import ATTENTIONS, GLOBAL_ATTENTIONS
 from tg_lpe.nn.norms import NORMS

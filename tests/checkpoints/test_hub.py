@@ -20,7 +20,8 @@ from torch_geometric.data import Data
 
 import tg_lpe.checkpoints.checkpoint
 from tg_lpe import AddPositionalEncoding, GramTransformer, GraphTransformer, LinearTransformer, zoo
-from tg_lpe.checkpoints.checkpoint import CLASSES, CONFIG, load, module_digest
+from tg_lpe.checkpoints.checkpoint import CONFIG, load, module_digest
+from tg_lpe.checkpoints.registry import CLASSES
 from tg_lpe.encoders import ENCODERS, load_encoder
 
 EDGES = torch.tensor([[0, 1, 2, 3, 0], [1, 2, 3, 4, 2]])

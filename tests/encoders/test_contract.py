@@ -15,7 +15,7 @@ from torch_geometric.data import Batch, Data
 
 import tg_lpe
 from tg_lpe import AddPositionalEncoding, Encoder, Encoding, GramTransformer, Graph, GraphTransformer
-from tg_lpe.checkpoints.checkpoint import CLASSES
+from tg_lpe.checkpoints.registry import CLASSES
 from tg_lpe.encoders import (
     ENCODERS,
     RRWP,

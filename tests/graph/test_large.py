@@ -19,7 +19,6 @@ from tg_lpe import Encoder, Graph, encoders
 from tg_lpe.encoders import (
     CycleCounts,
     DirectedWalk,
-    MagneticLaplacian,
     PersonalizedPageRank,
     RandomWalk,
     ShortestPath,
@@ -225,7 +224,7 @@ def test_tensors_of_all_nodes_are_not_made_for_each_thousand(encoder: Encoder, n
     ("encoder", "size", "most"),
     [
         (DirectedWalk(2), 260, 400),
-        (MagneticLaplacian(2), 520, 200),
+        (encoders.MagneticLaplacian(2), 520, 200),
         (ShortestPath(2), 2050, 40),
         (PersonalizedPageRank((0.9,)), 2050, 200),
     ],

@@ -29,14 +29,14 @@ from tg_lpe.arguments import check_folder, check_form, checked_device
 from tg_lpe.checkpoints import zoo
 from tg_lpe.checkpoints.files import (
     DIGEST,
-    add_tensors,
+    digest_of_tensors,
     parse_tensors,
     read_json,
     read_object,
     save_tensors,
     write_json,
 )
-from tg_lpe.checkpoints.registry import Registry
+from tg_lpe.checkpoints.registry import CLASSES
 
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
@@ -81,10 +81,6 @@ module = load("OWNER/NAME")  # the name of this repository, or a folder
 """Template of the model card, written if a checkpoint has none."""
 
 T = TypeVar("T", bound="CheckpointMixin")
-
-
-CLASSES = Registry("class of a checkpoint")
-"""Every class that :func:`load` can make, by its name in ``config.json``."""
 
 
 class Kind(Enum):
@@ -489,11 +485,8 @@ def module_dtype(module: nn.Module) -> torch.dtype | None:
 
 def module_digest(module: nn.Module) -> str:
     """Compute a short digest of a module's structure, its constructor's arguments and the bits of its weights."""
-    sha = hashlib.sha256(repr(module).encode())
-    if isinstance(module, CheckpointMixin):
-        sha.update(json.dumps(described_arguments(module), sort_keys=True).encode())
-    add_tensors(sha, module.state_dict())
-    return sha.hexdigest()[:12]
+    arguments = described_arguments(module) if isinstance(module, CheckpointMixin) else {}
+    return digest_of_tensors(module.state_dict(), {**arguments, "repr": repr(module)})[:12]
 
 
 def _digest(config: dict[str, Any], weights: bytes) -> str:

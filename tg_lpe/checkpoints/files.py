@@ -101,17 +101,12 @@ def digest_of_json(values: Any) -> str:
 
 
 def digest_of_tensors(tensors: Mapping[str, Tensor], metadata: Mapping[str, Any]) -> str:
-    """Compute the SHA-256 of tensors, with their names, and of JSON-able metadata."""
+    """Compute the SHA-256 of names, dtypes, shapes and bits of tensors, and of JSON-able metadata."""
     sha = hashlib.sha256(json.dumps(metadata, sort_keys=True).encode())
-    add_tensors(sha, tensors)
-    return sha.hexdigest()
-
-
-def add_tensors(sha: hashlib._Hash, tensors: Mapping[str, Tensor]) -> None:
-    """Add names, dtypes, shapes and bits of tensors to a digest."""
     for name, tensor in sorted(tensors.items()):
         sha.update(f"{name} {tensor.dtype} {list(tensor.shape)}".encode())
         sha.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+    return sha.hexdigest()
 
 
 def write_json(path: Path, values: Any) -> None:

@@ -50,6 +50,10 @@ class Registry(dict[Any, Any]):
         return super().get(name, default) if isinstance(name, str) else default
 
 
+CLASSES = Registry("class of a checkpoint")
+"""Every class that a checkpoint may have, by its name in ``config.json``."""
+
+
 def _origin(entry: Any) -> str:
     defined = entry if isinstance(entry, type) else getattr(entry, "column", entry)  # a metric is known by its function
     return f"{defined.__module__}.{getattr(defined, '__qualname__', repr(defined))}"

@@ -1,10 +1,10 @@
-"""Describe the sizes of a dataset's features, which constructors of models need."""
+"""Describe a dataset: the sizes of its features, which constructors of models need, and its labels."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
@@ -14,6 +14,9 @@ from tg_lpe.data.storage import node_slices, whole
 
 Categories = int | tuple[int, ...]
 """Number of categories of one integer column, or of each of several columns."""
+
+Level = Literal["graph", "node"]
+LEVELS: tuple[str, ...] = get_args(Level)
 
 
 @dataclass(frozen=True)
@@ -72,6 +75,40 @@ class DataSpec:
             raise ValueError("graph_attr must be floating point, [1, num_features] for each graph, got int64")
         largest = max((int(node_slices(part).diff().max()) for part in parts if len(part)), default=0)
         return cls(types, channels, edge_types, edge_dim, largest, graph_dim)
+
+
+@dataclass(frozen=True)
+class TargetSpec:
+    """Describe the labels ``y`` of a dataset.
+
+    Attributes:
+        columns: names of the columns of ``y``; empty if there is nothing to predict.
+        level: whether a row of ``y`` belongs to a graph or to a node.
+        computed: name of the function that computed the labels, ``None`` if they come with the data.
+        classes: for each column the names of its classes, whose indices are the labels; empty for a column of numbers.
+            Empty if no column has names.
+        units: unit of each column, such as ``"Hartree"``; empty if not known.
+    """
+
+    columns: tuple[str, ...] = ("y",)
+    level: Level = "graph"
+    computed: str | None = None
+    classes: tuple[tuple[str, ...], ...] = ()
+    units: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a JSON-able dictionary."""
+        named: dict[str, Any] = {"classes": [list(names) for names in self.classes]} if self.classes else {}
+        if self.units:
+            named["units"] = list(self.units)
+        return {"columns": list(self.columns), "level": self.level, "computed": self.computed, **named}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> TargetSpec:
+        """Make the description from the dictionary of :meth:`to_dict`."""
+        classes = tuple(tuple(names) for names in values.get("classes", ()))
+        units = tuple(values.get("units", ()))
+        return cls(**{**values, "columns": tuple(values["columns"]), "classes": classes, "units": units})
 
 
 def _sizes(name: str, features: Sequence[Any]) -> tuple[Categories | None, int | None]:

@@ -8,7 +8,7 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from numbers import Real
-from typing import Any, Literal, cast, get_args
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -27,48 +27,12 @@ from tg_lpe.arguments import (
     outside_nodes,
 )
 from tg_lpe.data.seeding import seeded
-from tg_lpe.data.spec import DataSpec
+from tg_lpe.data.spec import LEVELS, DataSpec, Level, TargetSpec
 from tg_lpe.data.storage import GraphDataset, check_sequence, node_slices, whole, with_attribute
 
-Level = Literal["graph", "node"]
-LEVELS: tuple[str, ...] = get_args(Level)
 PARTS = ("train", "val", "test")
 FROM_HETERO = ", which to_homogeneous() makes of HeteroData"
 DIGESTED = ("edge_index", "x", "edge_attr", "edge_weight", "y", "graph_attr", "graph_weight")
-
-
-@dataclass(frozen=True)
-class TargetSpec:
-    """Describe the labels ``y`` of a dataset.
-
-    Attributes:
-        columns: names of the columns of ``y``; empty if there is nothing to predict.
-        level: whether a row of ``y`` belongs to a graph or to a node.
-        computed: name of the function that computed the labels, ``None`` if they come with the data.
-        classes: for each column the names of its classes, whose indices are the labels; empty for a column of numbers.
-            Empty if no column has names.
-        units: unit of each column, such as ``"Hartree"``; empty if not known.
-    """
-
-    columns: tuple[str, ...] = ("y",)
-    level: Level = "graph"
-    computed: str | None = None
-    classes: tuple[tuple[str, ...], ...] = ()
-    units: tuple[str, ...] = ()
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return a JSON-able dictionary."""
-        named: dict[str, Any] = {"classes": [list(names) for names in self.classes]} if self.classes else {}
-        if self.units:
-            named["units"] = list(self.units)
-        return {"columns": list(self.columns), "level": self.level, "computed": self.computed, **named}
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> TargetSpec:
-        """Make the description from the dictionary of :meth:`to_dict`."""
-        classes = tuple(tuple(names) for names in values.get("classes", ()))
-        units = tuple(values.get("units", ()))
-        return cls(**{**values, "columns": tuple(values["columns"]), "classes": classes, "units": units})
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -50,8 +50,6 @@ class GraphChunk:
 
     def part(self, start: int, stop: int) -> GraphChunk:
         """Return the graphs ``start..stop - 1``."""
-        if (start, stop) == (0, self.num_graphs):
-            return self
         limits = torch.tensor([start, stop], device=self.batch.device)
         first, last = torch.searchsorted(self.batch, limits).tolist()
         nodes = slice(first, last)

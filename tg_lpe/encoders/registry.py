@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 
 from torch_geometric.transforms import BaseTransform
 
-from tg_lpe.checkpoints.checkpoint import CLASSES, Checkpoint, Kind
-from tg_lpe.checkpoints.registry import Registry
+from tg_lpe.checkpoints.checkpoint import Checkpoint, Kind
+from tg_lpe.checkpoints.registry import CLASSES, Registry
 from tg_lpe.data.spec import DataSpec
 from tg_lpe.encoders.base import Encoder, check_encoder, copy_tensors
 

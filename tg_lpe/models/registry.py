@@ -6,8 +6,7 @@ import inspect
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from tg_lpe.checkpoints.checkpoint import CLASSES
-from tg_lpe.checkpoints.registry import Registry
+from tg_lpe.checkpoints.registry import CLASSES, Registry
 from tg_lpe.models.base import Model
 
 M = TypeVar("M", bound=type[Model])

@@ -33,7 +33,7 @@ from tg_lpe.checkpoints import zoo
 from tg_lpe.checkpoints.checkpoint import Checkpoint
 from tg_lpe.checkpoints.files import read_yaml
 from tg_lpe.data import DataSpec
-from tg_lpe.data.splits import LEVELS
+from tg_lpe.data.spec import LEVELS
 from tg_lpe.encoders.registry import ENCODERS, register
 from tg_lpe.models import MODELS, Model
 from tg_lpe.models import register as register_model

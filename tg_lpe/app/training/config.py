@@ -61,8 +61,9 @@ class LoopConfig:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name, kind in get_type_hints(type(self)).items():
-            value = getattr(self, name)
+        kinds = get_type_hints(type(self))
+        for name, value in asdict(self).items():
+            kind = kinds[name]
             if kind is bool:
                 check_flags(**{name: value})
             # lr=1 and numbers of NumPy become floats: run folders of equal settings are equal, and hold JSON.

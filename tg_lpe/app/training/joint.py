@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -111,10 +112,7 @@ def train(
     if requested == "auto" and run.config.exists() and run.result.exists():  # a complete run is only read
         loop["precision"] = read_object(run.config).get("loop", {}).get("precision")
     settings = {**describe_model(model), "task": task.to_dict(), "loop": loop, "data": splits.describe()}
-
-    def make() -> JointTraining:
-        return JointTraining(config, model, splits, task, run, device, progress)
-
+    make = partial(JointTraining, config, model, splits, task, run, device, progress)
     return run_in_folder(make, run, "train", settings, resume, model)
 
 

@@ -106,9 +106,7 @@ class TrainingLoop(ABC):
         processes.check(self.model, self.config.batch_size, len(self.train_set))
         if resume:
             self._restore()
-        log = None
-        if self.folder is not None:
-            log = MetricsLog(self.folder.metrics, keep=self.epoch)
+        log = None if self.folder is None else MetricsLog(self.folder.metrics, keep=self.epoch)
         config, group = self.config, self.optimizer.param_groups[0]
         while self.epoch < config.epochs:
             if self.plateau is not None and config.lr * (group["lr"] / group["peak_lr"]) < config.min_lr:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from typing import Any, ClassVar, Literal, TypeVar
 
 import torch
@@ -20,7 +20,8 @@ from tg_lpe.app.training.metrics import METRICS
 from tg_lpe.arguments import ArgumentError, check_count, check_flags, checked_numbers
 from tg_lpe.checkpoints.checkpoint import CheckpointMixin, described_arguments
 from tg_lpe.checkpoints.registry import Registry
-from tg_lpe.data.splits import LEVELS, PARTS, GraphSplits, Level
+from tg_lpe.data.spec import LEVELS, Level
+from tg_lpe.data.splits import PARTS, GraphSplits
 from tg_lpe.models.base import Model
 
 TASKS = Registry("task")
@@ -199,8 +200,9 @@ class Task(ABC):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the name and the arguments that are set, JSON-able; :func:`make_task` reads them."""
-        values = {field.name: (getattr(self, field.name), field.default) for field in fields(self)}
-        return {"name": self.name, **{name: pair[0] for name, pair in values.items() if pair != (None, None)}}
+        optional = [field.name for field in fields(self) if field.default is None]
+        values = {name: value for name, value in asdict(self).items() if value is not None or name not in optional}
+        return {"name": self.name, **values}
 
     def rows(self, prediction: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
         """Reshape to ``[num_rows, out_channels]`` and ``[num_rows, num_targets]``, or raise ``ValueError``."""
