@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import math
+import time
 import warnings
 from threading import Event, Thread
 from typing import Any
@@ -32,7 +32,7 @@ class Progress(Thread):
     seconds, by the units that are done of ``total``; without a total, after a minute.
 
     Args:
-        total: number of units of work; ``None`` if it is unknown.
+        total: number of units of work, if :meth:`update` shall look at the clock; otherwise a thread does.
         unit: their name.
         faster: the faster choice.
         seconds: the time of all work, if it is known beforehand.
@@ -43,44 +43,47 @@ class Progress(Thread):
     ) -> None:
         super().__init__(daemon=True)
         self._total, self._unit, self._faster, self._is_warned = total, unit, faster, False
-        self._done, self._is_over = 0.0, Event()
+        self._done, self._start, self._is_over = 0.0, time.monotonic(), Event()
+        self._bar: tqdm | None = None
         if seconds > WARNED_AFTER:
             self._warn(seconds)
 
     def __enter__(self) -> Progress:
-        self.start()
+        if self._total is None:
+            self.start()
         return self
 
     def __exit__(self, *_: Any) -> None:
         self._is_over.set()
-        self.join()
+        if self._total is None:
+            self.join()
+        if self._bar is not None:
+            self._bar.close()
+
+    def run(self) -> None:
+        """Look at the clock until the work is over."""
+        while not self._is_over.wait(SHOWN_AFTER if self._bar is None else 1):
+            self._show()
 
     def update(self, units: float = 1) -> None:
         """Count units that are done."""
         self._done += units
+        if self._total is not None and time.monotonic() - self._start >= SHOWN_AFTER:
+            self._show()
 
-    def run(self) -> None:
-        """Show the bar until the work is over."""
-        if self._is_over.wait(SHOWN_AFTER):
-            return
-        form = {"unit": self._unit, "unit_scale": True, "leave": False, "disable": None}
-        with tqdm(desc="encoding", total=self._total, initial=self._done, **form) as bar:
-            for second in itertools.count(SHOWN_AFTER):
-                bar.n = self._done
-                bar.refresh()
-                share = self._done / self._total if self._total else 0
-                if not self._is_warned and second > WARNED_AFTER * (share or 1):
-                    self._warn(second / share if share else None)
-                if self._is_over.wait(1.0):
-                    return
+    def _show(self) -> None:
+        if self._bar is None:
+            form = {"unit": self._unit, "unit_scale": True, "leave": False, "disable": None}
+            self._bar = tqdm(desc="encoding", total=self._total, initial=self._done, **form)
+        self._bar.update(self._done - self._bar.n)
+        seconds, share = time.monotonic() - self._start, self._done / self._total if self._total else 0
+        if not self._is_warned and seconds > WARNED_AFTER * (share or 1):
+            self._warn(seconds / share if share else None)
 
     def _warn(self, seconds: float | None) -> None:
         self._is_warned = True
-        if seconds is None:
-            time = "more than a minute"
-        else:
-            time = f"about {math.ceil(seconds / 60)} minutes" if seconds < 7200 else f"about {seconds / 3600:.0f} hours"
-        warnings.warn(f"this graph is large, and takes {time}; faster: {self._faster}", stacklevel=2)
+        taken = "more than a minute" if seconds is None else f"about {math.ceil(seconds / 60)} minutes"
+        warnings.warn(f"this graph is large, and takes {taken}; faster: {self._faster}", stacklevel=2)
 
 
 def warn_of_pairs(number: int, unit: str, device: torch.device, faster: str) -> None:
