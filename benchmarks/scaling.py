@@ -1,4 +1,4 @@
-"""Measure every encoder on large graphs: seconds and memory, or what it says beforehand.
+"""Measure every encoder on large graphs: seconds and memory, or what it warns of.
 
     python benchmarks/scaling.py [--quick] [--data DIR] [--graphs NAME ...] [--add] [--json FILE]
 
