@@ -21,15 +21,16 @@ from _arguments import Parser
 from _measure import take_turns
 from _results import show, write_results
 from torch import Tensor, nn
-from torch_geometric.data import Batch
 from torch_geometric.loader import DataLoader
 from torch_geometric.nn import GINEConv, GPSConv, TransformerConv, global_add_pool, global_mean_pool
 
 from tg_lpe.app.molecules import load_molecules
 from tg_lpe.app.training.build import build_model
 from tg_lpe.app.training.config import TrainConfig
-from tg_lpe.app.training.joint import JointTraining, resolved_precision
+from tg_lpe.app.training.joint import JointTraining
 from tg_lpe.app.training.tasks import Regression
+from tg_lpe.data import GraphSplits
+from tg_lpe.models import Model
 
 BATCH, CHANNELS, HEADS, LAYERS = 128, 128, 8, 4
 
@@ -55,75 +56,51 @@ class TransformerLayer(nn.Module):
         self.norms = nn.ModuleList(nn.BatchNorm1d(CHANNELS) for _ in range(2))
         self.mlp = nn.Sequential(nn.Linear(CHANNELS, 2 * CHANNELS), nn.ReLU(), nn.Linear(2 * CHANNELS, CHANNELS))
 
-    def forward(self, h: Tensor, edge_index: Tensor, edge_attr: Tensor) -> Tensor:
+    def forward(self, h: Tensor, edge_index: Tensor, batch: Tensor, edge_attr: Tensor) -> Tensor:
         h = self.norms[0](h + self.attention(h, edge_index, edge_attr))
         return self.norms[1](h + self.mlp(h))
 
 
-class Peer(nn.Module):
+class Peer(Model):
     """Wrap layers of PyG in the embeddings and the read-out of our graph transformer."""
 
-    def __init__(self, kind: str, num_node_types: int, num_edge_types: int) -> None:
+    encoder = None
+
+    def __init__(self, make: Callable[[], nn.Module], num_node_types: int, num_edge_types: int) -> None:
         super().__init__()
         self.nodes, self.edges = nn.Embedding(num_node_types, CHANNELS), nn.Embedding(num_edge_types, CHANNELS)
-
-        def layer() -> nn.Module:
-            if kind == "GPSConv":
-                widths = nn.Linear(CHANNELS, CHANNELS), nn.ReLU(), nn.Linear(CHANNELS, CHANNELS)
-                return GPSConv(CHANNELS, GINEConv(nn.Sequential(*widths)), HEADS)
-            return TransformerLayer()
-
-        self.kind = kind
-        self.layers = nn.ModuleList(layer() for _ in range(LAYERS))
+        self.layers = nn.ModuleList(make() for _ in range(LAYERS))
         self.pool_norm = nn.BatchNorm1d(2 * CHANNELS)
         self.readout = nn.Sequential(nn.Linear(2 * CHANNELS, CHANNELS), nn.ReLU(), nn.Linear(CHANNELS, 1))
 
-    def forward(self, batch: Batch) -> Tensor:
-        h, e = self.nodes(batch.x.view(-1)), self.edges(batch.edge_attr.view(-1))
+    def forward(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor, batch: Tensor, *_: Any, **__: Any) -> Tensor:
+        h, e = self.nodes(x.view(-1)), self.edges(edge_attr.view(-1))
         for layer in self.layers:
-            if self.kind == "GPSConv":
-                h = layer(h, batch.edge_index, batch.batch, edge_attr=e)
-            else:
-                h = layer(h, batch.edge_index, e)
-        pooled = [global_mean_pool(h, batch.batch), global_add_pool(h, batch.batch)]
-        return self.readout(self.pool_norm(torch.cat(pooled, dim=1))).squeeze(-1)
+            h = layer(h, edge_index, batch, edge_attr=e)
+        pooled = [global_mean_pool(h, batch), global_add_pool(h, batch)]
+        return self.readout(self.pool_norm(torch.cat(pooled, dim=1)))
 
 
-class PeerTraining:
-    """Train a peer with the steps of :class:`~tg_lpe.app.training.joint.JointTraining`."""
-
-    def __init__(self, kind: str, splits: Any) -> None:
-        self.config = TrainConfig(batch_size=BATCH)
-        self.model = Peer(kind, splits.spec.num_node_types, splits.spec.num_edge_types)
-        is_bfloat16 = resolved_precision("auto", torch.device("cpu")) == "bfloat16"
-        self.autocast_dtype = torch.bfloat16 if is_bfloat16 else None
-        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=self.config.lr, fused=True)
-        self.train_set = splits.train
-
-    def loss(self, batch: Batch, generator: torch.Generator) -> Tensor:
-        with torch.autocast("cpu", self.autocast_dtype, enabled=self.autocast_dtype is not None):
-            out = self.model(batch)
-        return nn.functional.l1_loss(out.float(), batch.y)
+def gps_layer() -> GPSConv:
+    widths = nn.Linear(CHANNELS, CHANNELS), nn.ReLU(), nn.Linear(CHANNELS, CHANNELS)
+    return GPSConv(CHANNELS, GINEConv(nn.Sequential(*widths)), HEADS)
 
 
-PEERS = {
-    "PyG GPSConv": "GPSConv",
-    "PyG TransformerConv": "TransformerConv",
-}
-ROWS = (*CONFIGS, *PEERS)
+PEERS: dict[str, Callable[[], nn.Module]] = {"PyG GPSConv": gps_layer, "PyG TransformerConv": TransformerLayer}
 
 
-def training_of(row: str, splits: Any) -> Any:
+def training_of(row: str, splits: GraphSplits) -> JointTraining:
+    task = Regression()
     if row in PEERS:
         torch.manual_seed(0)
-        return PeerTraining(PEERS[row], splits)
-    task = Regression()
-    options = {"readout": {"pooling": "both"}, "pe_options": {"norm": True}}
-    model = build_model(splits.spec, task, **CONFIGS[row], **options)
+        model: Model = Peer(PEERS[row], splits.spec.num_node_types, splits.spec.num_edge_types)
+    else:
+        options = {"readout": {"pooling": "both"}, "pe_options": {"norm": True}}
+        model = build_model(splits.spec, task, **CONFIGS[row], **options)
     return JointTraining(TrainConfig(batch_size=BATCH), model, splits, task, progress=False)
 
 
-def steps(training: Any) -> Callable[[], None]:
+def steps(training: JointTraining) -> Callable[[], None]:
     """Return a function that runs the next training step, over the batches in turn."""
     training.model.train()
     batches = cycle(list(DataLoader(training.train_set, training.config.batch_size)))
@@ -147,7 +124,7 @@ def main() -> None:
     num_steps, num_batches = (2, 1) if args.quick else (60, 20)
     splits = load_molecules(args.data or "nci", name="zinc" if args.data else "nci", progress=False)
     splits = type(splits)(**{**vars(splits), "train": splits.train.copy(torch.arange(BATCH * num_batches))})
-    rows = ("none", "GramTransformer", "PyG TransformerConv") if args.quick else ROWS
+    rows = ("none", "GramTransformer", "PyG TransformerConv") if args.quick else (*CONFIGS, *PEERS)
     trainings = {row: training_of(row, splits) for row in rows}
     seconds = take_turns({row: steps(training) for row, training in trainings.items()}, num_steps, time.perf_counter)
     results = []
