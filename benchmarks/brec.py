@@ -32,19 +32,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Batch, Data
 from torch_geometric.utils import from_networkx
 
-from tg_lpe import Encoder, GramTransformer, GraphTransformer
-from tg_lpe.encoders import (
-    LPE,
-    PPGN,
-    RRWP,
-    SPE,
-    EffectiveResistance,
-    HeatKernel,
-    LaplacianEigenvectors,
-    RandomWalk,
-    SpectralEncoder,
-    SpectralKernel,
-)
+from tg_lpe import Encoder, GramTransformer, GraphTransformer, encoders
 from tg_lpe.models.tuple_transformer import TupleTransformer
 from tg_lpe.theory import wl
 
@@ -243,24 +231,24 @@ def with_pairs() -> Encoder:
 
 def ppgn(num_layers: int = 8, pair_out_channels: int = 0, frequency: float | None = 10.0) -> Encoder:
     """Use sines, with which differences in CFI pairs grow with the layers; with GELUs they vanish in rounding."""
-    return PPGN(16, 16, pair_out_channels, hidden_channels=16, num_layers=num_layers, frequency=frequency)
+    return encoders.PPGN(16, 16, pair_out_channels, hidden_channels=16, num_layers=num_layers, frequency=frequency)
 
 
 NETWORKS: dict[str, tuple[Callable[[], nn.Module], str]] = {
     "sums of PPGN, GELUs": (lambda: Summed(ppgn(frequency=None)), "2-FWL"),
     "sums of PPGN": (lambda: Summed(ppgn()), "2-FWL"),
     "GraphTransformer": (lambda: transformer(None), "1-WL"),
-    "GraphTransformer(LaplacianEigenvectors)": (lambda: transformer(LaplacianEigenvectors(8)), "2-FWL"),
-    "GraphTransformer(RandomWalk)": (lambda: transformer(RandomWalk(STEPS)), "1-WL with both"),
-    "GraphTransformer(HeatKernel)": (lambda: transformer(HeatKernel()), "2-FWL"),
-    "GraphTransformer(EffectiveResistance)": (lambda: transformer(EffectiveResistance()), "2-FWL"),
+    "GraphTransformer(LaplacianEigenvectors)": (lambda: transformer(encoders.LaplacianEigenvectors(8)), "2-FWL"),
+    "GraphTransformer(RandomWalk)": (lambda: transformer(encoders.RandomWalk(STEPS)), "1-WL with both"),
+    "GraphTransformer(HeatKernel)": (lambda: transformer(encoders.HeatKernel()), "2-FWL"),
+    "GraphTransformer(EffectiveResistance)": (lambda: transformer(encoders.EffectiveResistance()), "2-FWL"),
     "GraphTransformer(GramTransformer)": (lambda: transformer(gram()), "1-WL with both"),
-    "GraphTransformer(RRWP) bias": (lambda: over_pairs("bias", RRWP(STEPS + 1)), "1-WL over all pairs"),
-    "GraphTransformer(RRWP) pairs": (lambda: over_pairs("pairs", RRWP(STEPS + 1)), "1-WL over all pairs"),
-    "GraphTransformer(LPE)": (lambda: transformer(LPE(16, num_eigenpairs=32)), "2-FWL"),
-    "GraphTransformer(SPE)": (lambda: transformer(SPE(16, num_eigenpairs=32)), "2-FWL"),
-    "GraphTransformer(SpectralEncoder)": (lambda: transformer(SpectralEncoder(16, 16)), "2-FWL"),
-    "GraphTransformer(SpectralKernel)": (lambda: transformer(SpectralKernel(16, 16)), "2-FWL"),
+    "GraphTransformer(RRWP) bias": (lambda: over_pairs("bias", encoders.RRWP(STEPS + 1)), "1-WL over all pairs"),
+    "GraphTransformer(RRWP) pairs": (lambda: over_pairs("pairs", encoders.RRWP(STEPS + 1)), "1-WL over all pairs"),
+    "GraphTransformer(LPE)": (lambda: transformer(encoders.LPE(16, num_eigenpairs=32)), "2-FWL"),
+    "GraphTransformer(SPE)": (lambda: transformer(encoders.SPE(16, num_eigenpairs=32)), "2-FWL"),
+    "GraphTransformer(SpectralEncoder)": (lambda: transformer(encoders.SpectralEncoder(16, 16)), "2-FWL"),
+    "GraphTransformer(SpectralKernel)": (lambda: transformer(encoders.SpectralKernel(16, 16)), "2-FWL"),
     "(2,1)-GT": (lambda: tuples(2, 1, "full"), "1-WL"),
     "(2,1)-GT(GramTransformer)": (lambda: tuples(2, 1, "full", gram()), "1-WL with both"),
     "(2,1)-GT(GramTransformer) local": (lambda: tuples(2, 1, "local", gram()), "(2,1)-LWL + P^t"),

@@ -31,60 +31,41 @@ from throughput import one_by_one
 from torch_geometric.data import Batch
 from torch_geometric.transforms import AddRandomWalkPE
 
-from tg_lpe import AddPositionalEncoding, Encoder, GramTransformer, Graph, GraphTransformer
+from tg_lpe import AddPositionalEncoding, Encoder, GramTransformer, Graph, GraphTransformer, encoders
 from tg_lpe.app.molecules import load_molecules
-from tg_lpe.encoders import (
-    LPE,
-    PPGN,
-    RPEARL,
-    RRWP,
-    SPE,
-    CycleCounts,
-    DirectedWalk,
-    EffectiveResistance,
-    FromTransform,
-    HeatKernel,
-    LaplacianEigenvectors,
-    MagneticLaplacian,
-    PersonalizedPageRank,
-    Positions,
-    RandomWalk,
-    ShortestPath,
-    SignNet,
-)
 
 BATCH = 128
 PEER = "PyG's AddRandomWalkPE(16)"
 
 BEFOREHAND: dict[str, Callable[[], Encoder]] = {
-    "RandomWalk(16)": lambda: RandomWalk(16),
-    "RRWP(16)": lambda: RRWP(16),
-    "DirectedWalk(5)": lambda: DirectedWalk(5),
-    "LaplacianEigenvectors(16)": lambda: LaplacianEigenvectors(16),
-    "MagneticLaplacian(4)": lambda: MagneticLaplacian(4),
-    "CycleCounts()": CycleCounts,
-    f"FromTransform, {PEER}": lambda: FromTransform(AddRandomWalkPE(16)),
+    "RandomWalk(16)": lambda: encoders.RandomWalk(16),
+    "RRWP(16)": lambda: encoders.RRWP(16),
+    "DirectedWalk(5)": lambda: encoders.DirectedWalk(5),
+    "LaplacianEigenvectors(16)": lambda: encoders.LaplacianEigenvectors(16),
+    "MagneticLaplacian(4)": lambda: encoders.MagneticLaplacian(4),
+    "CycleCounts()": encoders.CycleCounts,
+    f"FromTransform, {PEER}": lambda: encoders.FromTransform(AddRandomWalkPE(16)),
 }
 PAIRS: dict[str, Callable[[], Encoder]] = {
-    "RRWP(16)": lambda: RRWP(16),
-    "ShortestPath(8)": lambda: ShortestPath(8),
-    "PersonalizedPageRank()": PersonalizedPageRank,
-    "EffectiveResistance": lambda: EffectiveResistance(pair_out_channels=None),
-    "HeatKernel": lambda: HeatKernel(pair_out_channels=None),
-    "Positions(8)": lambda: Positions(8, pair_out_channels=None),
-    "DirectedWalk(5)": lambda: DirectedWalk(5),
-    "MagneticLaplacian(4)": lambda: MagneticLaplacian(4),
+    "RRWP(16)": lambda: encoders.RRWP(16),
+    "ShortestPath(8)": lambda: encoders.ShortestPath(8),
+    "PersonalizedPageRank()": encoders.PersonalizedPageRank,
+    "EffectiveResistance": lambda: encoders.EffectiveResistance(pair_out_channels=None),
+    "HeatKernel": lambda: encoders.HeatKernel(pair_out_channels=None),
+    "Positions(8)": lambda: encoders.Positions(8, pair_out_channels=None),
+    "DirectedWalk(5)": lambda: encoders.DirectedWalk(5),
+    "MagneticLaplacian(4)": lambda: encoders.MagneticLaplacian(4),
     "GramTransformer": lambda: GramTransformer(16, pair_out_channels=8),
     "GramTransformer(direction=0.1)": lambda: GramTransformer(16, pair_out_channels=8, direction=0.1),
 }
 STEPS: dict[str, Callable[[], Encoder]] = {
     "GramTransformer(16)": lambda: GramTransformer(16),
     "GramTransformer(16, direction=0.1)": lambda: GramTransformer(16, direction=0.1),
-    "LPE(16, 16)": lambda: LPE(16, 16),
-    "SPE(16, 16)": lambda: SPE(16, 16),
-    "SignNet()": SignNet,
-    "RPEARL()": RPEARL,
-    "PPGN()": PPGN,
+    "LPE(16, 16)": lambda: encoders.LPE(16, 16),
+    "SPE(16, 16)": lambda: encoders.SPE(16, 16),
+    "SignNet()": encoders.SignNet,
+    "RPEARL()": encoders.RPEARL,
+    "PPGN()": encoders.PPGN,
 }
 ATTENTIONS: dict[str, dict[str, Any]] = {
     "softmax over all nodes": {
@@ -121,7 +102,7 @@ def training_step(batch: Batch, options: dict[str, Any]) -> Callable[[], None]:
     """Run a training step of a model that reads RRWP."""
     torch.manual_seed(0)
     types = {"num_node_types": int(batch.x.max()) + 1, "num_edge_types": int(batch.edge_attr.max()) + 1}
-    model = GraphTransformer(**types, encoder=RRWP(16), hidden_channels=64, num_layers=4, **options)
+    model = GraphTransformer(**types, encoder=encoders.RRWP(16), hidden_channels=64, num_layers=4, **options)
     optimizer, known = torch.optim.Adam(model.parameters()), model.encoder.precompute(Graph.from_data(batch))
 
     def run() -> None:

@@ -27,26 +27,17 @@ from torch_geometric.data import Batch, Data
 from torch_geometric.transforms import LargestConnectedComponents
 from torch_geometric.utils import from_networkx
 
-from tg_lpe import Graph
+from tg_lpe import Encoder, Graph, encoders
 from tg_lpe.app.datasets.nodes import load_node_graph
 from tg_lpe.app.molecules import read_molecules
-from tg_lpe.encoders import (
-    CycleCounts,
-    EffectiveResistance,
-    Encoder,
-    HeatKernel,
-    LaplacianEigenvectors,
-    RandomWalk,
-    load_encoder,
-)
 
 NODES: dict[str, Encoder] = {
-    "walks": RandomWalk(16).double(),
-    "heat": HeatKernel().double(),
-    "cycles": CycleCounts((3, 4, 5, 6)).double(),
-    "eigenvectors": LaplacianEigenvectors(8).double(),
+    "walks": encoders.RandomWalk(16).double(),
+    "heat": encoders.HeatKernel().double(),
+    "cycles": encoders.CycleCounts((3, 4, 5, 6)).double(),
+    "eigenvectors": encoders.LaplacianEigenvectors(8).double(),
 }
-RESISTANCE = EffectiveResistance().double()
+RESISTANCE = encoders.EffectiveResistance().double()
 STRUCTURE = 16
 """Columns of universal-k32 before those of place."""
 DENSE = 10
@@ -131,7 +122,7 @@ def main() -> None:
     args = parser.parse_args()
     if args.data is None and not args.quick:
         parser.error("--data is needed")
-    encoder, rows = load_encoder(UNIVERSAL).double(), []
+    encoder, rows = encoders.load_encoder(UNIVERSAL).double(), []
     for kind, graphs in kinds(args.data, 50 if args.quick else 500).items():
         rows.append({"kind": kind, **scores(encoder, graphs)})
         show(rows[-1])
