@@ -116,19 +116,6 @@ TASKS = {
 }
 
 
-class SymmetricProduct(torch.autograd.Function):
-    """Multiply by a symmetric sparse matrix; the gradient uses the same matrix."""
-
-    @staticmethod
-    def forward(ctx: Any, h: Tensor, matrix: Tensor) -> Tensor:
-        ctx.matrix = matrix
-        return matrix @ h
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        return ctx.matrix @ grad, None
-
-
 Neighbours = tuple[list[Tensor], Tensor | float]
 """Symmetric matrices of ones and of each edge channel, and the factor on their sums."""
 
@@ -156,7 +143,7 @@ class Layer(nn.Module):
         """Return channels of the nodes, ``[num_nodes, 64]``."""
         total, (matrices, scale) = self.own(h), neighbours
         for linear, matrix in zip(self.others, matrices, strict=True):
-            total = total + linear(SymmetricProduct.apply(h, matrix) * scale)
+            total = total + linear((matrix @ h) * scale)
         return h + self.dropout(self.norm(total).relu())
 
 
