@@ -15,7 +15,6 @@ from _results import RESULTS
 OPTIONS: dict[str, dict[str, Any]] = {
     "--seeds": {"nargs": "+", "type": int, "default": [0], "help": "(default: %(default)s)"},
     "--device": {"default": "cpu", "help": "where to train (default: %(default)s)"},
-    "--threads": {"type": int, "help": "threads of this process"},
     "--collect": {"action": "store_true", "help": "run nothing, collect what is complete"},
     "--add": {"action": "store_true", "help": "keep the rows of the file that are not collected now"},
 }

@@ -30,7 +30,6 @@ def run(
     out: Path,
     options: Sequence[str],
     data: str | Path | None = None,
-    threads: int | None = None,
     device: str = "cpu",
 ) -> bool:
     """Run a command of tg-lpe, resuming its folder if it exists; return whether the run is complete."""
@@ -38,8 +37,7 @@ def run(
     if folder.result.exists():
         return True
     place = ["--data", str(data)] if data else []
-    limit = ["--threads", str(threads)] if threads is not None else []
-    full = [command, source, *place, *options, "--device", device, "--out", str(out), "--resume", "--quiet", *limit]
+    full = [command, source, *place, *options, "--device", device, "--out", str(out), "--resume", "--quiet"]
     print(f"$ tg-lpe {' '.join(full)}", file=sys.stderr)
     before, sys.argv = sys.argv, ["tg-lpe", *full]  # the run folder records them
     try:

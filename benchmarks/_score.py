@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from _runs import nci_smiles
 from torch import Tensor
 
 from tg_lpe.app.molecules import (
@@ -115,10 +116,7 @@ def _probe(features: Tensor, target: Tensor) -> float:
 
 def _molecules(data: dict[str, Any], max_nodes: int | None) -> tuple[GraphChunk, list[str]]:
     """Return the sample as one batch, and its SMILES; ``data`` comes from the card."""
-    from rdkit import RDConfig
-
-    file = Path(RDConfig.RDDataDir, "NCI", "first_5K.smi")
-    strings = [line.split()[0] for line in file.read_text(encoding="utf-8").splitlines()]
+    strings = nci_smiles()
     types = data.get("atom_types")  # without them, the checkpoint reads ogb's features or none
     reader = MoleculeReader(AtomVocabulary(tuple(types)) if types else None, canonical=False)
     for count in (2 * SAMPLE, len(strings)):  # most checkpoints read most molecules

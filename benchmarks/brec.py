@@ -18,7 +18,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -46,18 +46,16 @@ NODES = 100
 
 @dataclass
 class Pair:
-    """Two graphs, with cached results of the colourings."""
+    """Two graphs, with what colourings read as attributes."""
 
     category: str
     a: Data
     b: Data
-    known: set[str] = field(default_factory=set)
 
     def with_attributes(self, *names: str) -> Pair:
         """Return both graphs with these attributes, each computed once."""
         for name in names:
-            if name not in self.known:
-                self.known.add(name)
+            if name not in self.a:
                 ATTRIBUTES[name](self)
         return self
 
@@ -116,7 +114,7 @@ def folklore(pair: Pair) -> None:
 
 ATTRIBUTES: dict[str, Callable[[Pair], None]] = {
     "walks": walks,
-    "many walks": many_walks,
+    "many_walks": many_walks,
     "complete": complete,
     "folklore": folklore,
 }
@@ -142,16 +140,16 @@ ORACLES: dict[str, Callable[[Pair], bool]] = {
     "P^t at nodes": colouring("1-WL", "walks", node=["returns"], rounds=0),
     "P^t at edges": colouring("(2,1)-LWL", "walks", edge=["crossings"], rounds=0),
     "1-WL with both": colouring("1-WL", "walks", node=["returns"], edge=["crossings"]),
-    "(2,1)-LWL + P^t": colouring("(2,1)-LWL", "many walks", pair=["many_walks"]),
+    "(2,1)-LWL + P^t": colouring("(2,1)-LWL", "many_walks", pair=["many_walks"]),
     "P^t at all pairs": colouring("2-WL", "walks", pair=["walks"], rounds=0),
     "1-WL over all pairs": over_all_pairs,
     "delta-2-WL": colouring("delta-2-WL"),
     "delta-2-LWL": colouring("delta-2-LWL"),
-    "delta-2-LWL + P^t": colouring("delta-2-LWL", "many walks", pair=["many_walks"]),
+    "delta-2-LWL + P^t": colouring("delta-2-LWL", "many_walks", pair=["many_walks"]),
     "2-FWL": colouring("2-FWL"),
-    "2-FWL + P^t": colouring("2-FWL", "many walks", pair=["many_walks"]),
+    "2-FWL + P^t": colouring("2-FWL", "many_walks", pair=["many_walks"]),
     "(3,1)-LWL": colouring("(3,1)-LWL"),
-    "(3,1)-LWL + P^t": colouring("(3,1)-LWL", "many walks", pair=["many_walks"]),
+    "(3,1)-LWL + P^t": colouring("(3,1)-LWL", "many_walks", pair=["many_walks"]),
     "(3,1)-LWL + 2-FWL": colouring("(3,1)-LWL", "folklore", pair=["folklore"]),
     "(3,2)-LWL": colouring("(3,2)-LWL"),
 }

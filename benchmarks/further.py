@@ -162,7 +162,7 @@ def make_quick(args: argparse.Namespace, folder: Path) -> None:
         rows = ((text, constrained_solubility(text, PUBLISHED)) for text in smiles[first:last])
         write_csv(args.data / f"{part}.csv", ("smiles", "y"), rows)
     args.molecules.write_text("\n".join(smiles[500:1000]), encoding="utf-8")
-    settings = {"set": "zinc12k", "out": folder, "epochs": 1, "data": args.data, "threads": None}
+    settings = {"set": "zinc12k", "out": folder, "epochs": 1, "data": args.data}
     args.runs = folder / "runs"
     tiny = ["--model.hidden_channels", "16", "--model.num_layers", "1"]
     for row in ("none, 9 layers", molecules.WALKS):

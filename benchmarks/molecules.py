@@ -187,7 +187,7 @@ def main() -> None:
         "--split", choices=("random", "scaffold"), default="random", help="of qm9 (default: %(default)s)"
     )
     parser.add_argument("--epochs", type=int, default=15, help="(default: %(default)s)")
-    parser.add_options("--seeds", "--device", "--threads", "--collect", "--add")
+    parser.add_options("--seeds", "--device", "--collect", "--add")
     args = parser.parse_args()
     if args.json and len(args.targets) > 1:
         parser.error(f"--json is for one of the --targets, got {', '.join(args.targets)}")
@@ -247,7 +247,7 @@ def train(row: str, seed: int, base: Path, args: argparse.Namespace, more: list[
             return None
         options[options.index(word)] = str(start)
     options += [*more, "--epochs", str(args.epochs), "--seed", str(seed)]
-    return folder if run("train", args.set, folder, options, args.data, args.threads, args.device) else None
+    return folder if run("train", args.set, folder, options, args.data, args.device) else None
 
 
 def pretrained(args: argparse.Namespace) -> Path | None:
@@ -256,7 +256,7 @@ def pretrained(args: argparse.Namespace) -> Path | None:
     folder = args.out / "-".join([args.set, *split[1:], f"pretrain{'-quick' * args.quick}"])
     options = ["--kernels", "heat", "resistance", "--read_features", "--epochs", "1" if args.quick else "5"]
     options += split
-    complete = run("pretrain", args.set, folder, options, args.data, args.threads, args.device)
+    complete = run("pretrain", args.set, folder, options, args.data, args.device)
     return folder / "encoder" if complete else None
 
 

@@ -431,10 +431,8 @@ def collect(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def main() -> None:
     parser = Parser(__doc__, "few steps, two depths and seeds, in a temporary folder", "synthetic.json")
     parser.add_argument("--experiments", nargs="+", metavar="NAME", choices=EXPERIMENTS, default=list(EXPERIMENTS))
-    parser.add_options("--threads", "--collect")
+    parser.add_options("--collect")
     args = parser.parse_args()
-    if args.threads:
-        torch.set_num_threads(args.threads)
     files = {name: args.out / name / "result.json" for name in EXPERIMENTS}
     for name in [] if args.collect else args.experiments:
         experiment = EXPERIMENTS[name]

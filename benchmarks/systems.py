@@ -141,7 +141,7 @@ def main() -> None:
     names = [name for system in SYSTEMS.values() for name in system]
     parser.add_argument("--experiments", nargs="+", metavar="NAME", choices=names, help=f"(default: all) {names}")
     parser.add_argument("--rows", nargs="+", metavar="ROW", help="names in the tables (default: all)")
-    parser.add_options("--seeds", "--device", "--threads", "--collect")
+    parser.add_options("--seeds", "--device", "--collect")
     args = parser.parse_args()
     if args.data is None and not args.collect and not args.quick:
         parser.error("--data DIR is missing, the folder of zinc12k, peptides, molhiv and nodes")
@@ -177,7 +177,7 @@ def train(name: str, experiment: Experiment, row: str, seed: int, base: Path, ar
     elif experiment.folder is not None:
         data = args.data / experiment.folder
     options = [*experiment.options, *experiment.rows[row], "--epochs", str(experiment.epochs), "--seed", str(seed)]
-    run("train", source, base / f"{folder_name(name, row)}-s{seed}", options, data, args.threads, args.device)
+    run("train", source, base / f"{folder_name(name, row)}-s{seed}", options, data, args.device)
 
 
 def collect(name: str, experiment: Experiment, row: str, base: Path) -> dict[str, Any] | None:

@@ -72,7 +72,7 @@ def main() -> None:
     parser.add_argument(
         "--precision", choices=("float32", "bfloat16"), default="float32", help="of the training (default: %(default)s)"
     )
-    parser.add_options("--seeds", "--device", "--threads", "--collect", "--add")
+    parser.add_options("--seeds", "--device", "--collect", "--add")
     args = parser.parse_args()
     if args.quick:
         args.cells, args.data = [f"nci-{row}" for row in ROWS], None
@@ -105,7 +105,7 @@ def train(cell: str, seed: int, args: argparse.Namespace) -> None:
     if args.quick:
         options += ["--graphs", "100", "--model.hidden_channels", "16", "--model.num_layers", "1"]
     source = SOURCES.get(name, name)
-    run("train", source, args.out / f"{cell}-{epochs}-s{seed}", options, data, args.threads, args.device)
+    run("train", source, args.out / f"{cell}-{epochs}-s{seed}", options, data, args.device)
 
 
 def pretrained(cell: str, data: Path | None, args: argparse.Namespace) -> Path | None:
@@ -116,7 +116,7 @@ def pretrained(cell: str, data: Path | None, args: argparse.Namespace) -> Path |
         options = ["--preset", "paper", *ROWS[row], "--epochs", str(args.pretrain_epochs), "--seed", str(start)]
         options += ["--graphs", "100"] if args.quick else []
         folder = base / f"{cell}-{args.pretrain_epochs}-s{start}"
-        if not run("pretrain", SOURCES.get(name, name), folder, options, data, args.threads, args.device):
+        if not run("pretrain", SOURCES.get(name, name), folder, options, data, args.device):
             return None
     starts = complete_runs(base, f"{cell}-{args.pretrain_epochs}")
     best = min(range(args.starts), key=lambda start: read_json(starts[start].result)["val_loss"])
