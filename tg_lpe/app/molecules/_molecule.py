@@ -12,6 +12,8 @@ from collections.abc import Mapping, Sequence
 from types import ModuleType
 from typing import Any, NamedTuple
 
+import networkx
+
 try:
     from rdkit import Chem, RDConfig, rdBase
     from rdkit.Chem import Descriptors, rdFingerprintGenerator, rdMolDescriptors
@@ -289,10 +291,17 @@ def _atom_type(atom: Any) -> str:
 def solubility_terms(molecule: Any) -> tuple[float, float, float]:
     """Compute Crippen logP, synthetic accessibility, and the number of atoms of the longest ring beyond six.
 
+    The ring is that of a cycle basis. Fused rings have several, whose longest rings differ; this one is that of the
+    published ZINC labels.
+
     Args:
         molecule: A sanitised RDKit molecule with its aromatic flags, which both scores read.
     """
-    bonds = [(bond.GetBeginAtomIdx(), bond.GetEndAtomIdx(), 0) for bond in molecule.GetBonds()]
+    bonds = [(bond.GetBeginAtomIdx(), bond.GetEndAtomIdx()) for bond in molecule.GetBonds()]
+    atoms = networkx.Graph()
+    atoms.add_nodes_from(range(molecule.GetNumAtoms()))
+    atoms.add_edges_from(sorted(map(sorted, bonds)))  # neighbours in ascending order, as in an adjacency matrix
+    longest = max(map(len, networkx.cycle_basis(atoms)), default=0)
     with rdBase.BlockLogs():
         logp = float(rdMolDescriptors.CalcCrippenDescriptors(molecule)[0])
         # RDKit's Contrib folder is no package.
@@ -301,7 +310,7 @@ def solubility_terms(molecule: Any) -> tuple[float, float, float]:
             "the synthetic accessibility score needs RDKit's Contrib folder, which the wheels on PyPI contain",
         )
         accessibility = float(scorer.calculateScore(molecule))
-    return logp, accessibility, float(max(0, longest_ring(molecule.GetNumAtoms(), bonds) - 6))
+    return logp, accessibility, float(max(0, longest - 6))
 
 
 @functools.cache
@@ -313,50 +322,6 @@ def _module_at(path: str, missing: str) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
-
-
-def longest_ring(num_atoms: int, bonds: Sequence[tuple[int, int, int]]) -> int:
-    """Return the length of the longest ring of a cycle basis, 0 without rings.
-
-    Fused rings have several cycle bases, whose longest rings differ. As for the published ZINC labels, this one belongs
-    to a search tree that starts at the last atom and visits neighbours in ascending order.
-    """
-    neighbours: list[list[int]] = [[] for _ in range(num_atoms)]
-    for first, second, _ in bonds:
-        neighbours[first].append(second)
-        neighbours[second].append(first)
-    for others in neighbours:
-        others.sort()
-    seen: set[int] = set()
-    longest = 0
-    for root in range(num_atoms - 1, -1, -1):
-        if root not in seen:
-            longest = max(longest, _longest_ring_from(root, neighbours, seen))
-    return longest
-
-
-def _longest_ring_from(root: int, neighbours: Sequence[Sequence[int]], seen: set[int]) -> int:
-    parent = {root: root}
-    # linked[v]: vertices whose edge to v is in the tree or in a ring that is already closed.
-    linked: dict[int, set[int]] = {root: set()}
-    stack, longest = [root], 0
-    while stack:
-        vertex = stack.pop()
-        for other in neighbours[vertex]:
-            if other not in linked:
-                parent[other] = vertex
-                linked[other] = {vertex}
-                stack.append(other)
-            elif other not in linked[vertex]:
-                # `other` is still on the stack, so every vertex linked to it is finished and the climb reaches one.
-                length, ancestor = 3, parent[vertex]
-                while ancestor not in linked[other]:
-                    ancestor = parent[ancestor]
-                    length += 1
-                longest = max(longest, length)
-                linked[other].add(vertex)
-    seen.update(parent)
-    return longest
 
 
 @functools.cache
