@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from _readme import FEW
+from _readme import BUDGETS, FEW
 from _results import MEV_IN, RESULTS
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
@@ -136,7 +136,6 @@ def draw_cell(axes: Any, cell: dict[str, Any], lead: float, x: int, y: int) -> N
     axes.text(x, y, text, ha="center", va="center", fontsize=7.5, color="white" if abs(lead) > 0.4 else "black")
 
 
-FURTHER_EPOCHS = (15, 40, 100, 300)
 FURTHER_ROWS = {
     "gram-k16, frozen, nodes alone, 9 layers": ("gram-k16, frozen", ORANGE),
     "GramTransformer, 9 layers": ("GramTransformer", OURS),
@@ -150,7 +149,7 @@ def draw_further(path: Path) -> None:
     Error bars have one standard error, over molecules and seeds together.
     """
     places: dict[str, list[tuple[int, float, float]]] = {name: [] for name in FURTHER_ROWS}
-    for epochs in FURTHER_EPOCHS:
+    for epochs in BUDGETS:
         rows = {row["row"]: row["further"] for row in results_of(f"zinc12k_{epochs}_further")}
         percent = 100 / rows["random-walk, 9 layers"]["mae"]
         for name in FURTHER_ROWS.keys() & rows.keys():
@@ -165,7 +164,7 @@ def draw_further(path: Path) -> None:
         beside = [budget * (1 + 0.03 * (index - 1)) for budget in epochs]  # bars do not hide each other
         axes.errorbar(beside, means, errors, color=color, label=label, marker="o", markersize=4, capsize=3)
     axes.set(xlabel="epochs", ylabel="difference of the mean error", xscale="log")
-    axes.set_xticks(FURTHER_EPOCHS, map(str, FURTHER_EPOCHS))
+    axes.set_xticks(BUDGETS, map(str, BUDGETS))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:+.0f} %".replace("-", "\N{MINUS SIGN}") if value else "0")
     axes.grid(alpha=0.25)

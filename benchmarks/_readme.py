@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from _results import MEV_IN
+from _results import MEV_IN, RESULTS
 
 from tg_lpe.app.molecules import QM9_UNITS
 from tg_lpe.app.training.metrics import METRICS
@@ -27,7 +27,6 @@ from tg_lpe.checkpoints.files import read_json
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-RESULTS = ROOT / "benchmarks" / "results"
 TABLE = re.compile(r"(<!-- benchmarks/results/(\w+)\.json(, \w+)? -->\n)((?:\|.*\n)*)")
 
 Entry = Mapping[str, Any]

@@ -42,7 +42,7 @@ from _results import show, write_results
 from _runs import slug
 from grid import BACKBONES, ROWS
 from scipy.sparse.linalg import splu
-from sklearn.metrics import average_precision_score
+from sklearn.metrics import average_precision_score, r2_score
 from torch import Tensor, nn
 from torch_geometric.data import Data
 from torch_geometric.loader import DataLoader
@@ -309,11 +309,6 @@ def train(model: nn.Module, loss_of: Callable[[Data], Tensor], graphs: list[Data
         schedule.step()
 
 
-def r2(label: Tensor, predicted: Tensor) -> float:
-    """Return the predicted share of the variance."""
-    return float(1 - (label - predicted).square().sum() / (label - label.mean()).square().sum())
-
-
 @torch.no_grad()
 def figures(predict: Callable[[Data], tuple[Tensor, Tensor]], parts: dict[str, list[Data]]) -> dict[str, Any]:
     """Return the figures of predicted labels on a grid, and the R2 of the flow of each draw."""
@@ -321,7 +316,8 @@ def figures(predict: Callable[[Data], tuple[Tensor, Tensor]], parts: dict[str, l
     for graph in DataLoader(parts["test"]):
         (edges, nodes), free, flow = predict(graph), graph.is_free, graph.dc_flow
         labels = [*graph.edge_labels.T, *graph.node_labels[free].T, graph.edge_labels[:, 0] + flow]
-        rows.append([r2(*pair) for pair in zip(labels, [*edges.T, *nodes[free].T, edges[:, 0] + flow], strict=True)])
+        found = [*edges.T, *nodes[free].T, edges[:, 0] + flow]
+        rows.append([r2_score(*pair) for pair in zip(labels, found, strict=True)])
     intact, *others = DataLoader(parts["outages"])
     before = intact.before - intact.dc_flow.abs() - predict(intact)[0][:, 1]
     for graph in others:

@@ -32,7 +32,7 @@ from scipy.sparse.linalg import eigsh, lobpcg
 from scipy.spatial import cKDTree
 from torch import Tensor
 from torch_geometric.data import Data
-from torch_geometric.nn import SAGEConv
+from torch_geometric.nn import GraphSAGE, Sequential
 from torch_geometric.transforms import AddLaplacianEigenvectorPE
 
 from tg_lpe import AddPositionalEncoding, Graph, LinearTransformerPE
@@ -134,23 +134,11 @@ def share_of(vectors: np.ndarray, columns: np.ndarray) -> float:
     return float(np.square(columns.T @ vectors).sum() / vectors.shape[1])
 
 
-class Reader(torch.nn.Module):
-    """Two SAGE layers."""
-
-    def __init__(self, channels: int, classes: int) -> None:
-        super().__init__()
-        self.norm = torch.nn.BatchNorm1d(channels)
-        self.first, self.second = SAGEConv(channels, 64), SAGEConv(64, classes)
-
-    def forward(self, x: Tensor, adjacency: Tensor) -> Tensor:
-        """Return scores of the classes, ``[num_nodes, classes]``."""
-        return self.second(self.first(self.norm(x), adjacency).relu(), adjacency)
-
-
 def accuracy(x: Tensor, data: Data, classes: int, seed: int) -> float:
-    """Return the accuracy at unlabelled nodes after 60 steps of Adam on the labelled tenth."""
+    """Return the accuracy at unlabelled nodes of two SAGE layers, after 60 steps of Adam on the labelled tenth."""
     torch.manual_seed(seed)
-    model = Reader(x.size(1), classes)
+    norm, sage = torch.nn.BatchNorm1d(x.size(1)), GraphSAGE(x.size(1), 64, num_layers=2, out_channels=classes)
+    model = Sequential("x, adjacency", [(norm, "x -> x"), (sage, "x, adjacency -> x")])
     is_train = torch.rand(data.num_nodes) < 0.1
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     size, ones = (data.num_nodes, data.num_nodes), torch.ones(data.edge_index.size(1))
