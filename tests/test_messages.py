@@ -62,7 +62,7 @@ test_graph_transformers = refusals(
     (({"in_channels": 1}, RING[0, :3].unsqueeze(1), RING), r"floating point \[3, 1\], got torch.int64 \[3, 1\]"),
     (({"edge_dim": 1}, None, RING, torch.rand(6)), r"floating point \[6, 1\], got torch.float32 \[6\]"),
     (({"edge_dim": 2}, None, RING, torch.rand(6)), r"torch.float32 \[6\]"),
-    (({}, None, RING, torch.rand(6, 2)), "edge_dim=2, .* edge_attr=None"),
+    (({}, None, RING, torch.rand(6)), "edge_dim=1, .* edge_attr=None"),
     (({"in_channels": 1}, torch.rand(4, 1), RING, torch.zeros(4).long()), "edge features"),
     (({}, Data(edge_index=RING, num_nodes=3)), TypeError, r"model\(data.x, data.edge_index"),
     (({}, None), TypeError, "edge_index"),

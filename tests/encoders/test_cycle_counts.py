@@ -79,4 +79,4 @@ def test_dense_graphs_are_refused_before_the_work() -> None:
         CycleCounts((3,), max_paths=paths - 1)(None, graph)
 
 
-test_refusals = refusals(CycleCounts, *(((lengths,), "lengths must") for lengths in ((), (2,), (9,), (3, 3), (3.0,))))
+test_refusals = refusals(CycleCounts, *(((lengths,), "from 3 to 8") for lengths in ((), (2,), (9,), (3, 3), (3.0,))))

@@ -58,9 +58,8 @@ class CycleCounts(NodeEdgeEncoder):
         if isinstance(lengths, str) or not isinstance(lengths, Iterable):
             raise TypeError(f"lengths must be a sequence of integers, got {lengths!r}")
         lengths = tuple(lengths)
-        for length in lengths:
-            check_count("lengths", length, least=3)
-        if not lengths or max(lengths) > LONGEST or len(set(lengths)) < len(lengths):
+        are_known = all(isinstance(length, int) and 3 <= length <= LONGEST for length in lengths)
+        if not lengths or not are_known or len(set(lengths)) < len(lengths):
             raise ValueError(f"lengths must be one or more different integers from 3 to {LONGEST}, got {lengths}")
         check_count("max_paths", max_paths)
         super().__init__(len(lengths), len(lengths), edge_out_channels)

@@ -163,7 +163,7 @@ class FeatureEmbedding(Resettable):
         if feature is None and self.expects_feature:
             raise ValueError(f"the model was built for {what} features, but none were given: {name} is missing")
         if feature is not None and not self.expects_feature:
-            width = f"{width}={feature.size(-1)}" if feature.is_floating_point() else f"num_{what}_types="
+            width = f"{width}={feature.shape[1:].numel()}" if feature.is_floating_point() else f"num_{what}_types="
             raise ValueError(
                 f"the model was built without {what} features, but some were given: make it with {width}, or call it "
                 f"with {name}=None"

@@ -88,5 +88,5 @@ def test_the_command_adds_a_line_and_refuses_other_data(
         in capsys.readouterr().out
     )
     splits = load_block_model("pattern", 0, 10)
-    with pytest.raises(ValueError, match="--fingerprint is for molecules, by regression or classes; got multiclass"):
+    with pytest.raises(ValueError, match="molecules: regression or classes; got multiclass of GraphSplits"):
         fingerprint_scores(splits, task_for(splits, "multiclass"))

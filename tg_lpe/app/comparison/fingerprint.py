@@ -28,7 +28,8 @@ def fingerprint_scores(splits: GraphSplits, task: Task, progress: bool = True) -
         ValueError: If the data are no molecules, or the task is a class of your own.
     """
     if not isinstance(splits, MoleculeSplits) or not isinstance(task, (Regression, Multilabel, Multiclass)):
-        raise ValueError(f"--fingerprint is for molecules, by regression or classes; got {task.name}, {splits.spec}")
+        kind = f"{task.name} of {type(splits).__name__}"
+        raise ValueError(f"--fingerprint is for molecules: regression or classes; got {kind}")
     count = GetMorganGenerator(radius=2, fpSize=2048).GetCountFingerprintAsNumPy
     train, test = (np.stack([count(parse(text)) for text in splits.smiles[part]]) for part in ("train", "test"))
     labels, outputs = splits.labels("train"), []
