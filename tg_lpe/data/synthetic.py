@@ -36,16 +36,6 @@ def csl_edges(num_nodes: int, skip: int) -> Tensor:
     return torch.cat([torch.stack([node, (node + step) % num_nodes]) for step in (1, skip)], dim=1)
 
 
-def grid_edges(side: int) -> Tensor:
-    """List the edges of a square grid with nodes row by row, int64 ``[2, 2 side (side - 1)]``, sorted."""
-    node = torch.arange(side * side).view(side, side)
-    right, down = torch.full_like(node, -1), torch.full_like(node, -1)
-    right[:, :-1], down[:-1] = node[:, 1:], node[1:]
-    head = torch.stack([right, down], dim=-1).flatten()
-    edges = torch.stack([node.flatten().repeat_interleave(2), head])
-    return edges[:, head >= 0]
-
-
 def random_regular_edges(num_nodes: int, degree: int, generator: torch.Generator) -> Tensor:
     """Draw an expander as a union of random circles through all nodes, int64 ``[2, num_nodes degree / 2]``.
 

@@ -131,4 +131,4 @@ def _iterated(
     tail, head = (part.tail, part.head) if with_edges else (part.tail[:0], part.head[:0])
     faster = "smaller times, since the work grows with the square root of the largest; or RandomWalk with few steps"
     with Progress(part.size, " nodes", faster) as progress:
-        return polynomial_entries(matrix, heat_series(times, bound), True, tail, head, progress)
+        return polynomial_entries(matrix, heat_series(times, bound), tail, head, progress)

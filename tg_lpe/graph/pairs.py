@@ -200,7 +200,7 @@ def pagerank_entries(graph: Graph, alphas: Sequence[float]) -> tuple[Tensor, Ten
         for start, last in pairwise(runs_of_graphs(graph)):
             own = slice(*np.searchsorted(tail, (start, last)))  # edges are sorted by tail
             nodes[start:last], edges[own] = polynomial_entries(
-                matrix[start:last, start:last], series, True, tail[own] - start, head[own] - start, progress
+                matrix[start:last, start:last], series, tail[own] - start, head[own] - start, progress
             )
     at_nodes = torch.from_numpy(nodes).to(graph.device)
     at_nodes[degree == 0] = 1.0  # a walk from there stays

@@ -337,19 +337,17 @@ def _eigsh(operator: Any, count: int, start: Array, restarts: int, tolerance: fl
 def polynomial_entries(
     matrix: csr_matrix,
     series: Array,
-    chebyshev: bool,
     tail: Array,
     head: Array,
     progress: Progress,
 ) -> tuple[Array, Array]:
-    """Compute the diagonal and the entries at edges of polynomials of a sparse symmetric matrix ``P``.
+    """Compute the diagonal and the entries at edges of Chebyshev series of a sparse symmetric matrix ``P``.
 
     A block of columns goes through all powers, small enough for the cache, on as many threads as torch has.
 
     Args:
         matrix: ``P``, ``[n, n]``.
-        series: coefficients of each polynomial, ``[num_polynomials, num_terms]``.
-        chebyshev: whether they multiply Chebyshev polynomials ``T_k(P)``, instead of powers ``P^k``.
+        series: coefficients of ``T_k(P)`` in each polynomial, ``[num_polynomials, num_terms]``.
         tail, head: columns and rows of the entries to compute in addition to the diagonal, ``[num_edges]``.
         progress: counts the columns that are computed, ``n``.
 
@@ -360,7 +358,7 @@ def polynomial_entries(
     nodes, edges = (np.zeros((rows, len(series))) for rows in (n, len(tail)))
     order = np.argsort(tail, kind="stable")
     first_edge = np.searchsorted(tail[order], np.arange(n + 1))
-    step = 2 * matrix if chebyshev else matrix
+    twice = 2 * matrix
 
     def compute(block: Array) -> None:
         edge = np.concatenate([order[first_edge[node] : first_edge[node + 1]] for node in block])
@@ -374,9 +372,8 @@ def polynomial_entries(
             for term in range(start, start + len(values)):
                 now.take(places, out=values[term - start])
                 if term + 1 < terms:
-                    after = (step if term else matrix) @ now
-                    if chebyshev and term:
-                        after -= before
+                    after = (twice if term else matrix) @ now
+                    after -= before
                     before, now = now, after
             sums += series[:, start : start + TERMS] @ values
         nodes[block], edges[edge] = sums[:, :width].T, sums[:, width:].T

@@ -148,8 +148,9 @@ class GraphTransform(BaseTransform, ABC):
         for number, data in enumerate(graphs):
             if not isinstance(data, Data | HeteroData) or isinstance(data, HyperGraphData):
                 raise TypeError(f"graph {number}: {_not_one_graph(data)}")
+        form = {"desc": "encoding", "unit": "graph", "disable": None if progress else True}
         if any(isinstance(data, HeteroData) for data in graphs):
-            for number, data in enumerate(tqdm(graphs, **bar_options(progress))):
+            for number, data in enumerate(tqdm(graphs, **form)):
                 try:
                     graphs[number] = self(data)
                 except (ValueError, TypeError) as error:
@@ -160,7 +161,7 @@ class GraphTransform(BaseTransform, ABC):
         parts: list[list[Attribute]] = []
         sizes: list[int] = []
         start = 0
-        with tqdm(total=len(dataset), **bar_options(progress)) as bar:
+        with tqdm(total=len(dataset), **form) as bar:
             for chunk in iterate_chunks(dataset if collated else graphs, CHUNK, names, CHUNK_PAIRS):
                 try:
                     parts.append(self._of_part(chunk, 0, chunk.num_graphs))
@@ -255,8 +256,3 @@ def _not_one_graph(data: Any) -> str:
     elif isinstance(data, HeteroData):
         hint = "hetero='whole' encodes it as one graph"
     return f"a transform takes Data or Batch of one node type, got {type(data).__name__}; {hint}"
-
-
-def bar_options(progress: bool) -> dict[str, Any]:
-    """Return the common options of progress bars."""
-    return {"desc": "encoding", "unit": "graph", "disable": None if progress else True}
