@@ -153,14 +153,11 @@ class EncodingJob:
                 bar.update(reports[-1].num_rows)
         return _total(reports)
 
-    def run_on_ray(self, num_cpus: float = 1) -> JobReport:
+    def run_on_ray(self) -> JobReport:
         """Encode the missing shards as tasks of Ray Data, on the cluster that Ray is connected to.
 
         Call ``ray.init(address=...)`` first to use a cluster; otherwise Ray starts on this machine. All machines must
         see input and output under the same paths, and have the same release of this library.
-
-        Args:
-            num_cpus: number of cores of a task.
 
         Raises:
             ModuleNotFoundError: if Ray is not installed.
@@ -176,7 +173,7 @@ class EncodingJob:
         if not numbers:
             return _total([])
         tasks = ray.data.from_items(numbers, override_num_blocks=len(numbers))
-        done = tasks.map(lambda row: self.encode(self.shards[row["shard"]])._asdict(), num_cpus=num_cpus)
+        done = tasks.map(lambda row: self.encode(self.shards[row["shard"]])._asdict())
         return _total([JobReport(**row) for row in done.take_all()])
 
     def start(self) -> None:

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any, ClassVar, Literal, TypeVar
 
 from tg_lpe.arguments import check_choice, check_count, check_shares
+from tg_lpe.data.spec import LEVELS
 from tg_lpe.nn.features import ENCODING_NORMS
 
 T = TypeVar("T", bound="Options")
@@ -15,7 +16,6 @@ READOUTS = ("mlp", "paper", "pyramid")
 PE_MERGES = ("add", "concat", "apart")
 POOLINGS = ("mean", "sum", "max", "both")
 TOKEN_POOLINGS = ("token", "mean", "sum", "max")
-LEVELS = ("graph", "node")
 TOKEN_LEVELS = (*LEVELS, "edge")
 
 
