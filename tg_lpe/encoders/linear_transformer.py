@@ -60,9 +60,9 @@ class LinearTransformer(Encoder):
     conductances of filter ``j mod num_filters``, learned as in :class:`~tg_lpe.GramTransformer`, which reads the powers
     of ``I - S`` of every layer by the same kernels. ``D`` is the diagonal of ``S`` before scaling, ``beta_4 = 0``, and
     ``normalize`` divides a layer by its largest absolute value on the spectrum [0, 2], which is the same on all graphs.
-    Edge weights are divided by their mean over the graph, so their scale does not matter. Training learns conductances
-    and ``M``, which combines the columns to any polynomials that they span. The weights of the layers are drawn once,
-    and are buffers: a small step of them changes all columns, and trainings that took such steps diverged.
+    Edge weights are divided by the mean of the positive ones, so their scale does not matter. Training learns
+    conductances and ``M``, which combines the columns to any polynomials that they span. The weights of the layers are
+    drawn once, and are buffers: a small step of them changes all columns, and trainings that took such steps diverged.
 
     Args:
         k: number of columns of ``Phi``.
@@ -367,13 +367,14 @@ class LinearTransformer(Encoder):
 
 
 def of_mean_weight_one(graph: Graph) -> Graph:
-    """Divide edge weights by the mean weight of the edges of their graph.
+    """Divide edge weights by the mean of the positive ones in their graph.
 
     Args:
         graph: a graph or batch with edge weights.
     """
     w, number = graph.conductance, graph.batch[graph.tail]
     assert w is not None
-    mean = w.new_zeros(graph.num_graphs, dtype=torch.float64).index_add(0, number, w.double())
-    mean = torch.where(mean > 0, mean / graph.edge_counts.clamp(min=1), 1.0)
+    zeros = w.new_zeros(graph.num_graphs, dtype=torch.float64)
+    total, count = zeros.index_add(0, number, w.double()), zeros.index_add(0, number, (w > 0).double())
+    mean = torch.where(total > 0, total / count.clamp(min=1), 1.0)
     return graph.with_conductances((w / mean[number]).to(w.dtype))
