@@ -21,6 +21,7 @@ from tg_lpe.encoders import (
     PersonalizedPageRank,
     RandomWalk,
     ShortestPath,
+    SpectralKernel,
 )
 from tg_lpe.graph import progress
 from tg_lpe.graph.heat import heat_kernel_entries
@@ -94,12 +95,16 @@ def test_walks_of_large_graphs(steps: int, hubs: int) -> None:
 
 @needs_cpu
 @pytest.mark.filterwarnings("error")
-def test_walks_and_resistances_of_an_expander_warn_before_they_start() -> None:
+def test_what_warns_before_it_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "SHOWN_AFTER", 1e4)
     with pytest.raises(UserWarning, match="faster: fewer steps"):
         RandomWalk(60).precompute(random_graph(40_000))
     with pytest.raises(UserWarning, match="; faster"):
         effective_resistances(random_graph(70_000))
     node = torch.arange(60_000)
+    star = Graph(torch.stack([0 * node, node]))
+    with pytest.raises(UserWarning, match="minutes; faster: LPE"):
+        SpectralKernel(num_eigenpairs=200).precompute(star)  # one eigenspace has 59,999 dimensions
     RandomWalk(4).precompute(Graph(torch.stack([node, node.roll(1)])))
 
 
@@ -155,7 +160,7 @@ def test_progress_is_shown_by_the_clock(monkeypatch: pytest.MonkeyPatch, capsys:
         warnings.simplefilter("error")
         with Progress(100, " parts") as short:
             short.update(50)
-        with pytest.raises(UserWarning, match="takes about 167 minutes; faster: Linear"):
+        with pytest.raises(UserWarning, match="takes about 3 hours; faster: Linear"):
             Progress(seconds=10_000)
     assert not capsys.readouterr().err
     monkeypatch.setattr(progress, "SHOWN_AFTER", 0.01)
@@ -166,10 +171,11 @@ def test_progress_is_shown_by_the_clock(monkeypatch: pytest.MonkeyPatch, capsys:
         time.sleep(0.03)
         known.update(200)
         known.update(1)
-    assert "300/1.00k" in capsys.readouterr().err and len(caught) == 1
-    with pytest.warns(UserWarning, match="takes more than a minute; faster"), Progress(unit=" layers"):
+    assert "300/1.00k" in (shown := capsys.readouterr().err) and len(caught) == 1
+    assert shown.endswith("\r"), "the bar is gone"
+    with pytest.warns(UserWarning, match="takes more than a minute; faster"), Progress(unit=" layers") as clock:
         time.sleep(1.2)  # a clock that ticks each second
-    assert "layers" in capsys.readouterr().err
+    assert "layers" in capsys.readouterr().err and not clock.is_alive()
 
 
 CHUNKED = encoders.LPE(3, 4), encoders.SignNet(3, 4), encoders.RPEARL(3, 4), encoders.SPE(3, 4)

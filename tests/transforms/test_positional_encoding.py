@@ -51,6 +51,14 @@ def test_a_refused_graph_of_a_dataset_is_named(make: Callable[[list[Data]], Any]
     assert isinstance(error.value.__cause__, ValueError)
 
 
+@pytest.mark.parametrize("make", [list, Stored])
+def test_rows_too_many_of_a_single_graph_are_refused(make: Callable[[list[Data]], Any]) -> None:
+    """Nothing of another graph follows them, so that they could be cut off."""
+    data = Data(edge_index=torch.tensor([[0, 1, 2], [1, 2, 0]]), edge_weight=torch.ones(5), num_nodes=3)
+    with pytest.raises(ValueError, match=r"edge_weight .* shape \[3\], got .* \[5\]"):
+        AddPositionalEncoding(RandomWalk(2)).encode_dataset(make([data]), progress=False)
+
+
 def test_a_batch_of_batches_or_by_hand() -> None:
     """The ``num_graphs`` of one counts the batches, not the graphs; the other has a batch vector alone."""
     first, *others = graphs()

@@ -9,11 +9,18 @@ from torch import Tensor
 
 from tg_lpe.graph.eigenvectors import DEGENERATE, EIGENVECTOR_NODES, laplacian_eigenvectors, null_vectors
 from tg_lpe.graph.graph import Graph
+from tg_lpe.graph.progress import warn_if_long
 from tg_lpe.graph.solvers import DENSE_LIMIT
 from tg_lpe.ops.blas import torch_threads_for
 
 SPARE = 6
 """Number of additional eigenvectors that are computed at first, to find the end of the last eigenspace."""
+
+EIGENVECTOR_SECONDS = 6e-9
+"""Seconds, times ``n k^2``, for ``k`` eigenvectors of a large graph; twice as many may be needed for whole spaces."""
+
+FASTER = "LPE or SignNet, which compute a given number of eigenvectors instead of whole eigenspaces"
+"""The faster choice that a warning names."""
 
 
 class Spectrum(NamedTuple):
@@ -133,6 +140,7 @@ def eigenspaces(
     null_values = null_values.where(null.counts > 0, torch.nan)
     width = k + SPARE
     while True:
+        warn_if_long(EIGENVECTOR_SECONDS * graph.max_nodes * (2 * width) ** 2, FASTER)
         vectors, values = laplacian_eigenvectors(graph, width, normalization=normalization)
         values = torch.cat([null_values, values.clamp(min=0.0)], dim=1)  # zero up to rounding
         counts = torch.cat([null.counts, torch.ones_like(values[:, 2:], dtype=torch.int64)], dim=1)

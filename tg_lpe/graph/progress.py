@@ -42,11 +42,9 @@ class Progress(Thread):
         self, total: float | None = None, unit: str = " parts", faster: str = LINEAR, seconds: float = 0.0
     ) -> None:
         super().__init__(daemon=True)
-        self._total, self._unit, self._faster, self._is_warned = total, unit, faster, False
+        self._total, self._unit, self._faster, self._is_warned = total, unit, faster, warn_if_long(seconds, faster)
         self._done, self._start, self._is_over = 0.0, time.monotonic(), Event()
         self._bar: tqdm | None = None
-        if seconds > WARNED_AFTER:
-            self._warn(seconds)
 
     def __enter__(self) -> Progress:
         if self._total is None:
@@ -76,14 +74,18 @@ class Progress(Thread):
             form = {"unit": self._unit, "unit_scale": True, "leave": False, "disable": None}
             self._bar = tqdm(desc="encoding", total=self._total, initial=self._done, **form)
         self._bar.update(self._done - self._bar.n)
-        seconds, share = time.monotonic() - self._start, self._done / self._total if self._total else 0
-        if not self._is_warned and seconds > WARNED_AFTER * (share or 1):
-            self._warn(seconds / share if share else None)
+        seconds, share = time.monotonic() - self._start, self._done / self._total if self._total else None
+        if not self._is_warned and share != 0:
+            self._is_warned = warn_if_long(seconds / (share or 1), self._faster, is_all=share is not None)
 
-    def _warn(self, seconds: float | None) -> None:
-        self._is_warned = True
-        taken = "more than a minute" if seconds is None else f"about {math.ceil(seconds / 60)} minutes"
-        warnings.warn(f"this graph is large, and takes {taken}; faster: {self._faster}", stacklevel=2)
+
+def warn_if_long(seconds: float, faster: str, is_all: bool = True) -> bool:
+    """Warn of more than a minute, and name a faster choice; say whether. ``is_all``: the work takes no longer."""
+    if seconds > WARNED_AFTER:
+        about = f"{math.ceil(seconds / 60)} minutes" if seconds < 7200 else f"{seconds / 3600:.0f} hours"
+        taken = f"about {about}" if is_all else "more than a minute"
+        warnings.warn(f"this graph is large, and takes {taken}; faster: {faster}", stacklevel=2)
+    return seconds > WARNED_AFTER
 
 
 def warn_of_pairs(number: int, unit: str, device: torch.device, faster: str) -> None:

@@ -112,10 +112,10 @@ def _walks_of_large_graphs(graph: Graph, adjacency: Tensor, steps: int, with_edg
     total = float(seconds.sum())
     part = seconds.cumsum() // max(SECONDS_OF_A_PART, total / MOST_PARTS)
     nodes.zero_(), edges.zero_()  # the samples are computed again, in their turn
-    with Progress(num_blocks, " blocks", FASTER_WALKS, total) as progress:
+    with Progress(total, " s", FASTER_WALKS, total) as progress:
         for blocks in np.split(place, np.flatnonzero(np.diff(part)) + 1):
             add_walks_(*arguments, torch.from_numpy(blocks))
-            progress.update(len(blocks))
+            progress.update(float(seconds[blocks].sum()))
     return nodes[rank], torch.empty_like(edges).index_copy_(0, by_tail, edges)
 
 
@@ -138,16 +138,14 @@ def sparse_walks(turns: Sequence[csr_matrix], first: Array, second: Array, steps
     starts, ends, out = first[order], second[order], np.zeros((len(order), steps))
     width = max(FEWEST_COLUMNS, COLUMN_ENTRIES // max(1, size))
     for begin in range(0, size, width):
-        progress.update(min(width, size - begin))
         low, high = np.searchsorted(starts, (begin, begin + width))
-        if low == high:
-            continue
         row, column = starts[low:high] - begin, ends[low:high]
         rows: Any = eye(min(width, size - begin), size, begin, format="csr")
-        for step in range(steps):
+        for step in range(steps) if low < high else ():
             at = step % len(turns)
             rows = rows @ turns[at] if issparse(rows) else transposed[at] @ rows  # dense rows are columns
             if issparse(rows) and rows.nnz > DENSE_SHARE * rows.shape[0] * size:
                 rows = np.ascontiguousarray(rows.toarray().T)
             out[order[low:high], step] = rows[row, column] if issparse(rows) else rows[column, row]
+        progress.update(min(width, size - begin))
     return out

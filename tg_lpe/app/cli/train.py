@@ -47,7 +47,6 @@ NAMED_TASKS: dict[str, dict[str, Any]] = {
 PUBLISHED_REGRESSIONS = ("zinc", "zinc12k", "qm9-solubility", "nci")
 """Sources whose labels are not scaled, as in papers; their standard deviation is near one."""
 
-
 BUDGET = ("epochs", "lr")
 """Settings whose defaults depend on the number of graphs."""
 
