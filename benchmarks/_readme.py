@@ -284,7 +284,7 @@ def nodes_fields(columns: tuple[str, ...], entry: Entry, spreads: bool = True) -
     }
 
 
-FEW = {"zinc12k, 300": "300", "zinc12k, 1,000": "1,000"}
+FEW = {"zinc12k, 300": "300", "zinc12k, 1,000": "1,000", "zinc12k, 3,000": "3,000"}
 """Columns of benchmarks/grid.py with fewer labels of another one, which have a table of their own."""
 COORDINATES = "huangpu, coordinates"  # in the picture alone
 GRID_COLUMNS = {
@@ -539,7 +539,7 @@ TABLES: dict[str, Table] = {
         drop_empty=True,
     ),
     "grid, labels": Table(
-        "encoding: {row} | 300: {zinc12k, 300} | 1,000: {zinc12k, 1,000} | 10,000: {zinc12k}",
+        "encoding: {row} | 300: {zinc12k, 300} | 1,000: {zinc12k, 1,000} | 3,000: {zinc12k, 3,000} | 10,000: {zinc12k}",
         grid_fields,
         lambda content: [row for row in groups(results(content), "row", "column") if row.keys() & FEW],
         drop_empty=True,

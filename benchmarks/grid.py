@@ -208,6 +208,7 @@ COLUMNS: dict[str, Column] = {
     "zinc12k": Column(partial(molecules, folder="zinc12k", train=10_000, rest=1_000, name="zinc12k"), 20),
     "zinc12k, 300": Column(partial(molecules, folder="zinc12k", train=300, rest=1_000, name="zinc12k"), 120, {}, 32),
     "zinc12k, 1,000": Column(partial(molecules, folder="zinc12k", train=1_000, rest=1_000, name="zinc12k"), 60, {}, 32),
+    "zinc12k, 3,000": Column(partial(molecules, folder="zinc12k", train=3_000, rest=1_000, name="zinc12k"), 40, {}, 32),
     "qm9, gap": Column(partial(molecules, folder="qm9", train=20_000, rest=5_000, name="qm9", targets=["gap"]), 10),
     "molhiv": Column(
         partial(molecules, folder="molhiv", train=10_000, rest=5_000, name="molhiv", features="ogb"),
