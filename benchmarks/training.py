@@ -1,6 +1,6 @@
 """Time a training step of the graph transformer with each positional encoding, and of transformers of PyG.
 
-    python benchmarks/training.py [--quick] [--data ZINC_DIR] [--json FILE]
+    OMP_NUM_THREADS=1 python benchmarks/training.py [--quick] [--data ZINC_DIR] [--json FILE]
 
 The same batches of 128 molecules go through all models in turn, step by step, so that other load affects all models.
 All models have 4 layers of 128 channels and 8 heads, and similar numbers of parameters. Times are medians over the
