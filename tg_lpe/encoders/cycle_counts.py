@@ -60,8 +60,8 @@ class CycleCounts(NodeEdgeEncoder):
         lengths = tuple(lengths)
         are_known = all(isinstance(length, int) and 3 <= length <= LONGEST for length in lengths)
         if not lengths or not are_known or len(set(lengths)) < len(lengths):
-            allowed, hint = f"one or more different integers from 3 to {LONGEST}", number_hint((*lengths, None)[0])
-            raise ValueError(f"lengths must be {allowed}, got {lengths}{hint}")
+            hint = number_hint(next(iter(lengths), None))
+            raise ValueError(f"lengths must be one or more different integers from 3 to {LONGEST}, got {lengths}{hint}")
         check_count("max_paths", max_paths)
         super().__init__(len(lengths), len(lengths), edge_out_channels)
         self.lengths, self.max_paths = lengths, max_paths
