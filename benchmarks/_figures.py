@@ -62,7 +62,6 @@ GRID_NAMES = {
     "distances": "ShortestPath",
     "R-PEARL": "RPEARL",
     "whitened GPSE, retrained": "Whitened GPSE, retrained",
-    "Gram, pairs": "GramTransformer, pairs",
 }
 """Names of rows in the picture."""
 

@@ -70,9 +70,6 @@ def whitened(encoder: Mapping[str, Any] | str) -> Candidate:
     return Candidate({"class": "Whitened", "encoder": encoder}, edge_encoding=False)
 
 
-PAIRS = {"attention": "pairs", "hidden_channels": 56}
-"""A model of about the same size that reads pairs of nodes."""
-
 BACKBONES: dict[str, dict[str, Any]] = {
     "transformer": MODEL,
     "gine": {
@@ -104,10 +101,6 @@ ROWS: dict[str, Candidate] = {
     "R-PEARL": Candidate({"class": "RPEARL"}, SLOW),
     "positions, trained": Candidate({"class": "Positions", "k": 8, "loops": 2}),
     "PPGN": Candidate({"class": "PPGN"}, SLOW),
-    "RRWP, pairs": Candidate({"class": "RRWP"}, model=PAIRS),
-    "Gram, pairs": Candidate(
-        {"class": "GramTransformer", "out_channels": 8, "edge_out_channels": 8, "pair_out_channels": 8}, model=PAIRS
-    ),
     "whitened heat": whitened({"class": "HeatKernel"}),
     "whitened resistance": whitened({"class": "EffectiveResistance"}),
     "whitened cycles": whitened(CYCLES),
@@ -125,9 +118,6 @@ ROW_ORDER = [*ROWS, *GPSE_ROWS, *LEFT_OUT, "electric flow"]
 if WEIGHTS.exists():
     ROWS |= GPSE_ROWS
 ROWS |= {name: Candidate(path, 0, edge_encoding=False) for name, path in LEFT_OUT.items() if path.exists()}
-
-DENSE = ["PPGN", "RRWP, pairs", "Gram, pairs"]
-"""Rows that hold all pairs of nodes, so they are only for small graphs."""
 
 
 @dataclass(frozen=True)
@@ -199,24 +189,31 @@ def cycles(data: Path, length: int, number: int = 1500) -> GraphSplits:
 
 CLASSES = {"name": "multiclass"}
 BALANCED = {"name": "multiclass", "balanced": True, "metric": "balanced_accuracy"}
-LARGE = [*DENSE, "SPE", "distances", *(row for row in ROWS if "cycles" in row)]
+LARGE = ["PPGN", "SPE", "distances", *(row for row in ROWS if "cycles" in row)]
 """Rows that are not run on large or dense graphs."""
 
 PEPTIDES = {"folder": "peptides", "canonical": False, "features": "ogb", "targets": [f"y{n}" for n in range(10)]}
 
+ZINC = partial(molecules, folder="zinc12k", rest=1_000, name="zinc12k")
+GAP = partial(molecules, folder="qm9", name="qm9", targets=["gap"])
+FEW_LABELS = {300: 120, 1_000: 60, 3_000: 40}
+"""Epochs by the number of training molecules."""
+
 COLUMNS: dict[str, Column] = {
-    "zinc12k": Column(partial(molecules, folder="zinc12k", train=10_000, rest=1_000, name="zinc12k"), 20),
-    "zinc12k, 300": Column(partial(molecules, folder="zinc12k", train=300, rest=1_000, name="zinc12k"), 120, {}, 32),
-    "zinc12k, 1,000": Column(partial(molecules, folder="zinc12k", train=1_000, rest=1_000, name="zinc12k"), 60, {}, 32),
-    "zinc12k, 3,000": Column(partial(molecules, folder="zinc12k", train=3_000, rest=1_000, name="zinc12k"), 40, {}, 32),
-    "qm9, gap": Column(partial(molecules, folder="qm9", train=20_000, rest=5_000, name="qm9", targets=["gap"]), 10),
+    "zinc12k": Column(partial(ZINC, train=10_000), 20),
+    "qm9, gap": Column(partial(GAP, train=20_000, rest=5_000), 10),
+    **{
+        f"{name}, {train:,}": Column(partial(load, train=train, rest=1_000), epochs, {}, 32)
+        for name, load in (("zinc12k", ZINC), ("qm9, gap", GAP))
+        for train, epochs in FEW_LABELS.items()
+    },
     "molhiv": Column(
         partial(molecules, folder="molhiv", train=10_000, rest=5_000, name="molhiv", features="ogb"),
         10,
         {"name": "binary"},
     ),
     "peptides-func": Column(
-        partial(molecules, train=2_000, rest=1_000, **PEPTIDES), 15, {"name": "multilabel"}, 32, DENSE
+        partial(molecules, train=2_000, rest=1_000, **PEPTIDES), 15, {"name": "multilabel"}, 32, ["PPGN"]
     ),
     "PATTERN": Column(lambda data: load_block_model("pattern", 0, 1000), 15, BALANCED, 16, LARGE),
     "CLUSTER": Column(lambda data: load_block_model("cluster", 0, 1000), 15, BALANCED, 16, LARGE),
@@ -250,8 +247,6 @@ def network(candidate: Candidate) -> torch.nn.Module:
     encoder = None if candidate.encoder is None else start_encoder(candidate.encoder, DataSpec())
     if encoder is not None and not candidate.edge_encoding:
         encoder = without_edges(encoder)
-    if encoder is not None and candidate.model is PAIRS:
-        return brec.over_pairs("pairs", encoder)
     return brec.transformer(encoder)
 
 
@@ -400,8 +395,7 @@ def fill(name: str, rows: list[str], args: argparse.Namespace, out: Path) -> lis
         "device": args.device,
         "quick": args.quick,
     }
-    without = [*column.without, *(DENSE if args.backbone != "transformer" else ())]  # their models attend to pairs
-    every = {row: candidate for row, candidate in ROWS.items() if row not in without}
+    every = {row: candidate for row, candidate in ROWS.items() if row not in column.without}
     if not args.collect:
         asked = {row: candidate for row, candidate in every.items() if row in rows}
         compare(splits, asked, seeds=args.seeds, **settings)
