@@ -296,7 +296,6 @@ def whole(dataset: Any) -> InMemoryDataset:
             "pre_transform, or pass list(dataset) to apply it once, now"
         )
     else:
-        check_sequence(dataset, "expected")
         result = GraphDataset.from_data_list([dataset[index] for index in range(len(dataset))])
         if result._data.edge_index is None:
             raise ValueError(f"each graph needs edge_index, got data with {result._data.keys()}; {WITHOUT_EDGE_INDEX}")
@@ -454,6 +453,7 @@ def rows_of(slices: Tensor, index: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 def _without_selection(dataset: Any) -> Any:
     """Copy selected graphs from a :func:`plain_storage`, as collating them would; return other datasets themselves."""
+    check_sequence(dataset, "expected")
     storage = plain_storage(dataset)
     if storage is None or dataset._indices is None or len(dataset) < 2:
         return dataset
