@@ -190,7 +190,7 @@ def test_graphs_of_too_many_nodes_are_refused(attention: str, monkeypatch: pytes
     model = GraphTransformer(
         hidden_channels=8, heads=2, attention=attention, attention_options={"max_nodes": 3}, encoder=RRWP(4)
     )
-    with pytest.raises(ValueError, match="max_nodes"):
+    with pytest.raises(ValueError, match="larger ones: max_nodes in attention_options, or attention='edge'"):
         model(None, EDGES, batch=BATCH, num_graphs=GRAPHS)
     with pytest.raises(ValueError, match="pair_channels"):
         GraphTransformer(hidden_channels=8, attention=attention, attention_options={"pair_channels": 3})

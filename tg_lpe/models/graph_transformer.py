@@ -196,7 +196,7 @@ class GraphTransformer(FeatureModel):
     ) -> Tensor | tuple[Tensor, Tensor]:
         """Encode, embed, run the layers, pool and read out."""
         if self.shared is not None and (max_nodes := self.shared.max_nodes) is not None:  # before memory is allocated
-            check_pair_nodes(graph, f"attention with attention_options={{'max_nodes': {max_nodes}}}", max_nodes)
+            check_pair_nodes(graph, "attention", max_nodes, "max_nodes in attention_options, or attention='edge'")
         encodes_pairs = self.reads_pairs and self.encoder is not None and self.encoder.pair_out_channels > 0
         pe, edge_pe, pairs = self._encode(graph, features, options, graph.pairs if encodes_pairs else None)
         h, pe = self._embed_nodes(features.x, pe, graph)
