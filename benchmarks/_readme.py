@@ -231,8 +231,9 @@ def synthetic_panels(content: Entry) -> Entries:
 
 
 BREC_LEFT_OUT = {
-    *("2-WL", "P^t at edges", "P^t at all pairs", "delta-2-LWL", "delta-2-LWL + P^t", "2-FWL + P^t"),
-    *(f"GraphTransformer({name})" for name in ("HeatKernel", "EffectiveResistance", "SpectralEncoder")),
+    *("2-WL", "delta-2-LWL"),
+    *(f"GraphTransformer({name})" for name in ("HeatKernel", "EffectiveResistance", "SpectralEncoder", "LPE")),
+    "GraphTransformer(LaplacianEigenvectors)",
 }
 """Rows that the table of BREC leaves out; the text sums up the networks among them."""
 

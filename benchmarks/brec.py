@@ -138,16 +138,12 @@ ORACLES: dict[str, Callable[[Pair], bool]] = {
     "2-WL": colouring("2-WL"),
     "(2,1)-LWL": colouring("(2,1)-LWL"),
     "P^t at nodes": colouring("1-WL", "walks", node=["returns"], rounds=0),
-    "P^t at edges": colouring("(2,1)-LWL", "walks", edge=["crossings"], rounds=0),
     "1-WL with both": colouring("1-WL", "walks", node=["returns"], edge=["crossings"]),
     "(2,1)-LWL + P^t": colouring("(2,1)-LWL", "many_walks", pair=["many_walks"]),
-    "P^t at all pairs": colouring("2-WL", "walks", pair=["walks"], rounds=0),
     "1-WL over all pairs": over_all_pairs,
     "delta-2-WL": colouring("delta-2-WL"),
     "delta-2-LWL": colouring("delta-2-LWL"),
-    "delta-2-LWL + P^t": colouring("delta-2-LWL", "many_walks", pair=["many_walks"]),
     "2-FWL": colouring("2-FWL"),
-    "2-FWL + P^t": colouring("2-FWL", "many_walks", pair=["many_walks"]),
     "(3,1)-LWL": colouring("(3,1)-LWL"),
     "(3,1)-LWL + P^t": colouring("(3,1)-LWL", "many_walks", pair=["many_walks"]),
     "(3,1)-LWL + 2-FWL": colouring("(3,1)-LWL", "folklore", pair=["folklore"]),
@@ -194,8 +190,10 @@ def gram() -> Encoder:
     return GramTransformer(out_channels=32, edge_out_channels=32)
 
 
-def tuples(k: int, s: int, attention: str, encoder: Encoder | None = None, num_layers: int = 3) -> nn.Module:
-    """Make a tuple transformer whose layers change their input strongly, so that differences do not fade."""
+def tuples(
+    k: int, s: int, attention: str, encoder: Encoder | None = None, num_layers: int = 3, is_strong: bool = True
+) -> nn.Module:
+    """Make a tuple transformer, by default one that changes its input strongly, so that differences do not fade."""
     heads = k if attention == "local" else 2
     model = TupleTransformer(
         encoder=encoder,
@@ -208,7 +206,7 @@ def tuples(k: int, s: int, attention: str, encoder: Encoder | None = None, num_l
         attention=attention,
         readout={"pooling": "sum"},
     )
-    for module in model.modules():
+    for module in model.modules() if is_strong else ():
         if isinstance(module, nn.Linear):
             nn.init.normal_(module.weight, std=module.in_features**-0.5)
         elif isinstance(module, nn.Embedding):
@@ -248,6 +246,7 @@ NETWORKS: dict[str, tuple[Callable[[], nn.Module], str]] = {
     "GraphTransformer(SpectralEncoder)": (lambda: transformer(encoders.SpectralEncoder(16, 16)), "2-FWL"),
     "GraphTransformer(SpectralKernel)": (lambda: transformer(encoders.SpectralKernel(16, 16)), "2-FWL"),
     "(2,1)-GT": (lambda: tuples(2, 1, "full"), "1-WL"),
+    "(2,1)-GT(SPE)": (lambda: tuples(2, 1, "full", encoders.SPE(16, num_eigenpairs=32), is_strong=False), "2-FWL"),
     "(2,1)-GT(GramTransformer)": (lambda: tuples(2, 1, "full", gram()), "1-WL with both"),
     "(2,1)-GT(GramTransformer) local": (lambda: tuples(2, 1, "local", gram()), "(2,1)-LWL + P^t"),
     "(2,1)-GT local": (lambda: tuples(2, 1, "local"), "(2,1)-LWL"),
