@@ -44,11 +44,10 @@ lists = st.lists(graphs(max_nodes=6, exponents=(-1.0, 1.0)), min_size=1, max_siz
 def test_chunks_are_the_graphs_in_order(parts: list[Graph], size: int) -> None:
     expected = [as_data(graph, i) for i, graph in enumerate(parts)]
     attributes = ("x", "edge_weight", "absent")
-    check_chunks(expected, expected, size, attributes)
-    check_chunks(Stored(expected), expected, size, attributes)
     bare = [Data(edge_index=data.edge_index, num_nodes=data.num_nodes) for data in expected]
-    check_chunks(bare, bare, size, attributes)
-    check_chunks(Stored(bare), bare, size, attributes)
+    for listed in (expected, bare):
+        check_chunks(listed, listed, size, attributes)
+        check_chunks(Stored(listed), listed, size, attributes)
 
 
 @few
@@ -146,10 +145,12 @@ def test_an_edge_to_a_node_of_the_next_graph_is_refused(store, node: int) -> Non
 @pytest.mark.parametrize("store", [list, Stored])
 @pytest.mark.parametrize("kind", [list, np.array])
 def test_an_attribute_that_is_no_tensor_is_refused(store, kind) -> None:
-    edge_index = torch.tensor([[0, 1], [1, 0]])
-    dataset = store([Data(edge_index=edge_index, edge_weight=kind([0.5, 0.5]), num_nodes=2) for _ in range(2)])
+    dataset = store([path_of(3, edge_weight=kind([0.5, 0.5])) for _ in range(2)])
     with pytest.raises(TypeError, match=r"edge_weight must be a tensor, got .*0\.5, 0\.5.* in graph 0"):
         list(iterate_chunks(dataset, 2, ("edge_weight",)))
+    dataset = store([Data(edge_index=kind([[0], [1]]), num_nodes=2) for _ in range(2)])
+    with pytest.raises(ValueError, match="edge_index must be a dense tensor"):
+        whole(dataset)
 
 
 def test_a_number_of_nodes_that_is_given_comes_first() -> None:

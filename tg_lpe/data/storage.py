@@ -136,14 +136,6 @@ def _chunks(
     def single(index: int) -> Data:
         data: Data = dataset[index]
         check_single(data, f"graph {index}")
-        edge_index = data.edge_index
-        if edge_index is None:
-            raise ValueError(
-                f"each graph needs edge_index, graph {index} is Data with {data.keys()}; {WITHOUT_EDGE_INDEX}"
-            )
-        if not isinstance(edge_index, Tensor) or edge_index.dim() != 2:
-            got = list(edge_index.shape) if isinstance(edge_index, Tensor) else type(edge_index).__name__
-            raise ValueError(f"edge_index must be a tensor [2, num_directed_edges], got {got}")
         return data
 
     def form(numbered: tuple[int, Data]) -> list[tuple[str, Any, Any, Any]]:
@@ -191,7 +183,7 @@ def check_sequence(dataset: Any, must: str) -> None:
 
 
 def check_single(data: Any, name: str) -> None:
-    """Raise ``TypeError`` unless ``data`` is one graph; an attribute ``batch`` may separate several."""
+    """Raise an error unless ``data`` is one graph with edges; an attribute ``batch`` may separate several."""
     if not isinstance(data, Data):
         hint = f"; {HOMOGENEOUS}" * isinstance(data, HeteroData)
         raise TypeError(f"graphs must be Data, {name} is of type {type(data).__name__}{hint}")
@@ -202,6 +194,13 @@ def check_single(data: Any, name: str) -> None:
     if isinstance(batch, Tensor) and bool(batch.any()):
         batches = f"has an attribute batch with numbers up to {int(batch.max())}"
         raise TypeError(f"expected single graphs, but {name} {batches}; make one Data of each, or remove the attribute")
+    edge_index = data.edge_index
+    if edge_index is None:
+        raise ValueError(f"each graph needs edge_index, {name} is Data with {data.keys()}; {WITHOUT_EDGE_INDEX}")
+    if not isinstance(edge_index, Tensor) or edge_index.layout != torch.strided or edge_index.dim() != 2:
+        is_tensor = isinstance(edge_index, Tensor)
+        got = f"{edge_index.layout} {list(edge_index.shape)}" if is_tensor else type(edge_index).__name__
+        raise ValueError(f"edge_index must be a dense tensor [2, num_directed_edges], got {got} in {name}")
 
 
 def _take(graphs: Iterator[Data], chunk_size: int, max_pairs: int | None) -> Iterator[tuple[list[Data], list[int]]]:
@@ -283,12 +282,13 @@ def whole(dataset: Any) -> InMemoryDataset:
 
     Raises:
         TypeError: if an element is not a ``Data``, or a batch of several graphs.
-        ValueError: if the dataset is empty or in memory with a ``transform``, a graph has no ``edge_index`` or wrong
-            numbers of rows, or graphs differ in their attributes.
+        ValueError: if the dataset is empty or in memory with a ``transform``, a graph has no dense ``edge_index`` or
+            wrong numbers of rows, or graphs differ in their attributes.
     """
     result: InMemoryDataset
     dataset = _without_selection(dataset)
     if is_collated(dataset):
+        check_single(dataset._data, "the dataset")
         result = dataset
     elif isinstance(dataset, InMemoryDataset) and dataset.transform is not None:
         raise ValueError(
@@ -297,8 +297,6 @@ def whole(dataset: Any) -> InMemoryDataset:
         )
     else:
         result = GraphDataset.from_data_list([dataset[index] for index in range(len(dataset))])
-        if result._data.edge_index is None:
-            raise ValueError(f"each graph needs edge_index, got data with {result._data.keys()}; {WITHOUT_EDGE_INDEX}")
     if (error := _wrong_rows(result)) is not None:
         raise ValueError(error)
     return result
