@@ -84,8 +84,8 @@ def figures_by_part(task: Task, outputs: Tensor, targets: Tensor, part: Tensor |
 
     The contribution is the jackknife's pseudo-value :math:`n m - (n - 1) m_{-i}`: :math:`m` is the metric of all rows,
     and :math:`m_{-i}` the metric without the :math:`i`-th of :math:`n` parts. If the metric is a mean over the rows,
-    such as the absolute error, the contribution is the mean of the part. For other metrics, such as ROC-AUC, the
-    standard error of the mean of all contributions estimates that of the metric.
+    such as the absolute error, and all parts have equally many, the contribution is the mean of the part. Otherwise, as
+    for ROC-AUC, the standard error of the mean of all contributions estimates that of the metric.
 
     Args:
         task: the task, which names the metric.
