@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 
+@torch.compiler.disable  # the default backend refuses products that wrap around
 def counter_normal(seed: int, num_rows: int, num_columns: int, like: Tensor) -> Tensor:
     """Draw standard normal numbers, each a function of ``(seed, row, column)`` alone.
 
@@ -20,10 +21,9 @@ def counter_normal(seed: int, num_rows: int, num_columns: int, like: Tensor) -> 
     Returns:
         ``[num_rows, num_columns]``.
     """
-    row = torch.arange(num_rows, device=like.device).unsqueeze(-1)
-    column = torch.arange(2 * num_columns, device=like.device)
+    row, column = (torch.arange(size, device=like.device) for size in (num_rows, 2 * num_columns))
     # Two rounds keep rows and columns of neighbouring counters unrelated; int64 products wrap around as intended.
-    bits = _mix(_mix((row + 1) * _WEYL + signed_64(seed)) + (column + 1) * _WEYL)
+    bits = _mix(_mix((row.unsqueeze(-1) + 1) * _WEYL + signed_64(seed)) + (column + 1) * _WEYL)
     uniform = ((bits >> 11) & (2**53 - 1)).to(torch.float64).add_(0.5).mul_(2.0**-53)
     radius = uniform[:, 0::2].log().mul_(-2.0).sqrt_()
     return radius.mul_(uniform[:, 1::2].mul(2 * torch.pi).cos_()).to(like.dtype)
