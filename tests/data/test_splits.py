@@ -137,8 +137,7 @@ def test_whole_numbers_stay_exact() -> None:
 
 
 def test_without_labels() -> None:
-    graphs = [graph(y=None), graph(4, y=None)]
-    splits = GraphSplits.of(graphs, graphs, graphs)
+    splits = GraphSplits.of(*3 * [[graph(y=None), graph(4, y=None)]])
     assert splits.target.columns == () and splits.labels("train").shape == (2, 0)
 
 
@@ -153,6 +152,7 @@ test_splits_that_do_not_fit = refusals(
     ((ONE, ONE, ONE, {"spec": {"in_channels": 1}}), TypeError, "spec"),
     ((ONE, ONE, ONE, {"level": "node"}), "train: y"),
     (([graph(y=torch.rand(1, 2))],), "columns"),
+    ((*3 * [[graph(y=torch.rand(3, 2), train_mask=torch.ones(3) > 0)]],), "train_mask"),
     ((Stored([graph(), graph()], lambda d: d),), "train: .* transform"),
 )
 test_labels_that_do_not_fit = refusals(

@@ -94,7 +94,7 @@ class GraphSplits:
             TypeError: if a dataset holds anything but ``Data``, labels are not numbers, ``columns`` is no sequence of
                 strings, or ``spec`` no ``DataSpec``.
             ValueError: if a split is empty or has a ``transform``, only some splits have labels, their shapes do not
-                fit or leave the level unclear, or the features are ambiguous (see :class:`DataSpec`).
+                fit or leave the level unclear, nodes have masks, or features are ambiguous (see :class:`DataSpec`).
         """
         if level is not None:
             check_choice("level", level, LEVELS)
@@ -456,6 +456,8 @@ def _labels_and_rows(dataset: InMemoryDataset) -> tuple[Tensor, Tensor]:
 
 def _with_labels(dataset: InMemoryDataset, level: Level) -> InMemoryDataset:
     """Copy a dataset with ``y`` in the shape and dtype of :class:`GraphSplits`."""
+    if level == "node" and "train_mask" in dataset._data:
+        raise ValueError("only GraphSplits.of_masks reads train_mask: set y to NaN outside of it, and delete it")
     y, rows = _labels_and_rows(dataset)
     y = _floating(y.reshape(len(dataset) if level == "graph" else int(rows.sum()), -1))
     return with_attribute(dataset, "y", level, y.squeeze(1) if y.size(1) == 1 else y)
