@@ -286,7 +286,7 @@ class LinearTransformer(Encoder):
         """Return the product of scalars of each block that has all of them; absent ones are one."""
         held = {**self._parameters, **self._buffers}
         values = [weight for name in names if (weight := held[name]) is not None]
-        return math.prod([value[: min(map(len, values))] for value in values], start=self.w_v.new_ones(()))
+        return math.prod([value[: min(len(each) for each in values)] for value in values], start=self.w_v.new_ones(()))
 
     def _columns(self, graph: Graph, inputs: Inputs, probes: Tensor | None) -> Tensor:
         """Compute ``Phi`` of the last layer."""

@@ -114,8 +114,8 @@ class FeatureModel(Model):
         rows = {"x": x, "batch": batch, "pe": pe, "edge_attr": edge_attr, "edge_pe": edge_pe, "graph_attr": graph_attr}
         for name, value in rows.items():
             check_rows(name, value)
-        if num_nodes is None:
-            num_nodes = next((value.size(0) for value in (x, batch, pe) if value is not None), None)
+        if num_nodes is None and (sizes := [value.size(0) for value in (x, batch, pe) if value is not None]):
+            num_nodes = sizes[0]
         check_devices(edge_index=edge_index, **rows, edge_weight=edge_weight)
         is_traced = torch.compiler.is_compiling()
         checks = None if is_traced else partial(self._check_features, features)

@@ -234,4 +234,4 @@ class PairAttentionLayer(AttentionLayer):
             return h, e, state
         pairs = self.pair_out(self.dropout(pairs))
         pairs = self.pair_norm(state.values + pairs, graph.pair_graphs)
-        return h, e, state._replace(values=pairs)
+        return h, e, PairState(pairs, state.keys)
