@@ -316,7 +316,7 @@ def grid_by_row(content: Entry) -> Entries:
     """Group the cells of benchmarks/grid.py by the encoding: those of most columns, and some others."""
     cells = [cell for cell in results(content) if cell["column"] not in FEW]
     rows, columns = groups(cells, "row", "column"), {cell["column"] for cell in cells}
-    return [row for row in rows if len(row) - 1 > 0.65 * len(columns) or row["row"] in GRID_SHOWN]
+    return [row for row in rows if len(row) - 1 > 0.7 * len(columns) or row["row"] in GRID_SHOWN]
 
 
 def grid_fields(entry: Entry) -> Entry:
