@@ -220,7 +220,7 @@ def test_a_bad_row_costs_little(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 def test_weights_that_all_rows_have_wrong_are_the_reason_given(tmp_path: Path) -> None:
     source = write_graphs(tmp_path / "in.parquet", rings(3, 4), edge_weight=[[1] * 3, [1] * 4])
-    with pytest.raises(ValueError, match=r"in.parquet: row 0: edge_weight must be floating point of shape \[3\]"):
+    with pytest.raises(ValueError, match=r"in.parquet: row 0: edge_weight must be floating point .*write .*float"):
         EncodingJob(source, tmp_path / "out", AddPositionalEncoding(RandomWalk(4))).run(progress=False)
 
 

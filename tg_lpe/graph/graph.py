@@ -327,6 +327,6 @@ def _check_form(name: str, values: Tensor | None, size: int) -> None:
     if values is not None and not isinstance(values, Tensor):
         raise TypeError(f"{name} must be a floating point tensor of shape [{size}], got {type(values).__name__}")
     if values is not None and (values.shape != (size,) or not values.is_floating_point()):
-        got = f"{values.dtype} {list(values.shape)}"
         hint = rows_hint(name, values.numel(), size, "edge" if name == "edge_weight" else "")
-        raise ValueError(f"{name} must be floating point of shape [{size}], got {got}{hint}")
+        got = f"{values.dtype} {list(values.shape)}{hint or '; write .flatten().float()'}"
+        raise ValueError(f"{name} must be floating point of shape [{size}], got {got}")
