@@ -308,13 +308,11 @@ def test_link_split_comes_from_its_seed_alone(monkeypatch: pytest.MonkeyPatch) -
     for state in (0, 1):  # of the global generators
         torch.manual_seed(state)
         random.seed(state)
-        expected = torch.rand(1), random.random()
-        torch.manual_seed(state)
-        random.seed(state)
+        expected = torch.initial_seed(), torch.get_rng_state().tolist(), random.getstate()
         with monkeypatch.context() as patched:
             patched.setattr(torch.cuda, "manual_seed_all", lambda seed: pytest.fail("seeded all GPUs"))
             splits.append(random_link_split(data, seed=5))
-        assert (torch.rand(1), random.random()) == expected
+        assert (torch.initial_seed(), torch.get_rng_state().tolist(), random.getstate()) == expected
     for one, other in zip(*splits, strict=True):
         assert torch.equal(one.edge_index, other.edge_index)
         assert torch.equal(one.edge_label_index, other.edge_label_index)
@@ -322,7 +320,7 @@ def test_link_split_comes_from_its_seed_alone(monkeypatch: pytest.MonkeyPatch) -
 
 
 test_link_split_refuses_edges_that_would_leak = refusals(
-    lambda edges: random_link_split(Data(edge_index=edges, num_nodes=4), seed=0),
+    lambda edges, **attributes: random_link_split(Data(edge_index=edges, num_nodes=4, **attributes), seed=0),
     ((torch.tensor([[0, 1, 2, 3], [1, 2, 3, 0]]),), "one direction"),
     ((torch.tensor([[0, 1, 1, 0, 0, 1], [1, 0, 2, 1, 1, 0]]),), "twice"),
     ((torch.tensor([[0, 1, 2, 2], [1, 0, 2, 2]]),), "self-loops"),
@@ -331,6 +329,8 @@ test_link_split_refuses_edges_that_would_leak = refusals(
     ((torch.tensor([[0.0, 1.0], [1.0, 0.0]]),), "edge_index"),
     ((torch.tensor([0, 1]),), "edge_index"),
     ((EDGES.numpy(),), TypeError, "edge_index"),
+    ({"edges": EDGES, "edge_weight": torch.tensor([1.0, 2.0, 3.0, 3.0])}, "unequal attributes"),
+    ({"edges": EDGES, "edge_label": torch.ones(4)}, "edge_label, as of a split"),
 )
 
 

@@ -346,7 +346,7 @@ def random_link_split(data: Data, seed: int, val: float = 0.05, test: float = 0.
     validation edges for test. Encode the graphs after the split: an encoding of the whole graph reveals hidden edges.
 
     Args:
-        data: an undirected graph with each edge listed once in each direction, no self-loops; not changed.
+        data: an undirected graph with each edge listed once in each direction, with equal attributes, no self-loops.
         seed: decides the draw; the global generators are left as they were.
         val, test: shares of the edges to hide, rounded down.
 
@@ -357,8 +357,7 @@ def random_link_split(data: Data, seed: int, val: float = 0.05, test: float = 0.
 
     Raises:
         TypeError: if ``data`` is not a ``Data``, or its ``edge_index`` no tensor.
-        ValueError: if a share is not between 0 and 1, nothing is left for training, or the edges are missing or not
-            listed so.
+        ValueError: if a share is not between 0 and 1, nothing is left for training, or edges are missing or not so.
     """
     check_type("data", data, Data, FROM_HETERO)
     _check_shares(seed, val, test)
@@ -367,20 +366,21 @@ def random_link_split(data: Data, seed: int, val: float = 0.05, test: float = 0.
         raise ValueError(f"data needs edge_index, got data with {data.keys()}; {WITHOUT_EDGE_INDEX}")
     check_type("edge_index", edge_index, Tensor)
     if edge_index.dim() != 2 or edge_index.size(0) != 2 or edge_index.dtype not in (torch.int64, torch.int32):
-        got = f"{edge_index.dtype} {list(edge_index.shape)}"
-        raise ValueError(f"edge_index must be int64 or int32 [2, num_directed_edges], got {got}")
+        raise ValueError(f"edge_index must be int64 or int32 [2, num_edges], got {edge_index.dtype} {edge_index.shape}")
     low, high = (int(edge_index.min()), int(edge_index.max())) if edge_index.numel() else (0, -1)
     if low < 0 or high >= (data.num_nodes or 0):
         raise ValueError(outside_nodes(data.num_nodes or 0, low, high))
+    attributes = [data[name] for name in data.edge_attrs() if name != "edge_index"]
     faults = {
-        "edges in one direction only": not is_undirected(edge_index, num_nodes=data.num_nodes),
+        "edges in one direction only, or unequal attributes": not is_undirected(edge_index, attributes, data.num_nodes),
+        "an edge_label, as of a split": "edge_label" in data,
         "edges listed twice": coalesce(edge_index, num_nodes=data.num_nodes).size(1) < edge_index.size(1),
         "self-loops": contains_self_loops(edge_index),
     }
     if any(faults.values()):
         got = ", ".join(fault for fault, is_present in faults.items() if is_present)
-        expected = "each edge once in each direction, without self-loops"
-        raise ValueError(f"edge_index must list {expected}, got {got}; apply PyG's RemoveSelfLoops and ToUndirected")
+        expected = "each edge once in each direction, with equal attributes, without self-loops and edge_label"
+        raise ValueError(f"data must list {expected}, got {got}; apply RemoveSelfLoops, ToUndirected(reduce='mean')")
     split = RandomLinkSplit(val, test, is_undirected=True, add_negative_train_samples=False)
     python_state = random.getstate()
     with seeded(seed, edge_index.device):
