@@ -73,6 +73,7 @@ test_sizes_that_are_not_clear = refusals(
     (([graph(x=torch.tensor([[-1], [0], [1]]))],), "-1"),
     (([graph(x=torch.rand(3))],), r"x.unsqueeze\(1\)"),
     (([graph(x=torch.rand(3, 2, 2))],), r"x.flatten\(1\)"),
+    (([graph(graph_attr=torch.rand(3))],), r"graph_attr.view\(1, -1\)"),
     (([graph(x=torch.rand(3, 2)), graph(x=torch.rand(3, 1))],), r"x must .* got size 1 for tensor number 1"),
     (([graph(y=torch.ones(1)), graph(y=torch.ones(1, 2))],), r"y must .* in all graphs"),
     (([graph()], [graph(x=torch.rand(3, 1))]), "x"),
@@ -113,8 +114,7 @@ def test_labels_of_graphs(labels: list[Any], columns: tuple[str, ...], values: l
 
 
 def test_labels_of_nodes_in_many_graphs() -> None:
-    graphs = [graph(nodes, y=torch.arange(nodes)) for nodes in (3, 5)]
-    splits = GraphSplits.of(graphs, graphs, graphs)
+    splits = GraphSplits.of(*3 * [[graph(nodes, y=torch.arange(nodes)) for nodes in (3, 5)]])
     assert splits.target == TargetSpec(("y",), "node")
     assert splits.labels("train").flatten().tolist() == [0, 1, 2, 0, 1, 2, 3, 4]
     wide = [graph(nodes, y=torch.zeros(nodes, 2)) for nodes in (3, 5)]

@@ -199,5 +199,4 @@ def test_what_a_dataset_does_to_its_elements_is_read() -> None:
 def test_an_attribute_that_only_later_graphs_have() -> None:
     index = torch.tensor([[0, 1], [1, 2]])
     graphs = [Data(edge_index=index, num_nodes=3), Data(edge_index=index, num_nodes=3, edge_weight=torch.ones(2))]
-    chunks = list(iterate_chunks(graphs, 8, ("edge_weight",)))
-    assert [sorted(chunk.attributes) for chunk in chunks] == [[], ["edge_weight"]]
+    assert [sorted(chunk.attributes) for chunk in iterate_chunks(graphs, 8, ("edge_weight",))] == [[], ["edge_weight"]]

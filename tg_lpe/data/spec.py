@@ -146,8 +146,8 @@ def _form(name: str, feature: Any) -> tuple[str, int]:
         raise ValueError(f"{name} must be a tensor, got {one!r:.80}")
     if feature.is_floating_point():
         if feature.dim() != 2:
-            hint = f"; write {name}.{'unsqueeze(1)' if feature.dim() < 2 else 'flatten(1)'}"
-            raise ValueError(f"real {name} must have shape [num_rows, num_features], got {tuple(feature.shape)}{hint}")
+            call = "view(1, -1)" if name == "graph_attr" else "unsqueeze(1)" if feature.dim() < 2 else "flatten(1)"
+            raise ValueError(f"real {name} must be [rows, num_features], got {[*feature.shape]}; write {name}.{call}")
         return "real", feature.size(1)
     if feature.dtype != torch.int64:
         raise ValueError(
