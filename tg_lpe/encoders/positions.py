@@ -34,7 +34,7 @@ class Positions(ComputedEncoder):
 
     Columns are defined up to sign, and up to a rotation if an eigenvalue repeats. With a ``generator``, each column of
     each graph gets a random sign. The edge encoding is the inner product and the squared distance of the ends' rows,
-    divided by ``k``; it is independent of signs and rotations.
+    divided by ``k``; it is independent of signs, and of rotations unless column ``k`` cuts an eigenspace.
 
     With ``loops="auto"``, loops run until the columns have converged to the eigenvectors, which depend on no weight and
     have no gradient. :meth:`precompute` returns them as ``node_positions``, ``[num_nodes, k]``. With a number of loops,
