@@ -36,7 +36,7 @@ EXACT_WORK = 1e10
 """``probes="auto"`` is exact up to this number of multiplications: about a second a training step on two cores."""
 
 EXACT_WORK_ONCE = 3e11
-"""The same limit for an encoder that encodes each graph once: about six seconds on two cores."""
+"""The same limit for an encoder that encodes each graph once: about ten seconds on two cores."""
 
 BALL_VISITS = 640
 """On larger graphs, an order is exact if its walks see at most this number of edges, counted from both ends."""
