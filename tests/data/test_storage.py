@@ -149,8 +149,9 @@ def test_an_attribute_that_is_no_tensor_is_refused(store, kind) -> None:
     with pytest.raises(TypeError, match=r"edge_weight must be a tensor, got .*0\.5, 0\.5.* in graph 0"):
         list(iterate_chunks(dataset, 2, ("edge_weight",)))
     dataset = store([Data(edge_index=kind([[0], [1]]), num_nodes=2) for _ in range(2)])
-    with pytest.raises(ValueError, match="edge_index must be a dense tensor"):
-        whole(dataset)
+    for wrong in (dataset, [Data(edge_index=torch.eye(2).to_sparse(), num_nodes=2)]):
+        with pytest.raises(ValueError, match="edge_index must be a dense tensor"):
+            whole(wrong)
 
 
 def test_a_number_of_nodes_that_is_given_comes_first() -> None:

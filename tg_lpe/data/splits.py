@@ -370,17 +370,18 @@ def random_link_split(data: Data, seed: int, val: float = 0.05, test: float = 0.
     low, high = (int(edge_index.min()), int(edge_index.max())) if edge_index.numel() else (0, -1)
     if low < 0 or high >= (data.num_nodes or 0):
         raise ValueError(outside_nodes(data.num_nodes or 0, low, high))
-    attributes = [data[name] for name in data.edge_attrs() if name != "edge_index"]
+    order = [(one.long() * (high + 1) + other).argsort() for one, other in (edge_index, edge_index.flip(0))]
     faults = {
-        "edges in one direction only, or unequal attributes": not is_undirected(edge_index, attributes, data.num_nodes),
-        "an edge_label, as of a split": "edge_label" in data,
+        "edges in one direction only": not is_undirected(edge_index, num_nodes=data.num_nodes),
         "edges listed twice": coalesce(edge_index, num_nodes=data.num_nodes).size(1) < edge_index.size(1),
         "self-loops": contains_self_loops(edge_index),
+        "an edge_label": "edge_label" in data,
     }
-    if any(faults.values()):
-        got = ", ".join(fault for fault, is_present in faults.items() if is_present)
-        expected = "each edge once in each direction, with equal attributes, without self-loops and edge_label"
-        raise ValueError(f"data must list {expected}, got {got}; apply RemoveSelfLoops, ToUndirected(reduce='mean')")
+    for name in {*data.edge_attrs()} - {"edge_index"}:  # PyG copies those of one direction to the other
+        faults[f"unequal {name}"] = not torch.allclose(data[name][order[0]], data[name][order[1]], equal_nan=True)
+    if got := ", ".join(fault for fault, is_present in faults.items() if is_present):
+        hint = "apply PyG's RemoveSelfLoops and ToUndirected, and delete edge_label and unequal attributes"
+        raise ValueError(f"edge_index must list each edge once in each direction, got {got}; {hint}")
     split = RandomLinkSplit(val, test, is_undirected=True, add_negative_train_samples=False)
     python_state = random.getstate()
     with seeded(seed, edge_index.device):
@@ -456,9 +457,9 @@ def _labels_and_rows(dataset: InMemoryDataset) -> tuple[Tensor, Tensor]:
 
 def _with_labels(dataset: InMemoryDataset, level: Level) -> InMemoryDataset:
     """Copy a dataset with ``y`` in the shape and dtype of :class:`GraphSplits`."""
-    if level == "node" and "train_mask" in dataset._data:
-        raise ValueError("only GraphSplits.of_masks reads train_mask: set y to NaN outside of it, and delete it")
     y, rows = _labels_and_rows(dataset)
+    if level == "node" and any(f"{part}_mask" in dataset._data for part in PARTS) and not bool(y.isnan().any()):
+        raise ValueError("only GraphSplits.of_masks reads train_mask and others: set y to NaN outside, and delete them")
     y = _floating(y.reshape(len(dataset) if level == "graph" else int(rows.sum()), -1))
     return with_attribute(dataset, "y", level, y.squeeze(1) if y.size(1) == 1 else y)
 

@@ -198,8 +198,7 @@ def check_single(data: Any, name: str) -> None:
     if edge_index is None:
         raise ValueError(f"each graph needs edge_index, {name} is Data with {data.keys()}; {WITHOUT_EDGE_INDEX}")
     if not isinstance(edge_index, Tensor) or edge_index.layout != torch.strided or edge_index.dim() != 2:
-        is_tensor = isinstance(edge_index, Tensor)
-        got = f"{edge_index.layout} {list(edge_index.shape)}" if is_tensor else type(edge_index).__name__
+        got = f"{edge_index.layout} {[*edge_index.shape]}" if isinstance(edge_index, Tensor) else str(type(edge_index))
         raise ValueError(f"edge_index must be a dense tensor [2, num_directed_edges], got {got} in {name}")
 
 

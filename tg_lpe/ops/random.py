@@ -42,7 +42,7 @@ def counter_signs(seed: int, num_rows: int, columns: Tensor, like: Tensor, first
 
 def signed_64(value: int) -> int:
     """Convert a 64-bit pattern to the signed integer with the same bits."""
-    return (value + 2**63) % 2**64 - 2**63
+    return value if -(2**63) <= value < 2**63 else (value + 2**63) % 2**64 - 2**63  # compiled seeds hold no 2**63
 
 
 _WEYL = signed_64(0x9E3779B97F4A7C15)

@@ -241,7 +241,7 @@ test_refused_arguments = refusals(
     ({"task": Regression, "mean": ["0.5"], "std": [1.0]}, TypeError, "mean"),
     ({"task": Binary, "num_targets": 2}, "num_targets"),
     ({"task": Multiclass, "num_classes": 1}, "num_classes"),
-    ({"task": Multiclass, "num_classes": 3, "num_targets": 3}, r"num_targets=3; y.argmax\(1\) of one-hot"),
+    ({"task": Multiclass, "num_classes": 3, "num_targets": 3}, r"got 3; write y.argmax\(1\)"),
     ({"task": Multiclass, "num_classes": 2, "balanced": "no"}, "balanced"),
     ({"task": lambda: make_task({"name": "ranking"})}, "task"),
     ({"task": lambda: make_task({"name": "binary", "num_classes": 2})}, "num_classes"),
