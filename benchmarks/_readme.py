@@ -555,7 +555,6 @@ TABLES: dict[str, Table] = {
     ),
 }
 TABLES["gpu_throughput"], TABLES["grid_gine"] = TABLES["throughput"], TABLES["grid"]
-TABLES["grid_gine, labels"] = TABLES["grid, labels"]
 
 
 def main() -> None:
