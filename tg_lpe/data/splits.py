@@ -366,7 +366,7 @@ def random_link_split(data: Data, seed: int, val: float = 0.05, test: float = 0.
         raise ValueError(f"data needs edge_index, got data with {data.keys()}; {WITHOUT_EDGE_INDEX}")
     check_type("edge_index", edge_index, Tensor)
     if edge_index.dim() != 2 or edge_index.size(0) != 2 or edge_index.dtype not in (torch.int64, torch.int32):
-        raise ValueError(f"edge_index must be int64 or int32 [2, num_edges], got {edge_index.dtype} {edge_index.shape}")
+        raise ValueError(f"edge_index must be int64 or int32 [2, m], got {edge_index.dtype} {[*edge_index.shape]}")
     low, high = (int(edge_index.min()), int(edge_index.max())) if edge_index.numel() else (0, -1)
     if low < 0 or high >= (data.num_nodes or 0):
         raise ValueError(outside_nodes(data.num_nodes or 0, low, high))
@@ -377,7 +377,7 @@ def random_link_split(data: Data, seed: int, val: float = 0.05, test: float = 0.
         "self-loops": contains_self_loops(edge_index),
         "an edge_label": "edge_label" in data,
     }
-    for name in {*data.edge_attrs()} - {"edge_index"}:  # PyG copies those of one direction to the other
+    for name in sorted({*data.edge_attrs()} - {"edge_index"}):  # PyG copies those of one direction to the other
         faults[f"unequal {name}"] = not torch.allclose(data[name][order[0]], data[name][order[1]], equal_nan=True)
     if got := ", ".join(fault for fault, is_present in faults.items() if is_present):
         hint = "apply PyG's RemoveSelfLoops and ToUndirected, and delete edge_label and unequal attributes"

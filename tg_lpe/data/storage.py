@@ -194,11 +194,11 @@ def check_single(data: Any, name: str) -> None:
     if isinstance(batch, Tensor) and bool(batch.any()):
         batches = f"has an attribute batch with numbers up to {int(batch.max())}"
         raise TypeError(f"expected single graphs, but {name} {batches}; make one Data of each, or remove the attribute")
-    edge_index = data.edge_index
-    if edge_index is None:
+    edges = data.edge_index
+    if edges is None:
         raise ValueError(f"each graph needs edge_index, {name} is Data with {data.keys()}; {WITHOUT_EDGE_INDEX}")
-    if not isinstance(edge_index, Tensor) or edge_index.layout != torch.strided or edge_index.dim() != 2:
-        got = f"{edge_index.layout} {[*edge_index.shape]}" if isinstance(edge_index, Tensor) else str(type(edge_index))
+    if not isinstance(edges, Tensor) or edges.layout != torch.strided or edges.dim() != 2:
+        got = f"{edges.layout} {[*edges.shape]}" if isinstance(edges, Tensor) else type(edges).__name__
         raise ValueError(f"edge_index must be a dense tensor [2, num_directed_edges], got {got} in {name}")
 
 

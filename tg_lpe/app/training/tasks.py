@@ -385,7 +385,7 @@ class Multiclass(Task):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.num_targets != 1:
-            raise ValueError(f"multiclass has one column, got {self.num_targets}; write y.argmax(1) or take multilabel")
+            raise ValueError(f"num_targets must be 1, got {self.num_targets}; write y.argmax(1) or take multilabel")
         check_count("num_classes", self.num_classes, least=2)
         check_flags(balanced=self.balanced)
 
